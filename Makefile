@@ -1,0 +1,54 @@
+# Every target sets up what it needs: a machine with Python 3.11 to 3.13 (with venv) and make is enough.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+# The first Python that runs and is new enough; a name on PATH alone proves nothing (version managers leave dead names).
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo up test lint format bench lock clean
+
+help: ## Show this help
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv from the lock file (hashes checked)
+
+# The lock is installed first and checked hash by hash; our own package adds no dependency of its own.
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make setup: needs Python 3.11, 3.12 or 3.13 with venv; name it with PYTHON=/path/to/python" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## Watch turns being rejected, repaired, delivered, and a worker killed in the middle
+	$(BIN)/turns demo
+
+up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
+	$(BIN)/turns up
+
+test: $(READY) ## Run all tests (PYTEST_ARGS adds arguments)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## Format, lint, strict types, import contracts, dead code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/vulture
+
+format: $(READY) ## Format the code and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## Measure our overhead beside plain Celery, side by side in one run
+	$(BIN)/python -m tests.bench
+
+lock: $(READY) ## Write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --no-emit-find-links --all-extras pyproject.toml -o requirements.lock
+
+clean: ## Remove the virtual environment and everything made here
+	rm -rf $(VENV) .helix .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,55 @@
+"""The errors both sides raise. Each message says what happened and, where somebody can act, what to do."""
+
+
+class HelixError(Exception):
+    """Base of every error helix-turns raises on purpose."""
+
+
+class SettingsError(HelixError):
+    """One or more settings are wrong; ``problems`` lists them all, one line each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class BadRequest(HelixError):
+    """A request that can never work; ``param`` names the field that is wrong."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class TurnNotFound(HelixError):
+    """No such turn, or not one of this owner's: the two look the same to a caller on purpose."""
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"no turn {turn_id!r}")
+        self.turn_id = turn_id
+
+
+class IdempotencyConflict(HelixError):
+    """The idempotency key was used before with another body."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the idempotency key {key!r} was used before with another request body")
+        self.key = key
+
+
+class SessionBusy(HelixError):
+    """``reject`` was asked for and the session still works on another turn."""
+
+    def __init__(self, session_id: str, turn_id: str) -> None:
+        super().__init__(f"session {session_id!r} is still working on turn {turn_id!r}")
+        self.session_id = session_id
+        self.turn_id = turn_id
+
+
+class StoreUnavailable(HelixError):
+    """The store does not answer, or refuses to write; nothing was changed that a repeat would double."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the store does not answer: {reason}")
+        self.reason = reason

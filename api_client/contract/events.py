@@ -1,0 +1,94 @@
+"""The events of a turn: one table, one wire form.
+
+Every event has a ``seq`` that counts 1, 2, 3, ... per turn without a gap, and is written to the turn's log by the
+same Lua command that changes the turn. The wire form is one JSON object:
+``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``. ``docs/events.md`` is this table for readers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+#: kind -> what it says. A reader must ignore kinds it does not know: new ones may be added.
+KINDS = {
+    "turn.queued": "The turn is stored. data: position (turns of this session before it)",
+    "attempt.started": "An agent starts. data: attempt, delivery, max_attempts, worker",
+    "attempt.output": "A piece of the answer, a draft until the attempt is accepted. data: attempt, text",
+    "attempt.reset": "The draft of this attempt so far is void; the agent begins its text again. data: attempt, reason",
+    "attempt.tool": "The agent uses a tool. data: attempt, name, detail",
+    "attempt.note": "Something worth a line in the status. data: attempt, text",
+    "attempt.completed": "The agent ended. data: attempt, verdict, reason",
+    "attempt.accepted": "Every active validator accepts. data: attempt, issues (warnings)",
+    "attempt.rejected": "Validators found errors; the draft is taken back. data: attempt, issues",
+    "attempt.lost": "The worker died or froze; the draft is taken back. data: attempt, delivery",
+    "turn.retrying": "The agent is asked again. data: attempt, max_attempts, reason, delay_seconds",
+    "turn.fallback": "A fallback is tried on the best answer. data: attempt, codes",
+    "turn.mended": "The fallback changed the answer. data: attempt, changes, step, step_source",
+    "turn.stopping": "The turn is asked to stop; its agent is being ended. data: reason",
+    "turn.finished": "The end, exactly once. data: outcome, success, attempts, deliveries, response, step, error",
+}
+
+#: After this kind nothing follows.
+FINAL = "turn.finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of a turn.
+
+    Attributes:
+        seq: its number in the turn, from 1, without gaps.
+        epoch: nonce of the record that wrote it; another epoch means another history.
+        at: store time, seconds since the epoch.
+        kind: a key of ``KINDS``.
+        data: what the kind's line in ``KINDS`` lists.
+    """
+
+    seq: int
+    epoch: str
+    at: float
+    kind: str
+    data: dict[str, Any]
+
+    @property
+    def event_id(self) -> str:
+        """The id for ``Last-Event-ID``: sequence number and epoch."""
+        return f"{self.seq}-{self.epoch}"
+
+    @property
+    def final(self) -> bool:
+        """True for the one event after which nothing follows."""
+        return self.kind == FINAL
+
+    def to_dict(self) -> dict[str, Any]:
+        """The wire form."""
+        return {"seq": self.seq, "epoch": self.epoch, "at": int(self.at * 1000), "kind": self.kind, "data": self.data}
+
+    @classmethod
+    def decode(cls, wire: str | bytes) -> Event:
+        """Read the wire form.
+
+        Raises:
+            ValueError: this is no event.
+        """
+        try:
+            raw = json.loads(wire)
+            return cls(
+                seq=int(raw["seq"]), epoch=raw["epoch"], at=raw["at"] / 1000, kind=raw["kind"], data=dict(raw["data"])
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an event: {wire[:80]!r}") from error
+
+
+def read_event_id(text: str) -> tuple[int, str]:
+    """Split an event id into sequence number and epoch.
+
+    Raises:
+        ValueError: this is no event id.
+    """
+    seq, _, epoch = text.partition("-")
+    if not (seq.isascii() and seq.isdecimal() and len(seq) <= 12 and epoch.isascii() and epoch.isalnum()):
+        raise ValueError(f"not an event id: {text[:80]!r}")
+    return int(seq), epoch

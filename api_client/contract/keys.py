@@ -1,0 +1,90 @@
+"""Every key helix-turns writes, named in one place.
+
+All keys of one shard carry the same hash tag ``{n}``, so each Lua command's keys share a slot and
+sharding by session stays possible (DESIGN section 3). Scripts touch only the keys they are given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from api_client.contract.turn import shard_of
+
+#: Length of each metrics bucket in seconds, and how long it is kept.
+BUCKETS = {"minute": (60, 2 * 86_400), "hour": (3_600, 40 * 86_400), "day": (86_400, 400 * 86_400)}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The key names of one shard under one namespace."""
+
+    namespace: str
+    shard: int = 0
+
+    def _name(self, rest: str) -> str:
+        return f"{self.namespace}:{{{self.shard}}}:{rest}"
+
+    def turn(self, turn_id: str) -> str:
+        """Hash: the turn's record."""
+        return self._name(f"turn:{turn_id}")
+
+    def log(self, turn_id: str) -> str:
+        """Stream: the turn's events; the entry id is ``seq-0``."""
+        return self._name(f"turn:{turn_id}:log")
+
+    def attempts(self, turn_id: str) -> str:
+        """Hash: the attempts, one field per attempt and fact, such as ``2:issues``."""
+        return self._name(f"turn:{turn_id}:attempts")
+
+    def bell(self, turn_id: str) -> str:
+        """Pub/sub channel: the same events as the log, for readers who are awake."""
+        return self._name(f"turn:{turn_id}:bell")
+
+    def session(self, session_id: str) -> str:
+        """List: the session's unfinished turns in order; the head is the one that may run."""
+        digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._name(f"session:{digest}")
+
+    def idempotency(self, owner: str, key: str) -> str:
+        """String: the turn an idempotency key stands for, and the hash of its body."""
+        digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._name(f"idempotency:{digest}")
+
+    @property
+    def due(self) -> str:
+        """Sorted set: when somebody must look at a turn again, in milliseconds of the store's clock."""
+        return self._name("due")
+
+    @property
+    def finished(self) -> str:
+        """Sorted set: finished turns by the time they finished, in milliseconds."""
+        return self._name("finished")
+
+    @property
+    def dead(self) -> str:
+        """Sorted set: the dead letters, by the time they were given up."""
+        return self._name("dead")
+
+    @property
+    def totals(self) -> str:
+        """Hash: counters since the beginning; never expires."""
+        return self._name("metrics:total")
+
+    def bucket(self, size: str, at: float) -> str:
+        """Hash: counters of the minute, hour or day that contains ``at`` (seconds since the epoch)."""
+        seconds, _ = BUCKETS[size]
+        return self._name(f"metrics:{size}:{int(at) // seconds * seconds}")
+
+    def metrics(self, at: float) -> list[str]:
+        """The four hashes a change adds its counters to: total, minute, hour, day."""
+        return [self.totals, *(self.bucket(size, at) for size in BUCKETS)]
+
+
+def keys_of(namespace: str, turn_id: str) -> Keys:
+    """The keys of the shard a turn lives in.
+
+    Raises:
+        ValueError: this is no turn id.
+    """
+    return Keys(namespace, shard_of(turn_id))

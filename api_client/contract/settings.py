@@ -1,0 +1,240 @@
+"""Every setting, once: name, default, what it means. Read from the environment by ``load``; both sides use the result.
+
+A wrong value or an unknown ``HELIX_`` name is reported with all others at once, so that nobody mends them one by one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from api_client.contract.errors import SettingsError
+
+#: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
+STATE_DIR = ".helix"
+RUN_FILE = "run.json"
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        number = float(value) if value.isascii() else math.nan
+        if not low <= number <= high:
+            raise ValueError(f"must be a number from {low:g} to {high:g}")
+        return number
+
+    return parse
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not (value.isascii() and value.isdecimal() and low <= int(value) <= high):
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return int(value)
+
+    return parse
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return value
+
+    return parse
+
+
+def _directory(value: str) -> Path:
+    path = Path(value).expanduser()
+    if not path.is_dir():
+        raise ValueError("must be an existing directory")
+    return path.resolve()
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    unix = parts.scheme in {"unix", "redis+socket"}
+    if not (parts.scheme in {"redis", "rediss"} and parts.hostname) and not (unix and parts.path):
+        raise ValueError("must look like redis://host:6379/0, rediss://... or unix:///path/to/socket")
+    _ = parts.port  # raises ValueError when it is no port
+    return value
+
+
+def _models(value: str) -> dict[str, str]:
+    models: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in value.split(","))):
+        model, separator, runner = item.partition("=")
+        if not (separator and model.strip() and runner.strip()):
+            raise ValueError("must look like model=runner[:option],model=runner")
+        models[model.strip()] = runner.strip()
+    if not models:
+        raise ValueError("must name at least one model")
+    return models
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in value.split(","))))
+
+
+def _setting(default: Any, parse: Callable[[str], Any], help_text: str, *, secret: bool = False) -> Any:
+    meta = {"parse": parse, "help": help_text, "secret": secret}
+    return field(default_factory=default, metadata=meta) if callable(default) else field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
+
+    root: Path = _setting(Path.cwd, _directory, "The project the agents work in; paths in answers resolve against it.")
+    broker_url: str = _setting("", _url, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True)
+    store_url: str = _setting("", _url, "Where turns, events and metrics live.", secret=True)
+    namespace: str = _setting("helix", _text, "Prefix of every key, so that several installations can share a store.")
+    shards: int = _setting(1, _integer(1, 1024), "Hash-tag shards sessions are spread over.")
+    durability: str = _setting(
+        "everysec",
+        _choice("everysec", "power"),
+        "'power' waits for the disk before a submit is acknowledged and before a turn's end is shown.",
+    )
+    models: dict[str, str] = _setting(
+        lambda: {"scripted": "scripted"}, _models, "Models offered, each with its runner: model=runner[:option],..."
+    )
+    validators: tuple[str, ...] = _setting(
+        ("step_marker", "adr_structure", "file_existence"), _names, "Validators active when a request names none."
+    )
+    locale: str = _setting("de", _choice("de", "en"), "Language of feedback and of messages to the user.")
+    max_attempts: int = _setting(3, _integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.")
+    deadline_seconds: float = _setting(3600.0, _number(1, 604_800), "Wall time of a turn, over all attempts.")
+    idle_seconds: float = _setting(600.0, _number(0.1, 86_400), "An agent silent for so long is stopped.")
+    kill_grace_seconds: float = _setting(5.0, _number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
+    transient_retries: int = _setting(4, _integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
+    transient_delay_seconds: float = _setting(1.0, _number(0, 3600), "First delay after a passing error; doubles.")
+    lease_seconds: float = _setting(6.0, _number(0.5, 600), "A worker silent for so long has lost its turn.")
+    reap_seconds: float = _setting(1.0, _number(0.05, 60), "How often each worker looks for turns nobody looks after.")
+    announce_seconds: float = _setting(5.0, _number(0.2, 600), "An unclaimed turn is announced again; doubles.")
+    strikes: int = _setting(5, _integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
+    retention_seconds: float = _setting(7 * 86_400.0, _number(60, 10**9), "How long a finished turn stays readable.")
+    run_slots: int = _setting(16, _integer(1, 1000), "Agents a worker runs at once.")
+    check_slots: int = _setting(2, _integer(1, 64), "Answers a worker judges at once.")
+    web_host: str = _setting("127.0.0.1", _text, "Address the relay listens on.")
+    web_port: int = _setting(8765, _integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
+    flower_port: int = _setting(5555, _integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
+    api_keys: tuple[str, ...] = _setting((), _names, "Keys the relay accepts; none means loopback only.", secret=True)
+    ping_seconds: float = _setting(10.0, _number(0.05, 300), "Longest silence on a stream before a keep-alive.")
+    max_body_bytes: int = _setting(8 * 2**20, _integer(1024, 2**30), "Largest request body the relay reads.")
+    witness: str = _setting("", _text, "File in which the scripted agent records what it really executed (tests).")
+    log_format: str = _setting("console", _choice("console", "json"), "How log lines are written.")
+    log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "Least severe level written.")
+
+    @property
+    def sessions_dir(self) -> Path:
+        """Where the sessions' folders are (ADR-034)."""
+        return self.root / "projects" / "sessions"
+
+    @property
+    def celery_url(self) -> str:
+        """The broker's address in Celery's spelling."""
+        return self.broker_url.replace("unix://", "redis+socket://", 1)
+
+    @property
+    def redis_url(self) -> str:
+        """The store's address in redis-py's spelling."""
+        return self.store_url.replace("redis+socket://", "unix://", 1)
+
+    def environ(self) -> dict[str, str]:
+        """The settings as environment variables, for a process we start."""
+        return {name_of(f.name): _spell(getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != ""}
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def name_of(attribute: str) -> str:
+    """The environment name of a setting."""
+    return f"HELIX_{attribute.upper()}"
+
+
+def masked(url: str) -> str:
+    """An address without its password, fit for a message."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}{port}"))
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings.
+
+    Order for broker and store: their own names, then ``REDIS_URL``, then the broker a running ``turns up`` announces
+    under ``HELIX_ROOT/.helix``.
+
+    Raises:
+        SettingsError: with every problem found, one line each.
+    """
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    known = {name_of(f.name): f for f in fields(Settings)}
+    for name in environ:
+        if name.startswith("HELIX_") and name not in known and not name.startswith("HELIX_AGENT_"):
+            close = difflib.get_close_matches(name, known, n=1)
+            problems.append(f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else ""))
+    for name, entry in known.items():
+        raw = environ.get(name, "")
+        if raw == "" and entry.name in {"broker_url", "store_url"}:
+            name, raw = "REDIS_URL", environ.get("REDIS_URL", "")
+        if raw == "":
+            continue
+        try:
+            values[entry.name] = entry.metadata["parse"](raw)
+        except ValueError as error:
+            shown = "***" if entry.metadata["secret"] else repr(raw[:80])
+            problems.append(f"{name}={shown}: {error}")
+    if problems:
+        raise SettingsError(list(dict.fromkeys(problems)))
+    return _with_running_broker(Settings(**values))
+
+
+def _with_running_broker(settings: Settings) -> Settings:
+    """Fill in the broker that ``turns up`` runs, where none is set."""
+    if settings.broker_url and settings.store_url:
+        return settings
+    url = settings.store_url or settings.broker_url
+    if not url:
+        try:
+            url = json.loads((settings.root / STATE_DIR / RUN_FILE).read_text())["redis_url"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return settings
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    values["broker_url"] = settings.broker_url or url
+    values["store_url"] = settings.store_url or url
+    return Settings(**values)
+
+
+def require_store(settings: Settings) -> Settings:
+    """The settings, if they name a store.
+
+    Raises:
+        SettingsError: no store is set and none is running here; says the ways out.
+    """
+    if not settings.store_url:
+        raise SettingsError(
+            ["no broker: set REDIS_URL=redis://host:6379/0, or start one here with `turns up` (or run `turns demo`)"]
+        )
+    return settings

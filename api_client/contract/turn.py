@@ -1,0 +1,215 @@
+"""A turn: one user message, one answer. Its request, its states, its outcomes, its attempts.
+
+Source: DESIGN sections 2 and 3; step names from ADR-038, section "Step Marker Validator".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+#: Validators that are active when a request names none (ADR-038, section 6, as mended by DESIGN section 5).
+DEFAULT_VALIDATORS = ("step_marker", "adr_structure", "file_existence")
+
+_TURN_ID = re.compile(r"t(\d{1,4})-([0-9a-f]{32})")
+
+
+class TurnState(StrEnum):
+    """Where a turn is. Every arrow between two states is one Lua command."""
+
+    #: Waits for its session, for a worker, or for the time of its next attempt.
+    QUEUED = "queued"
+    #: A worker holds the lease and the agent runs.
+    RUNNING = "running"
+    #: The agent's run is recorded; validation, fallback or failing comes next.
+    RAN = "ran"
+    #: A worker holds the lease and judges the answer.
+    VALIDATING = "validating"
+    #: The outcome is written. Nothing follows.
+    FINISHED = "finished"
+
+
+class Outcome(StrEnum):
+    """How a turn ended: exactly one per turn, and it never lies."""
+
+    PASSED = "passed"
+    PASSED_AFTER_RETRY = "passed_after_retry"
+    PASSED_BY_FALLBACK = "passed_by_fallback"
+    #: Validators still found errors after the last attempt, and no fallback could mend them.
+    FAILED = "failed"
+    #: The last attempt's agent did not really finish (ADR-036).
+    INCOMPLETE = "incomplete"
+    #: The agent could not work at all: bad credentials, unknown model, broken set-up.
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    #: A budget ran out: deadline, tokens or money over all attempts.
+    EXPIRED = "expired"
+    #: The turn killed the workers that ran it, alone and repeatedly; it lies in the dead letter list.
+    DEAD = "dead"
+
+    @property
+    def success(self) -> bool:
+        """True when an answer was accepted by every active validator."""
+        return self in _SUCCESSES
+
+
+_SUCCESSES = frozenset({Outcome.PASSED, Outcome.PASSED_AFTER_RETRY, Outcome.PASSED_BY_FALLBACK})
+
+
+class DoubleText(StrEnum):
+    """What happens to a message that arrives while its session still works on another turn."""
+
+    QUEUE = "queue"
+    REJECT = "reject"
+    INTERRUPT = "interrupt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequest:
+    """What a caller asks for. Stored once, unchanged, in the turn's record.
+
+    Attributes:
+        model: a model id of ``HELIX_MODELS``.
+        messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
+        session_id: turns of one session run one at a time, in the order they were submitted.
+        owner: who may read and cancel this turn: a hash, never a name or a key.
+        validators: names of the active validators; every one is known, or the submit is refused.
+        locale: language of feedback and messages to the user, ``de`` or ``en``.
+        max_attempts: how often the agent is run at most; ``max_retries`` of ADR-038 plus one.
+        deadline_seconds: wall time over all attempts, waiting included, in seconds.
+        double_text: what to do when the session is busy.
+        metadata: the caller's own notes, strings to strings; shown, never interpreted.
+    """
+
+    model: str
+    messages: tuple[dict[str, str], ...]
+    session_id: str
+    owner: str = "local"
+    validators: tuple[str, ...] = DEFAULT_VALIDATORS
+    locale: str = "de"
+    max_attempts: int = 3
+    deadline_seconds: float = 3600.0
+    double_text: DoubleText = DoubleText.QUEUE
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def prompt(self) -> str:
+        """The user's message: the last of the conversation."""
+        return self.messages[-1]["content"] if self.messages else ""
+
+    def to_json(self) -> str:
+        """The request as it is stored; keys sorted, so that equal requests give equal text."""
+        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> TurnRequest:
+        """Read a stored request; fields of a newer version are left alone.
+
+        Raises:
+            ValueError: the text is no request.
+        """
+        data = json.loads(text)
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        known["messages"] = tuple(known.get("messages", ()))
+        known["validators"] = tuple(known.get("validators", DEFAULT_VALIDATORS))
+        known["double_text"] = DoubleText(known.get("double_text", DoubleText.QUEUE))
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet."""
+
+    turn_id: str
+    epoch: str
+    state: TurnState
+    request: TurnRequest
+    attempt: int = 1
+    delivery: int = 0
+    next: str = ""
+    outcome: Outcome | None = None
+    response: str = ""
+    step: str = ""
+    step_source: str = ""
+    error: dict[str, Any] = field(default_factory=dict)
+    stop: str = ""
+    created_at: float = 0.0
+    finished_at: float = 0.0
+    deadline_at: float = 0.0
+    lease_until: float = 0.0
+    seq: int = 0
+    strikes: int = 0
+    agent_session: str = ""
+    worker: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The turn as a JSON-ready mapping, as the CLI's ``--json`` and the HTTP API show it."""
+        data = asdict(self)
+        request = data.pop("request")
+        data["deliveries"] = data.pop("delivery")
+        data["session_id"] = request["session_id"]
+        data["model"] = request["model"]
+        data["prompt"] = self.request.prompt
+        data["validators"] = list(self.request.validators)
+        data["max_attempts"] = self.request.max_attempts
+        data["success"] = bool(self.outcome and self.outcome.success)
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One agent run of a turn, as it stays queryable. Times in seconds since the epoch, 0 when not yet.
+
+    Attributes:
+        prompt: what the agent was asked: the user's message, or the feedback.
+        text: the raw answer of this attempt.
+        answer: the text that was judged: ``text``, or the repaired part spliced into the answer before it.
+        completion: evidence of the completion gate: ``{"verdict": ..., "reason": ..., ...}``.
+        issues: what the validators found, as mappings with code, message, fix_hint, severity, validator.
+        decision: accept | retry | fallback | fail, or empty when it was never judged.
+        deliveries: how often it was started; more than one means that a worker died or froze in it.
+    """
+
+    number: int
+    prompt: str = ""
+    text: str = ""
+    answer: str = ""
+    completion: dict[str, Any] = field(default_factory=dict)
+    issues: tuple[dict[str, Any], ...] = ()
+    decision: str = ""
+    changes: tuple[str, ...] = ()
+    usage: dict[str, Any] = field(default_factory=dict)
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    worker: str = ""
+    deliveries: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attempt as a JSON-ready mapping."""
+        return asdict(self)
+
+
+def new_turn_id(shard: int = 0) -> str:
+    """A fresh turn id. It carries its shard, so that every key of the turn can be named from the id alone."""
+    return f"t{shard}-{secrets.token_hex(16)}"
+
+
+def new_session_id() -> str:
+    """A session id for a message that belongs to no known chat (ADR-034)."""
+    return f"session-{secrets.token_hex(16)}"
+
+
+def shard_of(turn_id: str) -> int:
+    """The shard a turn id names.
+
+    Raises:
+        ValueError: this is no turn id.
+    """
+    match = _TURN_ID.fullmatch(turn_id)
+    if match is None:
+        raise ValueError(f"not a turn id: {turn_id[:80]!r}")
+    return int(match.group(1))

@@ -1,0 +1,156 @@
+"""What a runner is: it runs one agent once, reports what the agent does, and brings evidence of how it ended.
+
+A runner never decides whether an answer is good. It says whether the agent really finished (DESIGN section 4, ADR-036).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+AgentEventKind = Literal["output", "reset", "tool", "note"]
+
+
+class Verdict(StrEnum):
+    """How an agent run ended."""
+
+    #: The agent really finished; its text may be judged.
+    COMPLETE = "complete"
+    #: It ended early (died, was cut off, said nothing, ran into the idle or total time limit).
+    INCOMPLETE = "incomplete"
+    #: We were asked to stop it, and did.
+    CANCELLED = "cancelled"
+    #: It could not work; ``Completion.kind`` says of what kind the error is.
+    ERROR = "error"
+
+
+class ErrorKind(StrEnum):
+    """Kinds of error a runner can tell apart (DESIGN section 4)."""
+
+    #: Passes by itself: 429, 5xx, network. Asked again after a while, without using up an attempt.
+    TRANSIENT = "transient"
+    #: Does not pass: bad request, bad credentials.
+    PERMANENT = "permanent"
+    #: The installation is wrong: programme missing, hooks not loaded, script unreadable.
+    CONFIG = "config"
+    #: The agent's session to continue is gone; the run starts afresh.
+    SESSION_LOST = "session_lost"
+    #: A limit of the agent itself: turns, budget, output size.
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEvent:
+    """Something the agent did. ``text`` is the piece of answer, the reason of a reset, the tool's name, or the note."""
+
+    kind: AgentEventKind
+    text: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The verdict over one run, with its evidence.
+
+    Attributes:
+        verdict: how it ended.
+        reason: one English sentence for operators.
+        kind: of what kind the error is; None unless ``verdict`` is ERROR.
+        retry_after: seconds to wait before a transient error is tried again; 0 when unknown.
+        evidence: JSON-ready facts the verdict rests on (exit code, signal, marks, ...).
+    """
+
+    verdict: Verdict
+    reason: str
+    kind: ErrorKind | None = None
+    retry_after: float = 0.0
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The completion as a JSON-ready mapping."""
+        return {
+            "verdict": self.verdict.value,
+            "reason": self.reason,
+            "kind": self.kind.value if self.kind else None,
+            "retry_after": self.retry_after,
+            "evidence": self.evidence,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a runner is asked to do.
+
+    Attributes:
+        turn_id, session_id: whose run this is.
+        attempt: number of the attempt, from 1. delivery: number of the delivery over the whole turn, from 1.
+        prompt: what to say to the agent: the user's message, or the feedback.
+        messages: the conversation so far, oldest first, the user's message last.
+        workdir: the session's folder. directory: this delivery's own folder; all the agent writes belongs there.
+        agent_session: the agent session to continue from, or empty for a fresh one.
+        option: what stands after ``:`` in the model's runner, such as a script's path.
+        deadline: when the run must be over, by ``time.monotonic()``.
+        idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
+        witness: file in which the scripted agent records what it executed, or empty.
+    """
+
+    turn_id: str
+    session_id: str
+    attempt: int
+    delivery: int
+    prompt: str
+    messages: tuple[dict[str, str], ...]
+    workdir: Path
+    directory: Path
+    agent_session: str = ""
+    option: str = ""
+    deadline: float
+    idle_seconds: float = 600.0
+    kill_grace_seconds: float = 5.0
+    witness: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What came of it: the verdict, the text (maybe a fragment), usage, and the agent session to continue from."""
+
+    completion: Completion
+    text: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+    agent_session: str = ""
+
+
+class Stop(Protocol):
+    """Asks a running agent to end. Checked by the runner at least every 0.2 s."""
+
+    @property
+    def reason(self) -> str:
+        """Empty while the run may go on; else ``cancelled``, ``expired``, ``shutdown`` or ``fenced``."""
+        ...
+
+    @property
+    def lease_ends(self) -> float:
+        """Until when, by ``time.monotonic()``, this worker surely holds the turn. The agent must not outlive it."""
+        ...
+
+
+Emit = Callable[[AgentEvent], None]
+
+
+class Runner(Protocol):
+    """Runs agents of one kind. Used by many threads at once."""
+
+    @property
+    def name(self) -> str:
+        """The name in ``HELIX_MODELS``."""
+        ...
+
+    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """Run the agent once, to its end, and report.
+
+        An agent's failure is a verdict, never an exception; when this returns, no process of the run is left.
+        """
+        ...
