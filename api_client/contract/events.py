@@ -2,7 +2,7 @@
 
 Every event has a ``seq`` that counts 1, 2, 3, ... per turn without a gap, and is written to the turn's log by the
 same Lua command that changes the turn. The wire form is one JSON object:
-``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``. ``docs/events.md`` is this table for readers.
+``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``. ``docs/events.md`` is this table for people.
 """
 
 from __future__ import annotations
