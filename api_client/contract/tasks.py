@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from api_client.contract.settings import Settings
 
 RUN = "turn.run"
 VALIDATE = "turn.validate"
@@ -38,3 +40,57 @@ class Link(NamedTuple):
         if task not in QUEUES or not attempt.isdecimal():
             raise ValueError(f"not a link of a turn's chain: {text[:80]!r}")
         return cls(task, int(attempt))
+
+
+def chain_of(link: Link, turn_id: str, session_id: str) -> list[dict[str, Any]]:
+    """The Celery chain that carries a link out: a run is followed by its validation.
+
+    Each item is the keyword arguments of one immutable signature. Arguments are ids only, never prompts: operators read
+    them in Flower.
+    """
+    tasks = [link.task, VALIDATE] if link.task in {RUN, RETRY} else [link.task]
+    return [
+        {
+            "name": task,
+            "kwargs": {"turn_id": turn_id, "attempt": link.attempt, "session_id": session_id},
+            "queue": QUEUES[task],
+        }
+        for task in tasks
+    ]
+
+
+def celery_settings(settings: Settings) -> dict[str, Any]:
+    """How both sides configure Celery, for the reasons measured for 5.7 with Redis.
+
+    Messages are acknowledged early and never prefetched: the turn's record, not the message, is what must survive, and
+    late acknowledgement makes a worker exit when the broker drops. There is no result backend for the same reason.
+    """
+    return {
+        "broker_url": settings.celery_url,
+        "task_acks_late": False,
+        "worker_prefetch_multiplier": 1,
+        "worker_disable_prefetch": True,
+        "task_ignore_result": True,
+        "result_backend": None,
+        "task_store_errors_even_if_ignored": False,
+        "task_publish_retry": False,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_default_queue": RUN_QUEUE,
+        "task_queues": None,
+        "task_create_missing_queues": True,
+        "worker_send_task_events": True,
+        "task_send_sent_event": True,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_transport_options": {
+            "visibility_timeout": 3600,
+            "global_keyprefix": f"{settings.namespace}:celery:",
+            "socket_timeout": 30,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 25,
+        },
+        "worker_hijack_root_logger": False,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+    }

@@ -143,6 +143,8 @@ class Turn:
     lease_until: float = 0.0
     seq: int = 0
     strikes: int = 0
+    retries: int = 0
+    transients: int = 0
     agent_session: str = ""
     worker: str = ""
 
@@ -172,6 +174,7 @@ class AttemptRecord:
         issues: what the validators found, as mappings with code, message, fix_hint, severity, validator.
         decision: accept | retry | fallback | fail, or empty when it was never judged.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
+        last_delivery: number, over the whole turn, of the delivery whose result this is.
     """
 
     number: int
@@ -187,6 +190,7 @@ class AttemptRecord:
     finished_at: float = 0.0
     worker: str = ""
     deliveries: int = 0
+    last_delivery: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The attempt as a JSON-ready mapping."""

@@ -1,0 +1,46 @@
+"""Announcing a turn's next link to Celery. Only the doorbell: a lost announcement is made again by a reaper."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from celery import Celery, chain
+from kombu.exceptions import OperationalError
+
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import Link, celery_settings, chain_of
+
+log = structlog.get_logger()
+
+#: A caller waits so long for the broker; then the reapers' announcement has to do.
+_PATIENCE_SECONDS = 0.5
+
+
+class Announcer:
+    """Publishes Celery chains from an event loop. Celery blocks, so one thread of its own does the publishing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._app = Celery("helix-turns-client", set_as_current=False)
+        self._app.conf.update(celery_settings(settings))
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
+
+    async def announce(self, link: Link, turn_id: str, session_id: str) -> None:
+        """Publish the chain that carries out ``link``. Never raises: the turn is stored already."""
+        publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._publish, link, turn_id, session_id)
+        await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
+
+    def _publish(self, link: Link, turn_id: str, session_id: str) -> None:
+        signatures = [
+            self._app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
+            for item in chain_of(link, turn_id, session_id)
+        ]
+        try:
+            chain(*signatures).apply_async(retry=False)
+        except (OperationalError, OSError) as error:
+            log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
+
+    def close(self) -> None:
+        """Stop the thread; what it still has to publish is left to the reapers."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

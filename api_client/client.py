@@ -1,0 +1,294 @@
+"""The client: submit a turn, read it, follow it, cancel it. Asynchronous; the web relay and the CLI use it.
+
+Nothing here waits for an agent in a request's way: a turn is stored by one Lua command, announced to Celery, and from
+then on everything is read from its record and its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import redis.asyncio as aioredis
+import structlog
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import RedisError
+
+from api_client import metrics
+from api_client.announcer import Announcer
+from api_client.contract.commands import command_text, common_settings, turn_keys
+from api_client.contract.errors import (
+    BadRequest,
+    IdempotencyConflict,
+    SessionBusy,
+    StoreUnavailable,
+    TurnNotFound,
+)
+from api_client.contract.events import Event
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.settings import Settings, require_store
+from api_client.contract.tasks import RUN, Link
+from api_client.contract.turn import (
+    DEFAULT_VALIDATORS,
+    AttemptRecord,
+    DoubleText,
+    Turn,
+    TurnRequest,
+    TurnState,
+    new_turn_id,
+)
+from api_client.stream import follow
+
+log = structlog.get_logger()
+
+_Answer = TypeVar("_Answer")
+
+_LUA = Path(__file__).with_name("lua")
+#: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``submit``.
+_CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
+_MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID = 20, 604_800.0, 255
+
+
+class TurnsClient:
+    """Submits turns and reads what became of them.
+
+    One client serves many tasks of one event loop. Close it, or use it as ``async with TurnsClient(settings)``.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = require_store(settings)
+        self._redis = aioredis.Redis.from_url(
+            settings.redis_url,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=_ANSWER_SECONDS,
+            retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
+        )
+        self._common = common_settings(settings)
+        self._submit = self._redis.register_script(command_text(_LUA / "submit.lua"))
+        self._cancel = self._redis.register_script(command_text(_LUA / "cancel.lua"))
+        self._announcer = Announcer(settings)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Turns go on."""
+        await self._redis.aclose()
+        self._announcer.close()
+
+    async def ping(self) -> None:
+        """Ask the store whether it answers.
+
+        Raises:
+            StoreUnavailable: it does not.
+        """
+        await self._ask(self._redis.ping())
+
+    async def submit(
+        self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "", replay_of: str = ""
+    ) -> str:
+        """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key.
+
+        Safe to repeat with the same ``turn_id``. Once this returns the turn survives any process's death; with
+        ``HELIX_DURABILITY=power`` also a loss of power.
+
+        Raises:
+            BadRequest: the request can never work.
+            IdempotencyConflict: the key was used with another body.
+            SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
+            StoreUnavailable: the store does not answer or refuses writes; repeat later.
+        """
+        _check(request, self.settings)
+        turn_id = turn_id or new_turn_id(_shard(request.session_id, self.settings.shards))
+        keys = keys_of(self.settings.namespace, turn_id)
+        waiting = await self._waiting(keys, request) if request.double_text is DoubleText.INTERRUPT else []
+        text = request.to_json()
+        deadline_ms = int(request.deadline_seconds * 1000)
+        keep_ms = deadline_ms + int(self.settings.retention_seconds * 1000) + 86_400_000
+        reply = await self._call(
+            self._submit,
+            turn_id,
+            request.session_id,
+            [
+                text,
+                secrets.token_hex(6),
+                request.owner,
+                request.locale,
+                deadline_ms,
+                request.double_text.value,
+                hashlib.sha256(text.encode()).hexdigest() if idempotency_key else "",
+                keep_ms,
+                request.session_id,
+                replay_of,
+            ],
+            more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id)],
+        )
+        said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
+        if said == "conflict":
+            raise IdempotencyConflict(idempotency_key)
+        if said == "busy":
+            raise SessionBusy(request.session_id, other)
+        if said == "repeated":
+            return str(other)
+        if said == "stored":
+            await self._settle(keys)
+            log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position)
+            if position == 0:
+                await self._announcer.announce(Link(RUN, 1), turn_id, request.session_id)
+            for earlier in waiting:
+                await self.cancel(earlier)
+        return turn_id
+
+    async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
+        """The turn's record.
+
+        Raises:
+            TurnNotFound: no such turn, or not this owner's. StoreUnavailable: the store does not answer.
+        """
+        try:
+            key = keys_of(self.settings.namespace, turn_id).turn(turn_id)
+        except ValueError as error:
+            raise TurnNotFound(turn_id) from error
+        stored = await self._ask(self._redis.hgetall(key))
+        if not stored:
+            raise TurnNotFound(turn_id)
+        turn = decode_turn(stored)
+        if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
+            raise TurnNotFound(turn_id)
+        return turn
+
+    async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
+        """The turn's attempts, oldest first. Raises as ``get``."""
+        await self.get(turn_id, owner=owner)
+        key = keys_of(self.settings.namespace, turn_id).attempts(turn_id)
+        return decode_attempts(await self._ask(self._redis.hgetall(key)))
+
+    async def follow(
+        self,
+        turn_id: str,
+        *,
+        after: int = 0,
+        epoch: str = "",
+        owner: str | None = None,
+        ping_seconds: float | None = None,
+    ) -> AsyncIterator[Event | None]:
+        """Every event of the turn after number ``after``, once and in order, until the turn has finished.
+
+        ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's belongs to
+        another history: everything is sent again from the start.
+
+        Raises:
+            TurnNotFound: as ``get``. StoreUnavailable: the store was away for longer than a minute.
+        """
+        turn = await self.get(turn_id, owner=owner)
+        start = after if epoch in {"", turn.epoch} else 0
+        ping = ping_seconds or self.settings.ping_seconds
+        async for event in follow(self._redis, self.settings.namespace, turn_id, after=start, ping_seconds=ping):
+            if event is not None and event.final:
+                await self._settle(keys_of(self.settings.namespace, turn_id))
+            yield event
+
+    async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
+        """Wait for the turn's end and return its record.
+
+        Raises:
+            TimeoutError: it did not end within ``timeout`` seconds. TurnNotFound, StoreUnavailable: as ``follow``.
+        """
+        async with asyncio.timeout(timeout):
+            async for _ in self.follow(turn_id, owner=owner):
+                pass
+        return await self.get(turn_id, owner=owner)
+
+    async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
+        """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
+
+        Raises:
+            TurnNotFound: as ``get``. StoreUnavailable: the store does not answer.
+        """
+        turn = await self.get(turn_id, owner=owner)
+        if turn.state is not TurnState.FINISHED:
+            said, head = await self._call(
+                self._cancel, turn_id, turn.request.session_id, [turn.request.owner, "cancelled"]
+            )
+            log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
+            if head:
+                await self._announcer.announce(Link(RUN, 1), head.decode(), turn.request.session_id)
+        return await self.get(turn_id, owner=owner)
+
+    async def retry_rate(self, since_seconds: float, by: str = "") -> metrics.RetryRate:
+        """How often agents had to be asked again in the last ``since_seconds``; see ``metrics.RetryRate``.
+
+        Raises:
+            ValueError: ``by`` is none of "", validator, code, session. StoreUnavailable: the store does not answer.
+        """
+        return await self._ask(metrics.retry_rate(self._redis, self.settings, since_seconds, by))
+
+    async def _waiting(self, keys: Keys, request: TurnRequest) -> list[str]:
+        found = await self._ask(self._redis.lrange(keys.session(request.session_id), 0, -1))
+        return [turn_id.decode() for turn_id in found]
+
+    async def _settle(self, keys: Keys) -> None:
+        """With ``power`` durability, wait until the disk has what was written before this (one write, then WAITAOF)."""
+        if self.settings.durability != "power":
+            return
+        async with self._redis.client() as connection:
+            await self._ask(connection.set(f"{keys.due}:settled", "1", px=60_000))
+            done = await self._ask(connection.execute_command("WAITAOF", 1, 0, 2000))  # type: ignore[no-untyped-call]
+        if not done or not int(done[0]):
+            raise StoreUnavailable("the disk did not confirm the write within 2 seconds")
+
+    async def _call(
+        self, script: Any, turn_id: str, session_id: str, args: list[Any], more_keys: list[str] | None = None
+    ) -> Any:
+        keys = turn_keys(self.settings.namespace, turn_id, session_id, time.time()) + (more_keys or [])
+        bell = keys_of(self.settings.namespace, turn_id).bell(turn_id)
+        return await self._ask(script(keys=keys, args=[bell, turn_id, self._common, *args]))
+
+    async def _ask(self, answer: Awaitable[_Answer]) -> _Answer:
+        try:
+            return await answer
+        except (RedisError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(type(error).__name__) from error
+
+
+def _shard(session_id: str, shards: int) -> int:
+    """Sessions are spread over the shards by hash, so that one session's turns share one."""
+    return int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:4], "big") % shards
+
+
+def _check(request: TurnRequest, settings: Settings) -> None:
+    """Refuse what can never work, before anything is written.
+
+    Raises:
+        BadRequest: names the field.
+    """
+    if request.model not in settings.models:
+        known = ", ".join(settings.models)
+        raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
+    if not request.messages or request.messages[-1].get("role") != "user":
+        raise BadRequest("the last message must be the user's", param="messages")
+    if not request.prompt.strip():
+        raise BadRequest("the last message is empty", param="messages")
+    if not 1 <= request.max_attempts <= _MOST_ATTEMPTS:
+        raise BadRequest(f"max_attempts must be from 1 to {_MOST_ATTEMPTS}", param="max_attempts")
+    if not 0 < request.deadline_seconds <= _LONGEST_SECONDS:
+        raise BadRequest(f"deadline_seconds must be above 0 and at most {_LONGEST_SECONDS:g}", param="deadline_seconds")
+    unknown = sorted(set(request.validators) - {*settings.validators, *DEFAULT_VALIDATORS})
+    if unknown:
+        known = ", ".join(dict.fromkeys([*settings.validators, *DEFAULT_VALIDATORS]))
+        raise BadRequest(f"unknown validator {unknown[0][:80]!r}; known: {known}", param="validators")
+    if not request.session_id or len(request.session_id) > _LONGEST_ID:
+        raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")

@@ -1,0 +1,103 @@
+#!lua
+-- What every command that changes a turn has in common. Each command's own text follows this one.
+--
+-- KEYS[1] turn (hash)      KEYS[2] log (stream)       KEYS[3] attempts (hash)    KEYS[4] session (list)
+-- KEYS[5] due (zset)       KEYS[6] finished (zset)    KEYS[7] dead (zset)
+-- KEYS[8] totals (hash)    KEYS[9] minute (hash)      KEYS[10] hour (hash)       KEYS[11] day (hash)
+-- ARGV[1] bell (channel)   ARGV[2] turn id            ARGV[3] settings (JSON): announce_ms, retention_ms, errors
+-- ARGV[4...] the command's own
+--
+-- Lua does not roll back: a command reads and checks everything before its first write. The type checks below make a
+-- wrong-typed key fail here, before anything is written.
+
+local TURN, LOG, ATTEMPTS, SESSION, DUE, FINISHED, DEAD =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local BELL, ID = ARGV[1], ARGV[2]
+
+local kinds = { 'hash', 'stream', 'hash', 'list', 'zset', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash' }
+for i, kind in ipairs(kinds) do
+  local found = redis.call('TYPE', KEYS[i]).ok
+  if found ~= 'none' and found ~= kind then
+    return redis.error_reply('HELIX_WRONG_TYPE ' .. KEYS[i] .. ' is a ' .. found .. ', not a ' .. kind)
+  end
+end
+
+local SETTINGS = cjson.decode(ARGV[3])
+local clock = redis.call('TIME')
+local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)
+
+-- The record as it was when the command began; numbers as numbers.
+local turn = {}
+local flat = redis.call('HGETALL', TURN)
+for i = 1, #flat, 2 do turn[flat[i]] = flat[i + 1] end
+local EXISTS = #flat > 0
+local function number(name) return tonumber(turn[name] or '0') or 0 end
+
+local seq = number('seq')
+local epoch = turn.epoch or ''
+
+local function int(value) return string.format('%.0f', value) end
+
+-- Write one event: log first, bell second. data is JSON text.
+local function emit(kind, data)
+  seq = seq + 1
+  local wire = '{"seq":' .. int(seq) .. ',"epoch":"' .. epoch .. '","at":' .. int(NOW) ..
+    ',"kind":"' .. kind .. '","data":' .. data .. '}'
+  redis.call('XADD', LOG, int(seq) .. '-0', 'e', wire)
+  redis.call('HSET', TURN, 'seq', int(seq))
+  redis.call('PUBLISH', BELL, wire)
+end
+
+-- Add to the counters: since ever, and this minute, hour and day.
+local function count(counters)
+  for name, by in pairs(counters) do
+    for i = 8, 11 do redis.call('HINCRBY', KEYS[i], name, by) end
+  end
+  for i, seconds in ipairs(SETTINGS.bucket_ttl) do redis.call('EXPIRE', KEYS[8 + i], seconds) end
+end
+
+local function look_again(at) redis.call('ZADD', DUE, int(at), ID) end
+
+local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
+
+-- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
+-- answer: response, step, step_source, error (JSON text), all strings
+local function finish(outcome, answer)
+  local success = string.sub(outcome, 1, 6) == 'passed'
+  local fault = answer.error
+  redis.call('HSET', TURN, 'state', 'finished', 'outcome', outcome, 'finished_at', int(NOW), 'next', '', 'token', '',
+    'lease_until', 0, 'response', answer.response, 'step', answer.step, 'step_source', answer.step_source,
+    'error', fault)
+  redis.call('LREM', SESSION, 0, ID)
+  redis.call('ZREM', DUE, ID)
+  local head = redis.call('LINDEX', SESSION, 0) or ''
+  -- The caller announces the session's next turn; should it die first, a reaper finds it here.
+  if head ~= '' then redis.call('ZADD', DUE, int(NOW + SETTINGS.announce_ms), head) end
+  redis.call('ZADD', FINISHED, int(NOW), ID)
+  redis.call('ZREMRANGEBYSCORE', FINISHED, '-inf', int(NOW - SETTINGS.retention_ms))
+  if outcome == 'dead' then redis.call('ZADD', DEAD, int(NOW), ID) end
+  local counters = { ['turn.finished'] = 1, ['turn.outcome.' .. outcome] = 1 }
+  if number('retries') > 0 then counters['turn.retried'] = 1 end
+  count(counters)
+  emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(success) ..
+    ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) ..
+    ',"response":' .. cjson.encode(answer.response) .. ',"step":' .. cjson.encode(answer.step) ..
+    ',"step_source":' .. cjson.encode(answer.step_source) .. ',"error":' .. fault .. '}')
+  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], int(SETTINGS.retention_ms)) end
+  return head
+end
+
+-- End a turn that nobody judged: cancelled, expired or dead, with the message for the user in the turn's language.
+local function give_up(outcome)
+  local texts = SETTINGS.errors[outcome]
+  local message = texts[turn.locale] or texts.en
+  return finish(outcome, { response = '', step = '', step_source = '',
+    error = cjson.encode({ code = outcome, message = message }) })
+end
+
+-- The outcome a turn must end with now whatever it is doing: '' | cancelled | expired
+local function called_off()
+  if (turn.stop or '') ~= '' then return turn.stop end
+  if number('deadline_at') > 0 and number('deadline_at') <= NOW then return 'expired' end
+  return ''
+end

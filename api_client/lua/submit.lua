@@ -1,0 +1,39 @@
+-- Store a turn, once. The caller made the turn id, so a repeat of a command whose reply was lost finds the turn.
+-- KEYS[12] idempotency (string)
+-- ARGV[4] request (JSON)  ARGV[5] epoch  ARGV[6] owner  ARGV[7] locale  ARGV[8] deadline in ms from now
+-- ARGV[9] double-text policy  ARGV[10] hash of the body, or ''  ARGV[11] life of the idempotency key in ms
+-- ARGV[12] session id  ARGV[13] replay of (turn id, or '')
+-- answers {'stored', position, ''} | {'known', 0, turn id} | {'repeated', 0, turn id} | {'conflict', 0, turn id}
+--         | {'busy', 0, id of the turn in work}
+
+if EXISTS then return { 'known', 0, ID } end
+local found = redis.call('TYPE', KEYS[12]).ok
+if found ~= 'none' and found ~= 'string' then
+  return redis.error_reply('HELIX_WRONG_TYPE ' .. KEYS[12] .. ' is a ' .. found .. ', not a string')
+end
+local body = ARGV[10]
+if body ~= '' then
+  local used = redis.call('GET', KEYS[12])
+  if used then
+    local earlier, hash = string.match(used, '^(%S+) (%S+)$')
+    if hash == body then return { 'repeated', 0, earlier } end
+    return { 'conflict', 0, earlier or '' }
+  end
+end
+local position = redis.call('LLEN', SESSION)
+if ARGV[9] == 'reject' and position > 0 then
+  return { 'busy', 0, redis.call('LINDEX', SESSION, 0) }
+end
+
+epoch = ARGV[5]
+local deadline = NOW + tonumber(ARGV[8])
+redis.call('HSET', TURN, 'v', 1, 'id', ID, 'epoch', epoch, 'state', 'queued', 'next', 'turn.run/1', 'request', ARGV[4],
+  'owner', ARGV[6], 'locale', ARGV[7], 'session_id', ARGV[12], 'attempt', 1, 'delivery', 0, 'strikes', 0,
+  'created_at', int(NOW), 'deadline_at', int(deadline), 'token', '', 'announced', 1, 'replay_of', ARGV[13])
+redis.call('RPUSH', SESSION, ID)
+if body ~= '' then redis.call('SET', KEYS[12], ID .. ' ' .. body, 'PX', ARGV[11]) end
+-- The first of its session is announced by the caller; one that waits is looked at when its deadline comes.
+look_again(position == 0 and NOW + SETTINGS.announce_ms or deadline)
+count({ ['turn.submitted'] = 1 })
+emit('turn.queued', '{"position":' .. int(position) .. '}')
+return { 'stored', position, '' }

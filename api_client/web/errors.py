@@ -1,0 +1,102 @@
+"""Every error the relay answers with has one shape, OpenAI's: ``{"error": {message, type, param, code}}``.
+
+A message names the field, what came (80 printable characters of it at most) and what is allowed. It never holds the
+body, a path, an address or a stack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract import errors as contract
+from api_client.web.words import say
+
+#: Content of ``x-should-retry``: the official clients obey it and otherwise repeat every 409 and 5xx by themselves.
+NO_RETRY = {"x-should-retry": "false"}
+STORE_RETRY_SECONDS = 2
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
+
+
+class ApiError(Exception):
+    """An answer that is an error.
+
+    Attributes:
+        status: the HTTP status.
+        param: the field that is wrong, such as ``messages[0].role``; None when it is no field's fault.
+        code: a stable word for programs.
+        headers: further response headers.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        kind: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.kind = kind or _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+        self.headers = headers or {}
+
+    def body(self) -> dict[str, Any]:
+        """The error object, as a response's body or as a chunk of a stream that has begun."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
+    """A 400."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def from_contract(error: contract.HelixError, locale: str) -> ApiError:
+    """The answer to an error of the client. Only what a caller may know is copied out of it."""
+    match error:
+        case contract.BadRequest():
+            return bad_request(shown_text(str(error), 400), param=error.param, code=error.code or "invalid_value")
+        case contract.TurnNotFound():
+            return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
+        case contract.IdempotencyConflict():
+            message = "this Idempotency-Key was used before with another request"
+            return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
+        case contract.SessionBusy():
+            return ApiError(409, say("session_busy", locale), code="session_busy", headers=NO_RETRY)
+        case contract.StoreUnavailable():
+            headers = {"retry-after": str(STORE_RETRY_SECONDS)}
+            return ApiError(503, say("store_unavailable", locale), code="store_unavailable", headers=headers)
+    return internal_error(locale)
+
+
+def internal_error(locale: str) -> ApiError:
+    """A fault of ours; the log has the details under the request's id."""
+    return ApiError(500, say("internal_error", locale), code="internal_error")
+
+
+def shown_text(text: str, limit: int = 80) -> str:
+    """A text fit for a message: printable, and cut at ``limit`` characters."""
+    clean = "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:limit])
+    return clean if len(text) <= limit else f"{clean}..."
+
+
+def shown(value: Any) -> str:
+    """What came, fit for a message: short values as they are, of lists and objects only that they are such."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return shown_text(str(value))
+        case str():
+            return f'"{shown_text(value)}"'
+        case list():
+            return f"a list of {len(value)}"
+        case _:
+            return "an object"

@@ -1,0 +1,58 @@
+"""Every sentence of the relay that a user may read, in German and English: one table.
+
+What a user reads when a turn ends without an answer stands in the turn itself (``contract/messages.py``).
+"""
+
+from __future__ import annotations
+
+_WORDS: dict[str, dict[str, str]] = {
+    # status lines, in the order a turn goes through them
+    "queued": {"de": "In der Warteschlange", "en": "Queued"},
+    "queued_behind": {
+        "de": "In der Warteschlange hinter {position} früheren Nachrichten",
+        "en": "Queued behind {position} earlier messages",
+    },
+    "started": {"de": "Der Agent arbeitet", "en": "The agent is working"},
+    "restarted": {
+        "de": "Der Agent arbeitet wieder (nach einem Ausfall neu gestartet)",
+        "en": "The agent is working again (restarted after a crash)",
+    },
+    "lost": {
+        "de": "Ein Ausfall hat den Agenten unterbrochen; es geht gleich weiter",
+        "en": "A crash interrupted the agent; it continues in a moment",
+    },
+    "checking": {"de": "Die Antwort wird geprüft", "en": "Checking the answer"},
+    "retrying": {"de": "Neuer Versuch {number}/{allowed}", "en": "Asking again {number}/{allowed}"},
+    "retrying_because": {
+        "de": "Neuer Versuch {number}/{allowed}: {reason}",
+        "en": "Asking again {number}/{allowed}: {reason}",
+    },
+    "fallback": {"de": "Die Antwort wird automatisch ergänzt", "en": "Mending the answer automatically"},
+    "mended": {"de": "Automatisch ergänzt: {changes}", "en": "Mended automatically: {changes}"},
+    "stopping": {"de": "Wird angehalten", "en": "Stopping"},
+    "done": {"de": "Fertig", "en": "Done"},
+    "not_done": {"de": "Ohne gültige Antwort beendet", "en": "Ended without a valid answer"},
+    # errors
+    "store_unavailable": {
+        "de": "Der Dienst ist gerade nicht erreichbar. Bitte versuche es in einigen Sekunden erneut.",
+        "en": "The service is not available right now. Please try again in a few seconds.",
+    },
+    "stream_lost": {
+        "de": "Die Verbindung zur laufenden Anfrage ist abgerissen. Die Anfrage läuft weiter; ihre Nummer ist {turn_id}.",
+        "en": "The connection to the running request was lost. The request goes on; its number is {turn_id}.",
+    },
+    "session_busy": {
+        "de": "In diesem Chat wird noch eine frühere Nachricht bearbeitet. Bitte warte, bis sie fertig ist.",
+        "en": "This chat is still working on an earlier message. Please wait until it is done.",
+    },
+    "internal_error": {
+        "de": "Ein interner Fehler ist aufgetreten. Bitte versuche es erneut oder kontaktiere den Administrator.",
+        "en": "An internal error occurred. Please try again or contact the administrator.",
+    },
+}
+
+
+def say(name: str, locale: str, **values: object) -> str:
+    """The sentence ``name`` in the language ``locale`` (``de`` or ``en``; any other is English)."""
+    texts = _WORDS[name]
+    return texts.get(locale, texts["en"]).format(**values)
