@@ -1,0 +1,160 @@
+"""Fixtures: a real broker, settings with short timings, and real worker processes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.contract.settings import Settings
+from tests.support import processes_with, wait_for
+from worker.broker import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """One server for the whole run. Tests keep apart by their namespace; do not kill this one."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as server:
+        yield server
+
+
+@pytest.fixture
+def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """A server of this test's own: ``kill()`` and ``start()`` bring it back on the same data."""
+    with EmbeddedBroker(tmp_path / "private-broker") as server:
+        yield server
+
+
+@pytest.fixture
+def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
+    """Settings of this test's own: its own namespace and root, on the shared broker, with short timings."""
+    root = tmp_path / "root"
+    root.mkdir()
+    return Settings(
+        root=root,
+        broker_url=broker.url,
+        store_url=broker.url,
+        namespace=f"test-{secrets.token_hex(6)}",
+        lease_seconds=1.5,
+        reap_seconds=0.2,
+        announce_seconds=0.5,
+        ping_seconds=0.2,
+        web_port=0,
+        flower_port=0,
+    )
+
+
+@pytest.fixture
+def private_settings(settings: Settings, private_broker: EmbeddedBroker) -> Settings:
+    """``settings`` on ``private_broker``."""
+    return replace(settings, broker_url=private_broker.url, store_url=private_broker.url)
+
+
+def environ_of(settings: Settings, **more: str) -> dict[str, str]:
+    """The environment for a process under these settings: theirs, and nothing of the developer's own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
+    return {**kept, **settings.environ(), "PYTHONUNBUFFERED": "1", **more}
+
+
+def turns(*arguments: str) -> list[str]:
+    """The command line of the installed ``turns``, by this very interpreter."""
+    return [sys.executable, "-c", "from worker.cli import main; main()", *arguments]
+
+
+class WorkerProcess:
+    """A real ``turns worker`` in a process of its own, with its log."""
+
+    def __init__(self, settings: Settings, number: int, arguments: tuple[str, ...]) -> None:
+        state = settings.root / ".helix"
+        state.mkdir(exist_ok=True)
+        self.log_file = state / f"worker-{number}.log"
+        self._ready = state / f"worker-{number}.ready"
+        with self.log_file.open("ab") as output:
+            self.process = subprocess.Popen(
+                turns("worker", *arguments),
+                env=environ_of(settings, HELIX_AGENT_READY_FILE=str(self._ready)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The id of the ``turns worker`` process (the supervisor of its Celery workers)."""
+        return self.process.pid
+
+    def wait_ready(self, seconds: float = 30.0) -> None:
+        """Wait until its Celery workers consume."""
+        wait_for(lambda: self._ready.exists() or self.process.poll() is not None, seconds)
+        assert self.process.poll() is None, self.log_file.read_text()
+
+    def children(self) -> dict[str, int]:
+        """Its Celery workers: ``run`` and ``check``, with their process ids."""
+        found = {}
+        for child in _children_of(self.pid):
+            command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "-n" in command:
+                found[command[command.index("-n") + 1].partition("-")[0]] = child
+        return found
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to the supervisor; after SIGKILL nothing of it may survive."""
+        self.process.send_signal(number)
+        if number == signal.SIGKILL:
+            self.process.wait(10)
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does, or by force."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+
+
+def _children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+@pytest.fixture
+def worker_process(settings: Settings) -> Iterator[Callable[..., WorkerProcess]]:
+    """Starts real workers: ``worker_process()``, or ``worker_process("--only", "run", settings=other)``.
+
+    At the end they are stopped, and a process that any of them left behind fails the test.
+    """
+    started: list[tuple[WorkerProcess, Settings]] = []
+
+    def start(*arguments: str, settings: Settings = settings, wait: bool = True) -> WorkerProcess:
+        worker = WorkerProcess(settings, len(started) + 1, arguments)
+        started.append((worker, settings))
+        if wait:
+            worker.wait_ready()
+        return worker
+
+    yield start
+    for worker, _ in started:
+        worker.stop()
+    for used in {settings.namespace: settings for _, settings in started}.values():
+        _check_nothing_left(f"HELIX_NAMESPACE={used.namespace}")
+
+
+def _check_nothing_left(marker: str) -> None:
+    try:
+        wait_for(lambda: not processes_with(marker), 5.0)
+    except AssertionError:
+        left = processes_with(marker)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        pytest.fail(f"processes were left running: {left}")

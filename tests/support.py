@@ -1,0 +1,67 @@
+"""What tests of real processes need: waiting for a condition, and finding what a test left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+
+async def wait_until(
+    condition: Callable[[], Any | Awaitable[Any]], seconds: float = 10.0, *, tick: float = 0.02
+) -> Any:
+    """Ask until the answer is true, and return it. ``condition`` may be a coroutine function.
+
+    Raises:
+        AssertionError: it never was, within ``seconds``; names the condition and the last answer.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < until, (
+            f"not within {seconds:g} s: {inspect.getsource(condition).strip()} ({answer!r})"
+        )
+        await asyncio.sleep(tick)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 10.0, *, tick: float = 0.02) -> Any:
+    """As ``wait_until``, for tests that are not coroutines."""
+    until = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < until, (
+            f"not within {seconds:g} s: {inspect.getsource(condition).strip()} ({answer!r})"
+        )
+        time.sleep(tick)
+    return answer
+
+
+def alive(pid: int) -> bool:
+    """True while a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def processes_with(marker: str) -> dict[int, str]:
+    """Processes whose environment or command line holds a text, with their command lines; ours excepted."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            environ = (entry / "environ").read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if marker.encode() in environ + command and alive(int(entry.name)):
+            found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return found

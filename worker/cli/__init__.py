@@ -1,0 +1,123 @@
+"""The ``turns`` command. This is the composition root: only here do both sides meet.
+
+Commands are named in a table and imported when they run, so that ``turns --help`` costs no library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+
+import click
+
+from api_client.contract.errors import (
+    BadRequest,
+    HelixError,
+    IdempotencyConflict,
+    SessionBusy,
+    SettingsError,
+    TurnNotFound,
+)
+
+#: Exit codes: fine; the answer is "no" (not found, not passed, busy); used wrongly or not able to work.
+FINE, NO, USAGE = 0, 1, 2
+INTERRUPTED = 130
+
+#: name -> where the command is, and its line in the list of commands.
+COMMANDS = {
+    "demo": ("worker.cli.demo:demo", "Watch turns rejected, repaired, delivered, and a worker killed in the middle."),
+    "up": ("worker.cli.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
+    "submit": ("worker.cli.turn:submit", "Hand in a message; wait for its answer or watch it."),
+    "watch": ("worker.cli.turn:watch", "Follow a turn, from its first event to its last."),
+    "show": ("worker.cli.turn:show", "Show a turn: state, outcome, answer, error."),
+    "attempts": ("worker.cli.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
+    "cancel": ("worker.cli.turn:cancel", "Stop a turn."),
+    "retry-rate": ("worker.cli.rates:retry_rate", "How often the agent had to be asked again, and by which rule."),
+    "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
+    "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
+    "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
+    "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
+    "broker": ("worker.cli.broker:broker", "Run the embedded broker in the foreground."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and help, and imports a command only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the table's order: what a newcomer needs first."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command.
+
+        Raises:
+            UsageError: no such command; names the likely one.
+        """
+        if cmd_name not in COMMANDS:
+            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "see `turns --help`"
+            raise click.UsageError(f"no command {cmd_name!r}; {hint}")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="helix-turns", prog_name="turns")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Durable, enforced turns for LLM agents.
+
+    A turn is one message and its one answer. The agent is asked again until every validator accepts, and whatever
+    dies meanwhile, the turn ends exactly once.
+
+    Settings are environment variables (`turns config`). Exit codes: 0 fine, 1 issues or not found, 2 usage or set-up.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; ends the process. An expected error is one line a problem on stderr, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter shows "?", and does not fail
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = cli.main(args=arguments, prog_name="turns", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except BrokenPipeError:
+        # Who reads us is gone (`turns watch ... | head`). Nothing may be flushed to it at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = FINE
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except click.UsageError as error:
+        where = f" (see `{error.ctx.command_path} --help`)" if error.ctx and error.ctx.parent else ""
+        code = _complain([error.format_message() + where], error.exit_code)
+    except click.ClickException as error:
+        code = _complain([error.format_message()], USAGE)
+    except SettingsError as error:
+        code = _complain(error.problems, USAGE)
+    except (TurnNotFound, SessionBusy, IdempotencyConflict) as error:
+        code = _complain([str(error)], NO)
+    except BadRequest as error:
+        code = _complain([f"{error.param}: {error}" if error.param else str(error)], USAGE)
+    except (HelixError, OSError) as error:
+        code = _complain([str(error)], USAGE)
+    sys.exit(code)
+
+
+def _complain(problems: list[str], code: int) -> int:
+    for problem in problems:
+        click.echo(f"turns: {problem}", err=True)
+    return code

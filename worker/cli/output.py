@@ -1,0 +1,37 @@
+"""How commands write: one JSON text for programs, plain lines for people."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import click
+
+#: Control characters, and the marks that reorder text: what an agent writes must not drive the terminal.
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+
+
+def safe(text: object) -> str:
+    """A text fit for a terminal; line ends and tabs stay."""
+    return _UNSAFE.sub("", str(text).replace("\r\n", "\n"))
+
+
+def one_line(text: object, width: int = 200) -> str:
+    """A text fit for one line of a terminal, cut at ``width`` characters."""
+    line = " ".join(safe(text).split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def write_json(value: Any) -> None:
+    """One JSON text on one line; ASCII only, so that no terminal or pipe can spoil it."""
+    click.echo(json.dumps(value, default=str))
+
+
+def write_table(rows: list[tuple[str, ...]], *, gap: str = "  ") -> None:
+    """Columns, as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo(gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
