@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import redis.asyncio as aioredis
 import structlog
@@ -48,8 +48,6 @@ from api_client.contract.turn import (
 from api_client.stream import follow
 
 log = structlog.get_logger()
-
-_Answer = TypeVar("_Answer")
 
 _LUA = Path(__file__).with_name("lua")
 #: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``submit``.
@@ -234,7 +232,8 @@ class TurnsClient:
         Raises:
             ValueError: ``by`` is none of "", validator, code, session. StoreUnavailable: the store does not answer.
         """
-        return await self._ask(metrics.retry_rate(self._redis, self.settings, since_seconds, by))
+        rate: metrics.RetryRate = await self._ask(metrics.retry_rate(self._redis, self.settings, since_seconds, by))
+        return rate
 
     async def _waiting(self, keys: Keys, request: TurnRequest) -> list[str]:
         found = await self._ask(self._redis.lrange(keys.session(request.session_id), 0, -1))
@@ -257,7 +256,7 @@ class TurnsClient:
         bell = keys_of(self.settings.namespace, turn_id).bell(turn_id)
         return await self._ask(script(keys=keys, args=[bell, turn_id, self._common, *args]))
 
-    async def _ask(self, answer: Awaitable[_Answer]) -> _Answer:
+    async def _ask(self, answer: Awaitable[Any]) -> Any:
         try:
             return await answer
         except (RedisError, OSError, TimeoutError) as error:

@@ -46,6 +46,8 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
             strikes=int(raw.get("strikes", 0)),
             retries=int(raw.get("retries", 0)),
             transients=int(raw.get("transients", 0)),
+            best=int(raw.get("best", 0)),
+            failing=json.loads(raw.get("failing") or "{}"),
             agent_session=raw.get("agent_session", ""),
             worker=raw.get("worker", ""),
         )
@@ -65,6 +67,9 @@ def _attempt(number: int, raw: Mapping[str, str]) -> AttemptRecord:
         completion=parsed("completion", "{}"),
         issues=tuple(parsed("issues", "[]")),
         decision=raw.get("decision", ""),
+        feedback=raw.get("feedback", ""),
+        mended=raw.get("mended", ""),
+        remaining=tuple(parsed("remaining", "[]")),
         changes=tuple(parsed("changes", "[]")),
         usage=parsed("usage", "{}"),
         started_at=_seconds(raw.get("started_at", "0")),

@@ -121,6 +121,9 @@ class Settings:
     lease_seconds: float = _setting(6.0, _number(0.5, 600), "A worker silent for so long has lost its turn.")
     reap_seconds: float = _setting(1.0, _number(0.05, 60), "How often each worker looks for turns nobody looks after.")
     announce_seconds: float = _setting(5.0, _number(0.2, 600), "An unclaimed turn is announced again; doubles.")
+    shutdown_seconds: float = _setting(
+        20.0, _number(0, 86_400), "On SIGTERM running agents may finish for so long; then their turns are handed over."
+    )
     strikes: int = _setting(5, _integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
     retention_seconds: float = _setting(7 * 86_400.0, _number(60, 10**9), "How long a finished turn stays readable.")
     run_slots: int = _setting(16, _integer(1, 1000), "Agents a worker runs at once.")

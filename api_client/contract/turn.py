@@ -145,6 +145,8 @@ class Turn:
     strikes: int = 0
     retries: int = 0
     transients: int = 0
+    best: int = 0
+    failing: dict[str, str] = field(default_factory=dict)
     agent_session: str = ""
     worker: str = ""
 
@@ -173,6 +175,8 @@ class AttemptRecord:
         completion: evidence of the completion gate: ``{"verdict": ..., "reason": ..., ...}``.
         issues: what the validators found, as mappings with code, message, fix_hint, severity, validator.
         decision: accept | retry | fallback | fail, or empty when it was never judged.
+        feedback: what the agent is asked because of this attempt, when it is asked again.
+        mended, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
         last_delivery: number, over the whole turn, of the delivery whose result this is.
     """
@@ -184,7 +188,10 @@ class AttemptRecord:
     completion: dict[str, Any] = field(default_factory=dict)
     issues: tuple[dict[str, Any], ...] = ()
     decision: str = ""
+    feedback: str = ""
+    mended: str = ""
     changes: tuple[str, ...] = ()
+    remaining: tuple[dict[str, Any], ...] = ()
     usage: dict[str, Any] = field(default_factory=dict)
     started_at: float = 0.0
     finished_at: float = 0.0

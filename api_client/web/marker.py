@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 #: Bounded, so that no text makes the search slow.
-_MARKER = re.compile(r"[ \t]{0,64}<!--[ \t]{0,64}STEP[ \t]{0,64}:[^\n>]{0,200}-->[ \t]{0,64}", re.IGNORECASE)
+_MARKER = re.compile(r"<!--[ \t]{0,64}STEP[ \t]{0,64}:[^\n>]{0,200}-->", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(`{3,}|~{3,})(.*)")
 
 
@@ -18,12 +18,12 @@ def without_marker(text: str) -> str:
         return text
     kept: list[str] = []
     fence = ""
-    for line in text.splitlines(keepends=True):
+    for line in text.split("\n"):
         fence, in_code = _fence_after(fence, line)
         shown = line if in_code else _strip(line)
         if shown.strip() or not line.strip():
             kept.append(shown)
-    result = "".join(kept)
+    result = "\n".join(kept)
     return result.rstrip() if len(result) < len(text) else result
 
 
@@ -33,7 +33,8 @@ def _fence_after(fence: str, line: str) -> tuple[str, bool]:
     if fence:
         closes = match and match[1].startswith(fence) and not match[2].strip()
         return ("" if closes else fence), True
-    return (match[1], True) if match else ("", False)
+    opens = match and not (match[1][0] == "`" and "`" in match[2])
+    return (match[1], True) if match and opens else ("", False)
 
 
 def _strip(line: str) -> str:

@@ -13,10 +13,6 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "Queued behind {position} earlier messages",
     },
     "started": {"de": "Der Agent arbeitet", "en": "The agent is working"},
-    "restarted": {
-        "de": "Der Agent arbeitet wieder (nach einem Ausfall neu gestartet)",
-        "en": "The agent is working again (restarted after a crash)",
-    },
     "lost": {
         "de": "Ein Ausfall hat den Agenten unterbrochen; es geht gleich weiter",
         "en": "A crash interrupted the agent; it continues in a moment",

@@ -1,0 +1,148 @@
+"""The relay's application and its server: ``create_app`` for tests and other servers, ``serve`` for ``turns web``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+import api_client
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
+from api_client.contract.settings import Settings
+from api_client.web import completions, turns
+from api_client.web.access import is_loopback
+from api_client.web.errors import ApiError, from_contract
+from api_client.web.relay import Relay, RelayOf, relay_of
+from api_client.web.request_id import RequestId
+from api_client.web.wire import JSON
+
+log = structlog.get_logger(__name__)
+
+#: How long a stop waits for open streams, and readiness for the store.
+SHUTDOWN_SECONDS = 5
+READY_SECONDS = 1.5
+
+health = APIRouter()
+
+
+@health.get("/healthz", response_model=None)
+async def alive() -> Response:
+    """The process lives."""
+    return JSON({"status": "ok"})
+
+
+@health.get("/readyz", response_model=None)
+async def ready(relay: RelayOf) -> Response:
+    """The store answers, so a turn would be accepted."""
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await relay.client.ping()
+    except (StoreUnavailable, TimeoutError):
+        return JSON({"status": "unavailable"}, 503)
+    return JSON({"status": "ok"})
+
+
+def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI:
+    """The application.
+
+    Args:
+        settings: see ``contract/settings.py``.
+        client: reads and submits the turns; the application closes it when it stops. One is made when there is none.
+
+    Raises:
+        SettingsError: no store is set.
+    """
+    relay = Relay(settings, client or TurnsClient(settings))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await relay.client.close()
+
+    app = FastAPI(
+        title="helix-turns",
+        version=api_client.__version__,
+        lifespan=lifespan,
+        docs_url=None,  # both pages would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.relay = relay
+    for router in (health, completions.router, turns.router):
+        app.include_router(router)
+    app.add_middleware(RequestId, locale=settings.locale)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(HelixError, _helix_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid_parameters)
+    return app
+
+
+def _respond(error: ApiError) -> Response:
+    return JSON(error.body(), error.status, error.headers)
+
+
+async def _api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _respond(error)
+
+
+async def _helix_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HelixError)
+    log.info("request.refused", error=type(error).__name__)
+    return _respond(from_contract(error, relay_of(request).settings.locale))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message, code = {
+        404: ("there is nothing at this address", "not_found"),
+        405: (f"{request.method} is not allowed at this address", "method_not_allowed"),
+    }.get(error.status_code, (str(error.detail), "http_error"))
+    return _respond(ApiError(error.status_code, message, code=code, headers=dict(error.headers or {})))
+
+
+async def _invalid_parameters(_: Request, __: Exception) -> Response:
+    return _respond(ApiError(422, "a parameter of the address is not valid", code="invalid_parameter"))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which tells our log where it listens (with port 0 only the server knows)."""
+
+    async def startup(self, sockets: list[object] | None = None) -> None:
+        """Start listening."""
+        await super().startup(sockets)  # type: ignore[arg-type]
+        for server in self.servers if self.started else ():
+            for socket in server.sockets:
+                log.info("relay.listening", address=str(socket.getsockname()))
+
+
+def serve(settings: Settings) -> None:
+    """Run the relay until SIGTERM or SIGINT. Open streams get a few seconds, then their connections are broken.
+
+    Raises:
+        SettingsError: no store, or an address others can reach without an API key.
+        SystemExit: the address cannot be listened on.
+    """
+    if not settings.api_keys and not is_loopback(settings.web_host):
+        raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: set HELIX_API_KEYS to listen beyond this machine"])
+    config = uvicorn.Config(
+        create_app(settings),
+        host=settings.web_host,
+        port=settings.web_port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    _Server(config).run()

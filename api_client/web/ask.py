@@ -1,0 +1,183 @@
+"""From a request's body and headers to the turn that is asked for. Pure: no store, no clock."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from api_client.contract.settings import Settings
+from api_client.contract.turn import DEFAULT_VALIDATORS, DoubleText, TurnRequest, new_session_id
+from api_client.web.conversation import read_messages
+from api_client.web.errors import ApiError, bad_request, shown
+
+MAX_ID_CHARS = 255
+MAX_ATTEMPTS = 20
+MAX_DEADLINE_SECONDS = 604_800
+LOCALES = ("de", "en")
+#: Where a chat's id may stand, best first.
+CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
+_OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
+#: Headers of Open WebUI kept as notes in the turn, for operators.
+_NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": "user_message_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one HTTP request asks for.
+
+    Attributes:
+        stream: the answer is wanted as a stream.
+        open_webui: the caller is Open WebUI, which understands status events inside chunks.
+        idempotency_key: '' when there is none.
+    """
+
+    request: TurnRequest
+    stream: bool
+    open_webui: bool
+    idempotency_key: str
+
+
+def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str) -> Ask:
+    """Read a turn from a request.
+
+    Raises:
+        ApiError: 400 with the field's name, or 404 for an unknown model.
+    """
+    key = _idempotency_key(headers)
+    chat_id = _chat_id(body, headers)
+    request = TurnRequest(
+        model=_model(body, settings),
+        messages=read_messages(body),
+        session_id=_session_id(owner, chat_id, key),
+        owner=owner,
+        validators=_validators(body, settings),
+        locale=_choice(body, "locale", LOCALES, settings.locale),
+        max_attempts=int(_number(body, "max_attempts", 1, MAX_ATTEMPTS, settings.max_attempts, whole=True)),
+        deadline_seconds=_number(body, "deadline_seconds", 1, MAX_DEADLINE_SECONDS, settings.deadline_seconds),
+        double_text=DoubleText(_choice(body, "double_text", tuple(DoubleText), DoubleText.QUEUE)),
+        metadata=_metadata(chat_id, headers),
+    )
+    _number(body, "n", 1, 1, 1, whole=True)
+    for name in ("max_tokens", "max_completion_tokens"):
+        _number(body, name, 1, 10**9, 1, whole=True)
+    return Ask(request, _stream(body), any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers), key)
+
+
+def _model(body: Mapping[str, Any], settings: Settings) -> str:
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        allowed = ", ".join(settings.models)
+        raise bad_request(f"model: must be one of {allowed}; got {shown(model)}", param="model")
+    return known_model(model, settings)
+
+
+def known_model(model: str, settings: Settings) -> str:
+    """The model, if it is offered here.
+
+    Raises:
+        ApiError: 404 ``model_not_found``.
+    """
+    if model not in settings.models:
+        message = f"the model {shown(model)} does not exist here; there is: {', '.join(settings.models)}"
+        raise ApiError(404, message, param="model", code="model_not_found")
+    return model
+
+
+def _stream(body: Mapping[str, Any]) -> bool:
+    value = body.get("stream")
+    if not (value is None or isinstance(value, bool)):
+        raise bad_request(f"stream: must be true or false; got {shown(value)}", param="stream", code="invalid_type")
+    return bool(value)
+
+
+def _validators(body: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
+    names = body.get("validators")
+    if names is None:
+        return settings.validators
+    if not isinstance(names, list):
+        message = f"validators: must be a list of names; got {shown(names)}"
+        raise bad_request(message, param="validators", code="invalid_type")
+    known = tuple(dict.fromkeys((*settings.validators, *DEFAULT_VALIDATORS)))
+    for index, name in enumerate(names):
+        if name not in known:
+            message = f"validators[{index}]: there is no validator {shown(name)}; there is: {', '.join(known)}"
+            raise bad_request(message, param=f"validators[{index}]", code="unknown_validator")
+    return tuple(dict.fromkeys(names))
+
+
+def _choice(body: Mapping[str, Any], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str) or value not in allowed:
+        raise bad_request(f"{name}: must be one of {', '.join(allowed)}; got {shown(value)}", param=name)
+    return value
+
+
+def _number(
+    body: Mapping[str, Any], name: str, low: float, high: float, default: float, *, whole: bool = False
+) -> float:
+    value = body.get(name)
+    if value is None:
+        return default
+    kinds: tuple[type, ...] = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        noun = "whole number" if whole else "number"
+        limits = f"{low:g}" if low == high else f"a {noun} from {low:g} to {high:g}"
+        raise bad_request(f"{name}: must be {limits}; got {shown(value)}", param=name)
+    return float(value) if not whole and math.isfinite(value) else value  # type: ignore[no-any-return]
+
+
+def _idempotency_key(headers: Headers) -> str:
+    given = headers.getlist("idempotency-key")
+    if not given:
+        return ""
+    if len(given) > 1 or not _is_id(given[0]):
+        message = f"Idempotency-Key: must be 1 to {MAX_ID_CHARS} printable ASCII characters, once"
+        raise bad_request(message, param="Idempotency-Key", code="invalid_idempotency_key")
+    return given[0]
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isprintable() and 1 <= len(text) <= MAX_ID_CHARS
+
+
+def _chat_id(body: Mapping[str, Any], headers: Headers) -> str:
+    """The chat's id in the caller's words: any text, because only its hash is ever used as a name."""
+    for name in CHAT_ID_HEADERS:
+        value = headers.get(name, "")
+        if value:
+            return value
+    value = body.get("session_id")
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not _is_id(value):
+        message = f"session_id: must be 1 to {MAX_ID_CHARS} printable ASCII characters; got {shown(value)}"
+        raise bad_request(message, param="session_id")
+    return value
+
+
+def _session_id(owner: str, chat_id: str, key: str) -> str:
+    """The session: of the owner and the chat, so that another owner's chat id opens nothing.
+
+    Without a chat the session is new; with an idempotency key it is the same new one for each repeat, because the
+    repeat must be the same request.
+    """
+    if chat_id:
+        return f"chat-{_digest(owner, chat_id)}"
+    return f"session-{_digest(owner, key)}" if key else new_session_id()
+
+
+def _digest(owner: str, text: str) -> str:
+    return hashlib.sha256(f"{owner}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _metadata(chat_id: str, headers: Headers) -> dict[str, str]:
+    notes = {"conversation_id": chat_id}
+    notes |= {note: headers.get(name, "") for name, note in _NOTED_HEADERS.items()}
+    return {name: value for name, value in notes.items() if value and _is_id(value)}

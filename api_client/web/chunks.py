@@ -1,0 +1,78 @@
+"""The objects of OpenAI's chat completions, as far as the relay sends them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+COMPLETION_PREFIX = "chatcmpl-"
+OWNED_BY = "helix-turns"
+
+FinishReason = Literal["stop"]
+
+
+class Delta(TypedDict, total=False):
+    """What a chunk adds to the message."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+class ChunkChoice(TypedDict):
+    """The one choice of a chunk."""
+
+    index: int
+    delta: Delta
+    finish_reason: FinishReason | None
+
+
+class Chunk(TypedDict):
+    """One piece of a streamed completion; ``event`` is read by Open WebUI and ignored by everybody else."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    event: NotRequired[dict[str, Any]]
+
+
+class Message(TypedDict):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+class Choice(TypedDict):
+    """The one choice of a completion."""
+
+    index: int
+    message: Message
+    finish_reason: FinishReason
+
+
+class Completion(TypedDict):
+    """A whole completion. ``usage`` is null: tokens are counted per attempt, in the turn's record."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: None
+
+
+class Model(TypedDict):
+    """A model offered. ``info`` tells Open WebUI not to send its built-in tools, which nobody would call."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    info: dict[str, Any]
+
+
+def model_object(model: str) -> Model:
+    """One entry of ``/v1/models``."""
+    info = {"meta": {"capabilities": {"builtin_tools": False}}}
+    return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}

@@ -1,0 +1,94 @@
+"""Reading the messages of a request: roles, text, sizes."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from api_client.web.errors import ApiError, bad_request, shown
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_MESSAGES = 2_000
+MAX_CONTENT_CHARS = 2**20
+MAX_TEXT_CHARS = 4 * 2**20
+
+
+def read_messages(body: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+    """The conversation, oldest first, each message with role and text; the last is the user's and says something.
+
+    Raises:
+        ApiError: 400 with the name of the field that is wrong.
+    """
+    raw = body.get("messages")
+    if not isinstance(raw, list) or not raw:
+        code = "missing_required_parameter" if raw is None else "invalid_value"
+        raise bad_request(f"messages: must be a list of at least one; got {shown(raw)}", param="messages", code=code)
+    if len(raw) > MAX_MESSAGES:
+        message = f"messages: at most {MAX_MESSAGES} are allowed; got {len(raw)}"
+        raise bad_request(message, param="messages", code="too_many_messages")
+    messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(raw))
+    size = sum(len(message["content"]) for message in messages)
+    if size > MAX_TEXT_CHARS:
+        raise _too_long("messages", size, MAX_TEXT_CHARS)
+    _check_last(messages[-1], f"messages[{len(messages) - 1}]")
+    return messages
+
+
+def _message(raw: Any, name: str) -> dict[str, str]:
+    if not isinstance(raw, dict):
+        raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")
+    role = raw.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        raise bad_request(f"{name}.role: must be one of {', '.join(ROLES)}; got {shown(role)}", param=f"{name}.role")
+    content = raw.get("content")
+    if content is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
+        content = ""  # a call of a tool by another model, earlier in this chat
+    text = _text(content, f"{name}.content")
+    if len(text) > MAX_CONTENT_CHARS:
+        raise _too_long(f"{name}.content", len(text), MAX_CONTENT_CHARS)
+    return {"role": role, "content": text}
+
+
+def _text(content: Any, name: str) -> str:
+    if isinstance(content, str):
+        return content
+    if content is None:
+        raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
+    if not isinstance(content, list):
+        # Not what came: it may be a user's text in the wrong wrapping.
+        raise bad_request(f"{name}: must be a text or a list of text parts", param=name, code="invalid_type")
+    return "\n".join(_part(part, f"{name}[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: Any, name: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind != "text":
+        got = shown(part) if not isinstance(part, dict) else f"type {shown(kind)}"
+        message = f"{name}: only parts of type text are supported; got {got}"
+        raise bad_request(message, param=name, code="unsupported_content")
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise bad_request(f"{name}.text: must be a text; got {shown(text)}", param=f"{name}.text", code="invalid_type")
+    return text
+
+
+def _check_last(message: dict[str, str], name: str) -> None:
+    if message["role"] != "user":
+        raise bad_request(
+            f"{name}.role: the last message must be the user's; got {shown(message['role'])}",
+            param=f"{name}.role",
+            code="last_message_not_user",
+        )
+    if not any(_visible(letter) for letter in message["content"]):
+        raise bad_request(f"{name}.content: says nothing", param=f"{name}.content", code="empty_message")
+
+
+def _visible(letter: str) -> bool:
+    """Not white space, not a control, not a zero-width character."""
+    return unicodedata.category(letter) not in {"Zs", "Zl", "Zp", "Cc", "Cf"}
+
+
+def _too_long(name: str, size: int, limit: int) -> ApiError:
+    message = f"{name}: {size} characters, but at most {limit} are allowed"
+    return bad_request(message, param=name, code="content_too_long")

@@ -1,0 +1,42 @@
+"""The request bodies as the OpenAPI document shows them. The rules themselves are in ``ask`` and ``conversation``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract.turn import DoubleText
+from api_client.web.ask import LOCALES, MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
+from api_client.web.conversation import MAX_MESSAGES, ROLES
+
+_PART = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+}
+_MESSAGE = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {
+        "role": {"enum": list(ROLES)},
+        "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]},
+    },
+}
+_TURN: dict[str, Any] = {
+    "model": {"type": "string"},
+    "messages": {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": _MESSAGE},
+    "session_id": {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS},
+    "validators": {"type": "array", "items": {"type": "string"}},
+    "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
+    "deadline_seconds": {"type": "number", "minimum": 1, "maximum": MAX_DEADLINE_SECONDS},
+    "double_text": {"enum": [policy.value for policy in DoubleText]},
+    "locale": {"enum": list(LOCALES)},
+}
+
+
+def _body(properties: dict[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", "required": ["model", "messages"], "properties": properties}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+TURN_BODY = _body(_TURN)
+CHAT_BODY = _body(_TURN | {"stream": {"type": ["boolean", "null"]}, "n": {"const": 1}})

@@ -1,0 +1,54 @@
+"""The outermost layer: every request gets an id, every fault an answer, every answer a log line."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import structlog
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api_client.web.errors import internal_error
+from api_client.web.wire import JSON
+
+log = structlog.get_logger(__name__)
+
+
+class RequestId:
+    """ASGI middleware: sets ``x-request-id``, binds it to the log, and turns a fault into a 500 that says nothing."""
+
+    def __init__(self, app: ASGIApp, locale: str) -> None:
+        self.app = app
+        self.locale = locale
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = f"req-{secrets.token_hex(12)}"
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        began, status = time.monotonic(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            log.info("request.abandoned")
+        except Exception:
+            log.exception("request.crashed")
+            if status:
+                raise  # an answer has begun: only a broken connection tells the client that it is not whole
+            error = internal_error(self.locale)
+            await JSON(error.body(), error.status)(scope, receive, send_with_id)
+        finally:
+            seconds = round(time.monotonic() - began, 3)
+            log.info("request.served", method=scope["method"], status=status, seconds=seconds)

@@ -1,0 +1,112 @@
+"""``/v1/turns``: the turn itself, for those who want to submit now and read later."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
+
+import structlog
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api_client.contract.errors import HelixError
+from api_client.contract.events import Event, read_event_id
+from api_client.contract.turn import Turn, TurnState
+from api_client.web import openapi
+from api_client.web.access import Owner
+from api_client.web.completions import ask_of, submit
+from api_client.web.errors import bad_request, from_contract, internal_error, shown
+from api_client.web.relay import Relay, RelayOf
+from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
+
+log = structlog.get_logger(__name__)
+router = APIRouter(prefix="/v1/turns")
+
+
+@router.post("", response_model=None, status_code=202, openapi_extra=openapi.TURN_BODY)
+async def submit_turn(request: Request, relay: RelayOf, owner: Owner) -> Response:
+    """Store a turn and return at once."""
+    ask = await ask_of(request, relay, owner)
+    turn_id = await submit(ask, relay)
+    url = f"/v1/turns/{turn_id}"
+    body = {
+        "object": "turn",
+        "turn_id": turn_id,
+        "session_id": ask.request.session_id,
+        "url": url,
+        "events_url": f"{url}/events",
+    }
+    return JSON(body, 202, {"x-turn-id": turn_id, "location": url})
+
+
+@router.get("/{turn_id}", response_model=None)
+async def show_turn(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
+    """The turn's record."""
+    return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
+
+
+@router.get("/{turn_id}/attempts", response_model=None)
+async def list_attempts(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
+    """The turn's attempts, oldest first."""
+    attempts = await relay.client.attempts(turn_id, owner=owner)
+    return JSON({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
+
+
+@router.post("/{turn_id}/cancel", response_model=None)
+@router.delete("/{turn_id}", response_model=None)
+async def cancel_turn(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
+    """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
+    return JSON(_shown(await relay.client.cancel(turn_id, owner=owner)))
+
+
+@router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
+async def stream_events(turn_id: str, request: Request, relay: RelayOf, owner: Owner) -> Response:
+    """The turn's events from the first, or from behind ``Last-Event-ID``; the stream ends after ``turn.finished``.
+
+    A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.
+    """
+    after, epoch = _position(request)
+    turn = await relay.client.get(turn_id, owner=owner)
+    stranger = after > 0 and (epoch != turn.epoch or after > turn.seq)
+    if stranger:
+        after = 0
+    if turn.state is TurnState.FINISHED and after == turn.seq:
+        return Response(status_code=204)
+    frames = stream(relay, turn, owner, after, reset=stranger)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
+
+
+def _shown(turn: Turn) -> dict[str, object]:
+    return {"object": "turn", **turn.to_dict()}
+
+
+def _position(request: Request) -> tuple[int, str]:
+    given = request.headers.get("last-event-id", "")
+    if not given:
+        return 0, ""
+    try:
+        return read_event_id(given)
+    except ValueError:
+        message = f"Last-Event-ID: must be the id of an event of this stream; got {shown(given)}"
+        raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
+
+
+async def stream(relay: Relay, turn: Turn, owner: str, after: int, *, reset: bool) -> AsyncIterator[bytes]:
+    """The events as frames. ``reset`` tells a reader of another history to forget what it has."""
+    yield event_frame("log.reset", {"reason": "the id is not of this log"}) if reset else PING
+    locale = turn.request.locale
+    try:
+        follow = relay.client.follow(
+            turn.turn_id, after=after, epoch=turn.epoch, owner=owner, ping_seconds=relay.settings.ping_seconds
+        )
+        async with aclosing(cast("AsyncGenerator[Event | None]", follow)) as events:
+            async for event in events:
+                yield PING if event is None else event_frame(event.kind, event.to_dict(), event.event_id)
+    except HelixError as error:
+        log.warning("relay.events_lost", turn_id=turn.turn_id, error=type(error).__name__)
+        yield event_frame("error", from_contract(error, locale).body())
+    except Exception:
+        log.exception("relay.events_crashed", turn_id=turn.turn_id)
+        yield event_frame("error", internal_error(locale).body())

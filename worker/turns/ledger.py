@@ -1,0 +1,228 @@
+"""The ledger: the turn records in Redis, and the only way a worker changes them (DESIGN section 3).
+
+Every change is one Lua command. A lost reply is no problem: a claim is recognised by its token, a command of a token
+holder by its number, and everything else may happen twice.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import redis
+import structlog
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from api_client.contract.commands import command_text, common_settings, turn_keys
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.settings import Settings, require_store
+from api_client.contract.tasks import Link
+from api_client.contract.turn import AttemptRecord, Turn
+from worker.turns.moves import Move
+
+log = structlog.get_logger()
+
+_LUA = Path(__file__).with_name("lua")
+#: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
+_PATIENCE_SECONDS = 120.0
+_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
+
+
+class Fenced(Exception):
+    """The turn is no longer ours: another worker has it, or it has ended. Whatever we did must not count."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """A turn held for one link of its chain.
+
+    Attributes:
+        taken_at: when the claim was asked for, by ``time.monotonic()``.
+        seconds_left: time to the turn's deadline at that moment, by the store's clock.
+        numbers: counts the holder's commands: 1, 2, 3, ...
+    """
+
+    turn: Turn
+    link: Link
+    token: str
+    taken_at: float
+    seconds_left: float
+    numbers: Any = field(default_factory=lambda: count(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The turn was not there to be taken; ``why`` is one word for the log."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit led to: ``head`` is the session's next turn or empty, ``outcome`` is set when the turn ended."""
+
+    head: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What a reaper found and did: see ``reap.lua``."""
+
+    what: str
+    link: str
+    session_id: str
+    head: str
+    outcome: str
+
+
+def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> redis.Redis:
+    """A connection pool to the store. Resends are safe for every command of the ledger.
+
+    Raises:
+        SettingsError: no store is set.
+    """
+    backoff = ExponentialBackoff(cap=0.5, base=0.05) if resends else NoBackoff()
+    return redis.Redis.from_url(
+        require_store(settings).redis_url,
+        socket_connect_timeout=min(2.0, answer_seconds),
+        socket_timeout=answer_seconds,
+        retry=Retry(backoff, resends),
+    )
+
+
+class Ledger:
+    """The Lua commands of a worker. Used by many threads at once.
+
+    Every method raises ``redis.exceptions.RedisError`` when the store stays away, unless it says otherwise.
+    """
+
+    def __init__(self, settings: Settings, worker: str, store: redis.Redis | None = None) -> None:
+        self.settings = settings
+        self.worker = worker
+        self._redis = store or connect(settings)
+        self._common = common_settings(settings)
+        names = ("claim", "beat", "append", "commit", "reap")
+        self._scripts = {name: self._redis.register_script(command_text(_LUA / f"{name}.lua")) for name in names}
+
+    def _call(self, name: str, turn_id: str, session_id: str, *args: Any) -> Any:
+        keys = turn_keys(self.settings.namespace, turn_id, session_id, time.time())
+        bell = keys_of(self.settings.namespace, turn_id).bell(turn_id)
+        return self._scripts[name](keys=keys, args=[bell, turn_id, self._common, *args])
+
+    @property
+    def _lease_ms(self) -> int:
+        return int(self.settings.lease_seconds * 1000)
+
+    def claim(self, turn_id: str, session_id: str, link: Link) -> Claim | Refusal:
+        """Take the turn for ``link``, if that is what comes next and nobody holds it."""
+        token, taken_at = secrets.token_hex(12), time.monotonic()
+        args = (str(link), token, self._lease_ms, json.dumps(self.worker))
+        reply = self._patiently(lambda: self._call("claim", turn_id, session_id, *args))
+        if reply[0] == b"refused":
+            return Refusal(reply[1].decode())
+        now, pairs = int(reply[1]) / 1000, reply[2:]
+        turn = decode_turn(dict(zip(pairs[::2], pairs[1::2], strict=True)))
+        return Claim(turn, link, token, taken_at, turn.deadline_at - now)
+
+    def beat(self, claim: Claim) -> str:
+        """Keep the lease; returns why the turn is called off, or an empty text.
+
+        Raises:
+            Fenced: the turn is no longer ours.
+        """
+        said, stop = self._call("beat", *_ids(claim), claim.token, self._lease_ms)
+        if said != b"held":
+            raise Fenced
+        return str(stop.decode())
+
+    def append(self, claim: Claim, events: list[tuple[str, dict[str, Any]]]) -> None:
+        """Add events to the turn's log, in order, each exactly once; waits while the store is away.
+
+        Raises:
+            Fenced: the turn is no longer ours.
+        """
+        number = next(claim.numbers)
+        args = [claim.token, number, *_flat(events)]
+        said, _ = self._patiently(lambda: self._call("append", *_ids(claim), *args))
+        if said != b"done":
+            raise Fenced
+
+    def commit(self, claim: Claim, move: Move) -> Committed:
+        """Write what was decided and give the lease back; waits while the store is away.
+
+        Raises:
+            Fenced: the turn is no longer ours; nothing was written.
+        """
+        number = next(claim.numbers)
+        args = [claim.token, number, move.to_json(), *_flat(move.events)]
+        said, head, outcome = self._patiently(lambda: self._call("commit", *_ids(claim), *args))
+        if said != b"done":
+            raise Fenced
+        return Committed(head.decode(), outcome.decode())
+
+    def due(self, shard: int, limit: int = 100) -> list[str]:
+        """Ids of turns that somebody must look at now, the longest waiting first."""
+        seconds, micros = self._redis.time()
+        now = seconds * 1000 + micros // 1000
+        key = Keys(self.settings.namespace, shard).due
+        return [found.decode() for found in self._redis.zrangebyscore(key, "-inf", now, 0, limit)]
+
+    def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
+        """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
+        keys = keys_of(self.settings.namespace, turn_id)
+        session_id = (self._redis.hget(keys.turn(turn_id), "session_id") or b"").decode()
+        args = (int(may_take), self._lease_ms, self.settings.strikes)
+        reply = self._call("reap", turn_id, session_id, *args)
+        return Reaped(*(part.decode() for part in reply))
+
+    def attempts(self, turn_id: str) -> list[AttemptRecord]:
+        """The turn's attempts, oldest first."""
+        key = keys_of(self.settings.namespace, turn_id).attempts(turn_id)
+        return decode_attempts(self._patiently(lambda: self._redis.hgetall(key)))
+
+    def server_time(self) -> float:
+        """The store's clock, in seconds since the epoch."""
+        seconds, micros = self._redis.time()
+        return float(seconds + micros / 1e6)
+
+    def _patiently(self, command: Any) -> Any:
+        """Repeat a command that is safe to repeat until the store answers.
+
+        Raises:
+            RedisError: it stayed away for two minutes, or refused for another reason.
+        """
+        until = time.monotonic() + _PATIENCE_SECONDS
+        pause = threading.Event()
+        while True:
+            try:
+                return command()
+            except _PASSING as error:
+                if time.monotonic() > until:
+                    raise
+                log.warning("store.away", error=type(error).__name__)
+            except ResponseError as error:
+                # Out of memory or disk: the script was refused before its first write.
+                if time.monotonic() > until or not str(error).startswith(("OOM", "MISCONF", "-OOM")):
+                    raise
+                log.warning("store.full", error=str(error)[:80])
+            pause.wait(0.3)
+
+
+def _ids(claim: Claim) -> tuple[str, str]:
+    return claim.turn.turn_id, claim.turn.request.session_id
+
+
+def _flat(events: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    return [part for kind, data in events for part in (kind, json.dumps(data))]

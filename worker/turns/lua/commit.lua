@@ -1,0 +1,47 @@
+-- Write what the holder of the lease decided, and give the lease back. Numbered, see append.
+-- ARGV[4] token  ARGV[5] number of the command
+-- ARGV[6] move (JSON): state, next, fields {name: text}, attempt, facts {name: text}, counters {name: n}, delay_ms,
+--         outcome ('' = goes on), answer {response, step, step_source, error (JSON text)},
+--         run_ended (true when an agent run ended with this)
+-- ARGV[7], ARGV[8] kind, data (JSON) of the events; and so on
+-- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
+
+if not EXISTS then return { 'fenced', '', '' } end
+if turn.last_token == ARGV[4] and tonumber(ARGV[5]) <= number('last_cmd') then
+  return { 'done', turn.last_head or '', turn.outcome or '' }
+end
+if turn.token ~= ARGV[4] or turn.state == 'finished' then return { 'fenced', '', '' } end
+local move = cjson.decode(ARGV[6])
+
+redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'last_token', ARGV[4], 'last_cmd', ARGV[5])
+for name, value in pairs(move.fields) do
+  redis.call('HSET', TURN, name, value)
+  turn[name] = value
+end
+for name, value in pairs(move.facts) do
+  redis.call('HSET', ATTEMPTS, move.attempt .. ':' .. name, value)
+end
+if move.run_ended then redis.call('HSET', ATTEMPTS, move.attempt .. ':finished_at', int(NOW)) end
+count(move.counters)
+for i = 7, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
+
+local head, outcome = '', move.outcome
+if (turn.stop or '') ~= '' and outcome ~= turn.stop then
+  -- Called off while it was being judged: an accepted cancel is kept.
+  outcome = turn.stop
+  head = give_up(outcome)
+elseif outcome ~= '' then
+  head = finish(outcome, move.answer)
+else
+  outcome = called_off()
+  if outcome ~= '' then
+    head = give_up(outcome)
+  else
+    redis.call('HSET', TURN, 'state', move.state, 'next', move.next, 'announced', 1,
+      'not_before', int(move.delay_ms > 0 and NOW + move.delay_ms or 0))
+    -- The caller announces at once, unless there is a delay: then a reaper does when the time has come.
+    look_again(NOW + (move.delay_ms > 0 and move.delay_ms or SETTINGS.announce_ms))
+  end
+end
+redis.call('HSET', TURN, 'last_head', head)
+return { 'done', head, outcome }

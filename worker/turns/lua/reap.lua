@@ -1,0 +1,53 @@
+-- Look at a turn that is due: take it from a dead worker, announce it again, or end it. Any number of reapers may do so.
+-- ARGV[4] 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
+-- ARGV[5] lease in ms  ARGV[6] strikes that make a turn dead
+-- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
+--   what: gone | early | held | later | waiting | announce | finished
+
+local function answer(what, link, head, outcome)
+  return { what, link or '', turn.session_id or '', head or '', outcome or '' }
+end
+
+if not EXISTS or turn.state == 'finished' then
+  redis.call('ZREM', DUE, ID)
+  return answer('gone')
+end
+local score = redis.call('ZSCORE', DUE, ID)
+if score and tonumber(score) > NOW then return answer('early') end
+
+local held = (turn.token or '') ~= ''
+if held then
+  if number('lease_until') > NOW then
+    look_again(number('lease_until'))
+    return answer('held')
+  end
+  if ARGV[4] ~= '1' then
+    look_again(NOW + tonumber(ARGV[5]))
+    return answer('later')
+  end
+  local running = turn.state == 'running'
+  redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'state', running and 'queued' or 'ran')
+  local strikes = redis.call('HINCRBY', TURN, 'strikes', 1)
+  count({ ['delivery.lost'] = 1 })
+  emit('attempt.lost', '{"attempt":' .. int(number('attempt')) .. ',"delivery":' .. int(number('delivery')) ..
+    ',"during":"' .. turn.state .. '"}')
+  if called_off() == '' and strikes >= tonumber(ARGV[6]) then
+    return answer('finished', '', give_up('dead'), 'dead')
+  end
+end
+
+local outcome = called_off()
+if outcome ~= '' then return answer('finished', '', give_up(outcome), outcome) end
+if not is_head() then
+  look_again(number('deadline_at'))
+  return answer('waiting')
+end
+if number('not_before') > NOW then
+  look_again(number('not_before'))
+  return answer('early')
+end
+-- Each announcement doubles the wait for the next, up to 64 times.
+local announced = held and 1 or number('announced') + 1
+redis.call('HSET', TURN, 'announced', announced)
+look_again(NOW + SETTINGS.announce_ms * 2 ^ math.min(announced - 1, 6))
+return answer('announce', turn.next)

@@ -1,0 +1,94 @@
+"""The reaper: looks after turns that nobody looks after. Every worker process has one; any number do no harm.
+
+It announces what was not claimed, takes turns from workers that died or froze, and ends what was called off. A reaper
+that was itself away, or sees the store's clock jump, waits one lease before it takes anything: after an outage every
+holder gets the chance to beat first (DESIGN section 3).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+from redis.exceptions import RedisError
+
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN, Link
+from worker.turns.ledger import Ledger, Reaped, connect
+
+log = structlog.get_logger()
+
+#: A clock that moves this much against ours between two looks has jumped, in seconds.
+_JUMP_SECONDS = 1.0
+
+
+class Watch:
+    """Whether leases may be taken now: pure, told of each look. Both clocks in seconds."""
+
+    def __init__(self, lease_seconds: float, reap_seconds: float) -> None:
+        self._lease = lease_seconds
+        self._longest_gap = max(3 * reap_seconds, lease_seconds / 2)
+        self._last: tuple[float, float] | None = None
+        self._calm_since = float("-inf")
+
+    def look(self, monotonic: float, server: float) -> bool:
+        """One look at the store that it answered; True when leases may be taken."""
+        if self._last is None:
+            self._calm_since = monotonic
+        else:
+            passed, on_server = monotonic - self._last[0], server - self._last[1]
+            if passed > self._longest_gap or abs(on_server - passed) > _JUMP_SECONDS:
+                self._calm_since = monotonic
+        self._last = (monotonic, server)
+        return monotonic - self._calm_since >= self._lease
+
+
+class Reaper:
+    """A thread that looks at due turns."""
+
+    def __init__(self, settings: Settings, worker: str, announce: Callable[[Link, str, str], None]) -> None:
+        self._settings = settings
+        self._ledger = Ledger(settings, worker, connect(settings, answer_seconds=2.0, resends=0))
+        self._announce = announce
+        self._watch = Watch(settings.lease_seconds, settings.reap_seconds)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="reaper", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._closing.set()
+
+    def _work(self) -> None:
+        while not self._closing.wait(self._settings.reap_seconds):
+            try:
+                self.look()
+            except RedisError as error:
+                log.warning("reaper.store_away", error=type(error).__name__)
+            except ValueError:
+                log.exception("reaper.damaged_record")
+
+    def look(self) -> None:
+        """Look once at everything that is due.
+
+        Raises:
+            RedisError: the store does not answer.
+        """
+        may_take = self._watch.look(time.monotonic(), self._ledger.server_time())
+        for shard in range(self._settings.shards):
+            for turn_id in self._ledger.due(shard):
+                self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
+
+    def _handle(self, turn_id: str, found: Reaped) -> None:
+        if found.what == "announce":
+            log.info("turn.announced", turn_id=turn_id, link=found.link)
+            self._announce(Link.parse(found.link), turn_id, found.session_id)
+        elif found.what == "finished":
+            log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
+            if found.head:
+                self._announce(Link(RUN, 1), found.head, found.session_id)

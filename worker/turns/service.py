@@ -1,0 +1,213 @@
+"""One method per link of a turn's chain: claim, do the work, say what follows, commit.
+
+Whatever happens twice or late is refused by the claim or the commit; whatever stops half-way is delivered again by a
+reaper. So each method is written as if it ran once, and may die at any line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
+from api_client.contract.turn import AttemptRecord, Turn
+from worker.consultant.workspace import (
+    DeliveryTaken,
+    begin_attempt,
+    delivery_directory,
+    publish,
+    session_directory,
+    written_files,
+)
+from worker.enforcement.policy import assemble, decide, examine, mend
+from worker.enforcement.registry import build_validators
+from worker.enforcement.validators.base import ResponseValidator
+from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
+from worker.turns.lease import Lease, LeaseKeeper
+from worker.turns.ledger import Claim, Committed, Fenced, Ledger, Refusal
+from worker.turns.moves import Move, after_fallback, after_giving_up, after_run, after_validation, judged, policy_of
+from worker.turns.writer import EventWriter
+
+log = structlog.get_logger()
+
+Announce = Callable[[Link, str, str], None]
+BuildRunner = Callable[[str], tuple[Runner, str]]
+
+
+class TurnService:
+    """Carries out the links of turns' chains. One per worker process, used by many threads."""
+
+    def __init__(
+        self, settings: Settings, ledger: Ledger, leases: LeaseKeeper, runners: BuildRunner, announce: Announce
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._leases = leases
+        self._runners = runners
+        self._announce = announce
+        self._works: dict[str, Callable[[Lease], Move]] = {
+            RUN: self._run,
+            RETRY: self._run,
+            VALIDATE: self._validate,
+            FALLBACK: self._fallback,
+            FAIL: self._fail,
+        }
+
+    def carry_out(self, link: Link, turn_id: str, session_id: str) -> bool:
+        """Carry out one link; returns True when the rest of the Celery chain may go on.
+
+        The chain goes on only after a run that is to be validated; in every other case the next link was announced
+        here, or there is none.
+
+        Raises:
+            RedisError: the store stayed away; the turn will be delivered again.
+        """
+        claim = self._ledger.claim(turn_id, session_id, link)
+        if isinstance(claim, Refusal):
+            log.info("turn.refused", link=str(link), why=claim.why)
+            return False
+        with self._leases.hold(claim) as lease:
+            try:
+                move = self._works[link.task](lease)
+                done = self._ledger.commit(claim, move)
+            except Fenced:
+                log.warning("turn.fenced", link=str(link))
+                return False
+        return self._go_on(claim, move, done)
+
+    def _go_on(self, claim: Claim, move: Move, done: Committed) -> bool:
+        """Tell Celery what comes next. Not vital: a reaper announces whatever is not announced here."""
+        turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
+        if done.outcome:
+            log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
+            if done.head:
+                self._announce(Link(RUN, 1), done.head, session_id)
+            return False
+        log.info("turn.moved", link=str(claim.link), next=str(move.next), delay_ms=move.delay_ms)
+        if move.next == Link(VALIDATE, claim.link.attempt) and claim.link.task in {RUN, RETRY}:
+            return True
+        if move.next is not None and not move.delay_ms:
+            self._announce(move.next, turn_id, session_id)
+        return False
+
+    def _run(self, lease: Lease) -> Move:
+        """Run the agent once: for the user's message, or for the feedback on the attempt before."""
+        claim = lease.claim
+        turn, link = claim.turn, claim.link
+        history = [record for record in self._ledger.attempts(turn.turn_id) if record.number < link.attempt]
+        prompt = history[-1].feedback if history else turn.request.prompt
+        try:
+            order, runner = self._order(lease, prompt)
+        except (DeliveryTaken, OSError, ValueError) as error:
+            log.error("attempt.not_started", error=str(error)[:200])
+            kind = ErrorKind.CONFIG if isinstance(error, ValueError) else ErrorKind.TRANSIENT
+            result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
+        else:
+            with EventWriter(self._ledger, claim) as writer:
+                result = runner.run(order, writer.emit, lease)
+        if lease.reason == "fenced" and result.completion.verdict is not Verdict.COMPLETE:
+            raise Fenced
+        return after_run(
+            turn,
+            link,
+            result,
+            prompt=prompt,
+            history=history,
+            stop=lease.reason,
+            transient_retries=self._settings.transient_retries,
+            transient_delay=self._settings.transient_delay_seconds,
+        )
+
+    def _order(self, lease: Lease, prompt: str) -> tuple[Order, Runner]:
+        """What the runner is asked, with a fresh directory for this delivery.
+
+        Raises:
+            DeliveryTaken: this delivery was started before. OSError: the session's folder cannot be written.
+            ValueError: the model's runner cannot be built.
+        """
+        turn, settings = lease.claim.turn, self._settings
+        model = settings.models.get(turn.request.model)
+        if model is None:
+            raise ValueError(f"this worker offers no model {turn.request.model!r}; see HELIX_MODELS")
+        runner, option = self._runners(model)
+        session_id, attempt = turn.request.session_id, lease.claim.link.attempt
+        workdir = session_directory(settings.sessions_dir, session_id)
+        directory = delivery_directory(settings.sessions_dir, session_id, turn.turn_id, attempt, turn.delivery)
+        begin_attempt(workdir)
+        order = Order(
+            turn_id=turn.turn_id,
+            session_id=session_id,
+            attempt=attempt,
+            delivery=turn.delivery,
+            prompt=prompt,
+            messages=turn.request.messages,
+            workdir=workdir,
+            directory=directory,
+            agent_session=turn.agent_session,
+            option=option,
+            deadline=lease.deadline,
+            idle_seconds=settings.idle_seconds,
+            kill_grace_seconds=settings.kill_grace_seconds,
+            witness=settings.witness,
+        )
+        return order, runner
+
+    def _validate(self, lease: Lease) -> Move:
+        """Judge the attempt's answer with the active validators, and decide."""
+        turn, link = lease.claim.turn, lease.claim.link
+        *before, this = self._ledger.attempts(turn.turn_id)
+        if this.number != link.attempt:
+            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        history = [judged(record) for record in before]
+        answer = assemble(history, this.text)
+        context = {"files": self._files(turn, this), "session_id": turn.request.session_id}
+        issues = examine(answer, self._validators(turn), context)
+        attempt = judged(this)
+        attempt = type(attempt)(
+            number=attempt.number, text=attempt.text, answer=answer, complete=True, issues=tuple(issues)
+        )
+        decision = decide([*history, attempt], policy_of(turn))
+        move = after_validation(turn, link, answer, issues, decision)
+        self._publish_if_accepted(lease, move)
+        return move
+
+    def _fallback(self, lease: Lease) -> Move:
+        """Mend the best answer as far as the active validators can, and judge it again."""
+        turn, link = lease.claim.turn, lease.claim.link
+        records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
+        best = records[turn.best or link.attempt]
+        context = {"files": self._files(turn, best), "session_id": turn.request.session_id}
+        mended = mend(best.answer, self._validators(turn), context)
+        move = after_fallback(turn, link, best.number, mended)
+        self._publish_if_accepted(lease, move)
+        return move
+
+    def _fail(self, lease: Lease) -> Move:
+        """End the turn honestly, with what its user can do."""
+        turn, link = lease.claim.turn, lease.claim.link
+        records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
+        shown = records.get(turn.best or link.attempt)
+        issues = (shown.remaining or shown.issues) if shown else ()
+        failing = turn.failing or {"outcome": "failed", "code": "failed", "reason": ""}
+        return after_giving_up(turn, link, failing, issues)
+
+    def _validators(self, turn: Turn) -> tuple[ResponseValidator, ...]:
+        return build_validators(turn.request.validators, root=self._settings.root, locale=turn.request.locale)
+
+    def _delivery(self, turn: Turn, record: AttemptRecord) -> Path:
+        workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
+        return workdir / "attempts" / f"{turn.turn_id}-{record.number}-{record.last_delivery}"
+
+    def _files(self, turn: Turn, record: AttemptRecord) -> dict[str, str]:
+        return written_files(self._delivery(turn, record))
+
+    def _publish_if_accepted(self, lease: Lease, move: Move) -> None:
+        """The accepted answer goes to the session's output/ before the commit, so that a crash repeats both."""
+        turn = lease.claim.turn
+        if move.outcome is None or not move.outcome.success or lease.reason:
+            return
+        workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
+        publish(workdir, move.answer.response, attempt_id=f"{turn.turn_id}-{move.attempt}")

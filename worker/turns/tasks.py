@@ -1,0 +1,40 @@
+"""The Celery tasks: thin shells over the service. Arguments are ids, never prompts: operators read them in Flower."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from celery import Celery, Task
+
+from api_client.contract.tasks import FAIL, FALLBACK, QUEUES, RETRY, RUN, VALIDATE, Link
+from worker.turns.service import TurnService
+
+#: What each task does, as operators read it in Flower and in `celery inspect registered`.
+_DOCS = {
+    RUN: "Run the agent for the user's message.",
+    RETRY: "Run the agent again, with feedback on the attempt before.",
+    VALIDATE: "Judge the answer with the active validators and decide what comes next.",
+    FALLBACK: "Mend the best answer without the agent, and judge it again.",
+    FAIL: "End the turn honestly: no acceptable answer.",
+}
+
+
+def register(app: Celery, service_of: Any) -> None:
+    """Register the five tasks. ``service_of()`` is this process's ``TurnService``, made after the worker started."""
+    for name in QUEUES:
+        app.task(name=name, bind=True, ignore_result=True, queue=QUEUES[name])(_body(name, service_of))
+
+
+def _body(name: str, service_of: Any) -> Any:
+    def carry_out(self: Task[Any, Any], *, turn_id: str, attempt: int, session_id: str) -> None:
+        link = Link.parse(f"{name}/{attempt}")
+        service: TurnService = service_of()
+        with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=attempt):
+            if not service.carry_out(link, turn_id, session_id):
+                # What was to follow in this chain does not follow; what follows instead was announced.
+                self.request.chain = None
+
+    carry_out.__name__ = name.replace(".", "_")
+    carry_out.__doc__ = _DOCS[name]
+    return carry_out

@@ -1,0 +1,87 @@
+"""Writing an agent's events into its turn's log while it runs.
+
+A delta goes out at once when no append is in flight; deltas that arrive meanwhile are joined (DESIGN section 6). So a
+slow store costs granularity, never text, and a fast agent cannot flood it.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from redis.exceptions import RedisError
+
+from worker.runners.base import AgentEvent
+from worker.turns.ledger import Claim, Fenced, Ledger
+
+log = structlog.get_logger()
+
+_KINDS = {"output": "attempt.output", "reset": "attempt.reset", "tool": "attempt.tool", "note": "attempt.note"}
+
+
+def wire_form(event: AgentEvent, attempt: int) -> tuple[str, dict[str, Any]]:
+    """An agent's event as kind and data of a turn's event."""
+    data: dict[str, Any] = {"attempt": attempt}
+    if event.kind == "tool":
+        data |= {"name": event.text, "detail": event.detail}
+    elif event.kind == "reset":
+        data["reason"] = event.text
+    else:
+        data["text"] = event.text
+    return _KINDS[event.kind], data
+
+
+class EventWriter:
+    """Appends one run's events, in order, from a thread of its own. As a context: leaving it waits for the log."""
+
+    def __init__(self, ledger: Ledger, claim: Claim) -> None:
+        self._ledger = ledger
+        self._claim = claim
+        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._changed = threading.Condition()
+        self._closing = False
+        self._fenced = False
+        self._thread = threading.Thread(target=self._write, name="events", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def emit(self, event: AgentEvent) -> None:
+        """Take an event; never blocks on the store."""
+        kind, data = wire_form(event, self._claim.link.attempt)
+        with self._changed:
+            if self._fenced:
+                return
+            last = self._waiting[-1] if self._waiting else None
+            if kind == "attempt.output" and last is not None and last[0] == kind:
+                last[1]["text"] += data["text"]
+            else:
+                self._waiting.append((kind, data))
+            self._changed.notify()
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                batch, self._waiting = self._waiting, []
+            if not batch:
+                return
+            try:
+                self._ledger.append(self._claim, batch)
+            except (Fenced, RedisError) as error:
+                # The turn is not ours, or the store is gone for good: the commit will find the same and say so.
+                log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)
+                with self._changed:
+                    self._fenced, self._waiting = True, []
+                return
