@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from socket import socket
 
 import structlog
 import uvicorn
@@ -20,7 +21,7 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.settings import Settings
 from api_client.web import completions, turns
 from api_client.web.access import is_loopback
-from api_client.web.errors import ApiError, from_contract
+from api_client.web.errors import ApiError, from_contract, shown_text
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
 from api_client.web.wire import JSON
@@ -80,50 +81,43 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
     for router in (health, completions.router, turns.router):
         app.include_router(router)
     app.add_middleware(RequestId, locale=settings.locale)
-    app.add_exception_handler(ApiError, _api_error)
-    app.add_exception_handler(HelixError, _helix_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _invalid_parameters)
+    for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _answer)
     return app
 
 
-def _respond(error: ApiError) -> Response:
-    return JSON(error.body(), error.status, error.headers)
+async def _answer(request: Request, error: Exception) -> Response:
+    """Every exception as the one error object."""
+    answer = _api_error(error, request.method, relay_of(request).settings.locale)
+    return JSON(answer.body(), answer.status, answer.headers)
 
 
-async def _api_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return _respond(error)
-
-
-async def _helix_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HelixError)
-    log.info("request.refused", error=type(error).__name__)
-    return _respond(from_contract(error, relay_of(request).settings.locale))
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message, code = {
-        404: ("there is nothing at this address", "not_found"),
-        405: (f"{request.method} is not allowed at this address", "method_not_allowed"),
-    }.get(error.status_code, (str(error.detail), "http_error"))
-    return _respond(ApiError(error.status_code, message, code=code, headers=dict(error.headers or {})))
-
-
-async def _invalid_parameters(_: Request, __: Exception) -> Response:
-    return _respond(ApiError(422, "a parameter of the address is not valid", code="invalid_parameter"))
+def _api_error(error: Exception, method: str, locale: str) -> ApiError:
+    match error:
+        case ApiError():
+            return error
+        case HelixError():
+            log.info("request.refused", error=type(error).__name__)
+            return from_contract(error, locale)
+        case HTTPException(status_code=404):
+            return ApiError(404, "there is nothing at this address", code="not_found")
+        case HTTPException(status_code=405):
+            message = f"{shown_text(method, 20)} is not allowed at this address"
+            return ApiError(405, message, code="method_not_allowed", headers=dict(error.headers or {}))
+        case HTTPException():
+            return ApiError(error.status_code, shown_text(str(error.detail)), code="http_error")
+    return ApiError(422, "a parameter of the address is not valid", code="invalid_parameter")
 
 
 class _Server(uvicorn.Server):
     """uvicorn, which tells our log where it listens (with port 0 only the server knows)."""
 
-    async def startup(self, sockets: list[object] | None = None) -> None:
+    async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start listening."""
-        await super().startup(sockets)  # type: ignore[arg-type]
+        await super().startup(sockets)
         for server in self.servers if self.started else ():
-            for socket in server.sockets:
-                log.info("relay.listening", address=str(socket.getsockname()))
+            for listener in server.sockets:
+                log.info("relay.listening", address=str(listener.getsockname()))
 
 
 def serve(settings: Settings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -122,15 +121,15 @@ def _choice(body: Mapping[str, Any], name: str, allowed: tuple[str, ...], defaul
 def _number(
     body: Mapping[str, Any], name: str, low: float, high: float, default: float, *, whole: bool = False
 ) -> float:
-    value = body.get(name)
+    value: Any = body.get(name)
     if value is None:
         return default
-    kinds: tuple[type, ...] = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not (fits and low <= value <= high):
         noun = "whole number" if whole else "number"
         limits = f"{low:g}" if low == high else f"a {noun} from {low:g} to {high:g}"
         raise bad_request(f"{name}: must be {limits}; got {shown(value)}", param=name)
-    return float(value) if not whole and math.isfinite(value) else value  # type: ignore[no-any-return]
+    return float(value)
 
 
 def _idempotency_key(headers: Headers) -> str:
@@ -150,9 +149,9 @@ def _is_id(text: str) -> bool:
 def _chat_id(body: Mapping[str, Any], headers: Headers) -> str:
     """The chat's id in the caller's words: any text, because only its hash is ever used as a name."""
     for name in CHAT_ID_HEADERS:
-        value = headers.get(name, "")
-        if value:
-            return value
+        named = headers.get(name, "")
+        if named:
+            return named
     value = body.get("session_id")
     if value is None:
         return ""

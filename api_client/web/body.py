@@ -150,7 +150,7 @@ def _check_values(root: Any) -> None:
             children = enumerate(value)
         if children and depth >= MAX_DEPTH:
             raise _too_deep()
-        waiting += [((trail, key), depth + 1, child) for key, child in children]  # type: ignore[misc]
+        waiting += [((trail, key), depth + 1, child) for key, child in children]
 
 
 def _check_text(trail: _Trail, text: str) -> None:

@@ -22,7 +22,7 @@ class Relay:
 
 def relay_of(request: Request) -> Relay:
     """The relay that serves this request."""
-    return cast(Relay, request.app.state.relay)
+    return cast("Relay", request.app.state.relay)
 
 
 async def _relay(request: Request) -> Relay:

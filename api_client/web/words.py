@@ -34,8 +34,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "The service is not available right now. Please try again in a few seconds.",
     },
     "stream_lost": {
-        "de": "Die Verbindung zur laufenden Anfrage ist abgerissen. Die Anfrage läuft weiter; ihre Nummer ist {turn_id}.",
-        "en": "The connection to the running request was lost. The request goes on; its number is {turn_id}.",
+        "de": "Die Verbindung zur laufenden Anfrage ist abgerissen. Sie läuft weiter; ihre Nummer ist {turn_id}.",
+        "en": "The connection to the running request was lost. It goes on; its number is {turn_id}.",
     },
     "session_busy": {
         "de": "In diesem Chat wird noch eine frühere Nachricht bearbeitet. Bitte warte, bis sie fertig ist.",
