@@ -1,0 +1,297 @@
+"""The worker's side of the guard: start agents, watch their output, end them. Used by many threads at once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+import worker
+from worker.runners import marks
+
+log = structlog.get_logger(__name__)
+
+#: Where our packages lie, so that guard and agents find them however the worker was installed.
+SOURCE_ROOT = str(Path(worker.__file__).resolve().parent.parent)
+#: A Python that starts fast: no site packages, nothing imported from the working directory.
+FAST_PYTHON = (sys.executable, "-S", "-P", "-m")
+
+_STDERR_TAIL = 4096
+_SEND_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a run's processes ended. None of them is left, save those in ``left``.
+
+    Attributes:
+        code: exit code, or the negative number of the signal that ended it; None when it never started or is unknown.
+        cause: why it was ended: empty when it ended by itself, else ``terminated``, ``lease ended``, ``guard died``.
+        error: why it could not be started, or empty.
+        pid: its process id, 0 when unknown. swept: how many processes it had left behind.
+        left: processes that could not be ended, because they hang in the kernel.
+    """
+
+    code: int | None = None
+    cause: str = ""
+    error: str = ""
+    pid: int = 0
+    swept: int = 0
+    left: tuple[int, ...] = ()
+
+
+class AgentProcess:
+    """One agent, started by the guard. Owned by one thread; closing it frees the descriptors."""
+
+    def __init__(self, mark: str, guard: _Guard, stdout: int, stderr: int) -> None:
+        self.mark = mark
+        self._guard = guard
+        self._ended = threading.Event()
+        self._exit = Exit()
+        self._fds = {stdout, stderr}
+        self._stdout = stdout
+        self._tail = b""
+        self._poll = select.poll()
+        for fd in self._fds:
+            os.set_blocking(fd, False)
+            self._poll.register(fd, select.POLLIN)
+
+    def read(self, seconds: float) -> bytes | None:
+        """The next piece of standard output; empty when none came within ``seconds``, None at its end."""
+        if self._stdout not in self._fds:
+            return None
+        piece: bytes | None = b""
+        for fd, _ in self._poll.poll(seconds * 1000):
+            data = os.read(fd, 65_536)
+            if not data:
+                self._close(fd)
+            if fd == self._stdout:
+                piece = data or None
+            else:
+                self._tail = (self._tail + data)[-_STDERR_TAIL:]
+        return piece
+
+    def stderr(self) -> str:
+        """The last 4 kB of standard error; to be read after the end."""
+        with contextlib.suppress(BlockingIOError):
+            for fd in self._fds - {self._stdout}:
+                while data := os.read(fd, 65_536):
+                    self._tail = (self._tail + data)[-_STDERR_TAIL:]
+        return self._tail.decode("utf-8", "replace")
+
+    def wait(self, seconds: float) -> Exit | None:
+        """How it ended; None when some process of it is still there after ``seconds``."""
+        return self._exit if self._ended.wait(seconds) else None
+
+    def extend(self, lease_ends: float) -> None:
+        """Let it live until ``lease_ends`` by ``time.monotonic()``, whatever becomes of this worker."""
+        self._guard.send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
+
+    def terminate(self, grace: float) -> None:
+        """SIGTERM to its process group, SIGKILL after ``grace`` seconds; at once for 0."""
+        self._guard.send({"do": "terminate", "mark": self.mark, "grace": grace})
+
+    def abandon(self) -> None:
+        """The guard does not do what it is told: end it, and all its agents with it."""
+        self._guard.kill()
+
+    def close(self) -> None:
+        """Free what it holds."""
+        for fd in list(self._fds):
+            self._close(fd)
+
+    def ended(self, report: Exit) -> None:
+        """The guard's report has come."""
+        self._exit = report
+        self._ended.set()
+
+    def _close(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self._fds.discard(fd)
+        os.close(fd)
+
+
+class Processes:
+    """The agents of this worker process, and the guard that holds them. A guard that died is replaced."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guard: _Guard | None = None
+
+    def start(self) -> int:
+        """Start the guard, if none runs, and return its process id."""
+        with self._lock:
+            if self._guard is None or self._guard.gone or self._guard.owner != os.getpid():
+                self._guard = _Guard()
+            return self._guard.pid
+
+    def stop(self) -> None:
+        """End the guard and every agent; returns when they are gone."""
+        with self._lock:
+            guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.close()
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        mark: str,
+        env: Mapping[str, str],
+        cwd: Path,
+        stdin: bytes = b"",
+        lease_ends: float,
+    ) -> AgentProcess:
+        """Start an agent. One that cannot be started ends at once, with ``Exit.error``.
+
+        Args:
+            argv: the command.
+            mark: ``<turn>.<attempt>.<delivery>``; names the run and is found in all its processes.
+            env: its whole environment; nothing of ours is added but the mark.
+            cwd: where it runs.
+            stdin: what it reads, as a file: it may be long, and nobody has to feed it.
+            lease_ends: it is killed then, unless ``extend`` says otherwise.
+        """
+        request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends}
+        request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
+        source = _file_of(stdin)
+        stdout, agent_stdout = os.pipe()
+        stderr, agent_stderr = os.pipe()
+        try:
+            self.start()
+            guard = self._guard
+            assert guard is not None  # noqa: S101 - start() has set it
+            process = AgentProcess(mark, guard, stdout, stderr)
+            guard.spawn(process, request, [source, agent_stdout, agent_stderr])
+            return process
+        finally:
+            for fd in (source, agent_stdout, agent_stderr):
+                os.close(fd)
+
+
+class _Guard:
+    """One guard process, from its start to its death."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self.gone = False
+        self._lock = threading.Lock()
+        self._agents: dict[str, AgentProcess] = {}
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [*FAST_PYTHON, "worker.runners.guard", str(theirs.fileno()), str(self.owner)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={"PYTHONPATH": SOURCE_ROOT, "LANG": "C.UTF-8"},
+                start_new_session=True,
+                cwd="/",
+            )
+        self.pid = self._process.pid
+        self._thread = threading.Thread(target=self._listen, name="guard-reports", daemon=True)
+        self._thread.start()
+
+    def spawn(self, process: AgentProcess, request: dict[str, Any], fds: list[int]) -> None:
+        with self._lock:
+            if self.gone:
+                process.ended(Exit(cause="guard died"))
+                return
+            if process.mark in self._agents:
+                process.ended(Exit(error=f"an agent with mark {process.mark} runs already"))
+                return
+            self._agents[process.mark] = process
+        error = self.send(request, fds)
+        if error:
+            with self._lock:
+                self._agents.pop(process.mark, None)
+            process.ended(Exit(error=error))
+
+    def send(self, request: dict[str, Any], fds: Sequence[int] = ()) -> str:
+        """Send one packet; returns why it could not be sent, or an empty text."""
+        packet = json.dumps(request).encode()
+        try:
+            socket.send_fds(self._sock, [packet], list(fds), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return self._send_late(packet, fds)
+        except (BrokenPipeError, ConnectionResetError):
+            return ""  # it died: the listener tells every agent's owner
+        except OSError as error:
+            return f"the guard cannot be told: {error}"
+        return ""
+
+    def _send_late(self, packet: bytes, fds: Sequence[int]) -> str:
+        """The guard is behind with its work. One that stays so holds nothing to its lease: it is replaced."""
+        writable = select.poll()
+        writable.register(self._sock, select.POLLOUT)
+        writable.poll(_SEND_SECONDS * 1000)
+        try:
+            socket.send_fds(self._sock, [packet], list(fds), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.kill()
+        except OSError as error:
+            return f"the guard cannot be told: {error}"
+        return ""
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    def _listen(self) -> None:
+        while packet := self._receive():
+            report = json.loads(packet)
+            mark = report.pop("mark")
+            event = report.pop("event")
+            if event == "exit":
+                report["left"] = tuple(report["left"])
+            with self._lock:
+                process = self._agents.pop(mark, None)
+            if process is not None:
+                process.ended(Exit(**report))
+        self._process.wait()
+        with self._lock:
+            self.gone = True
+            orphans = list(self._agents.values())
+            self._agents.clear()
+        self._sock.close()
+        if orphans:
+            log.error("guard_died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
+        for process in orphans:
+            # The agent died with its guard (PR_SET_PDEATHSIG); what it started did not.
+            process.ended(Exit(cause="guard died", left=marks.sweep(process.mark)))
+
+    def _receive(self) -> bytes:
+        try:
+            return self._sock.recv(65_536)
+        except OSError:
+            return b""
+
+
+def _file_of(content: bytes) -> int:
+    fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+@functools.cache
+def shared() -> Processes:
+    """The processes of this worker; every runner uses the same guard."""
+    return Processes()

@@ -1,0 +1,112 @@
+"""What an agent told, line by line, and the completion gate of the scripted runners. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from worker.runners.base import AgentEvent, AgentEventKind, Completion, ErrorKind, Verdict
+
+#: Longest answer in characters; a longer one is a limit error, not an answer.
+MAX_ANSWER = 4 * 2**20
+
+_EVENTS: frozenset[AgentEventKind] = frozenset({"output", "reset", "tool", "note"})
+
+
+class AnswerTooLong(Exception):
+    """The answer went over ``MAX_ANSWER``."""
+
+
+class Transcript:
+    """Collects what the agent told: the answer so far, its usage, its error, whether it gave a result."""
+
+    def __init__(self) -> None:
+        self.result = False
+        self.error: dict[str, Any] = {}
+        self.usage: dict[str, Any] = {}
+        self.skipped = 0
+        self._pieces: list[str] = []
+        self._length = 0
+
+    @property
+    def text(self) -> str:
+        """The answer so far; resets are taken into account."""
+        return "".join(self._pieces)
+
+    def take_line(self, line: bytes) -> AgentEvent | None:
+        """Read one line; one that is no JSON object is skipped and counted.
+
+        Raises:
+            AnswerTooLong: the answer is longer than an answer may be.
+        """
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            self.skipped += 1
+            return None
+        return self.take(event)
+
+    def take(self, event: dict[str, Any]) -> AgentEvent | None:
+        """Take in what the agent told; returns what others should hear of it.
+
+        Raises:
+            AnswerTooLong: the answer is longer than an answer may be.
+        """
+        kind = event.get("event")
+        # A lone surrogate can be written in JSON, but in no file, message or key.
+        text = str(event.get("text", "")).encode("utf-8", "replace").decode()
+        match kind:
+            case "result":
+                self.result = True
+            case "error":
+                self.error = event
+            case "usage" if isinstance(event.get("usage"), dict):
+                self.usage.update(event["usage"])
+            case "output":
+                self._length += len(text)
+                if self._length > MAX_ANSWER:
+                    raise AnswerTooLong
+                self._pieces.append(text)
+            case "reset":
+                self._pieces.clear()
+                self._length = 0
+            case "tool" | "note":
+                pass
+            case _:
+                self.skipped += 1
+        return AgentEvent(kind=kind, text=text, detail=str(event.get("detail", ""))) if kind in _EVENTS else None
+
+
+def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
+    """The completion gate for an agent that ended by itself (DESIGN section 4, ADR-036).
+
+    Complete only when it ended with exit code 0 *and* told a result *and* said something: the end of its output
+    alone proves nothing.
+    """
+    evidence = {**evidence, "exit_code": code, "result": transcript.result, "skipped_lines": transcript.skipped}
+    if transcript.error:
+        return _told_error(transcript.error, evidence)
+    if code is None or code < 0:
+        reason = f"the agent was killed by signal {-code}" if code else "nobody knows how the agent ended"
+    elif code > 0:
+        reason = f"the agent ended with exit code {code}"
+    elif not transcript.result:
+        reason = "the agent's output ended without a result"
+    elif not transcript.text.strip():
+        reason = "the agent finished but said nothing"
+    else:
+        return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and a result", evidence=evidence)
+    return Completion(verdict=Verdict.INCOMPLETE, reason=reason, evidence=evidence)
+
+
+def _told_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
+    kind, retry_after = error.get("kind"), error.get("retry_after")
+    return Completion(
+        verdict=Verdict.ERROR,
+        reason=str(error.get("text") or "the agent reported an error"),
+        kind=ErrorKind(kind) if kind in set(ErrorKind) else ErrorKind.PERMANENT,
+        retry_after=float(retry_after) if isinstance(retry_after, (int, float)) else 0.0,
+        evidence=evidence,
+    )
