@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import Processor
+
+from api_client.contract.settings import Settings
 
 #: Loggers that are loud at "info" and say nothing an operator needs.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it")
 
 
-def configure(log_format: str = "console", log_level: str = "info", stream: TextIO | None = None) -> None:
-    """Set up logging for this process; calling it again replaces the set-up.
+def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
+    """Set up logging for this process by HELIX_LOG_FORMAT and HELIX_LOG_LEVEL; calling it again replaces the set-up.
 
-    ``log_format`` is ``console`` or ``json``; lines go to ``stream``, standard error by default. Celery's own set-up
-    is kept off by connecting this to its ``setup_logging`` signal.
+    Lines go to ``stream``, standard error by default. In a process that has imported Celery, Celery's own set-up
+    (handlers, formats, redirected standard output) is kept off.
     """
     stream = stream or sys.stderr
-    level = getattr(logging, log_level.upper())
+    level = getattr(logging, settings.log_level.upper())
+    if "celery" in sys.modules:
+        from celery import signals
+
+        signals.setup_logging.connect(_keep_celery_off)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -44,7 +50,10 @@ def configure(log_format: str = "console", log_level: str = "info", stream: Text
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(log_format, stream)],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(settings.log_format, stream),
+            ],
         )
     )
     root = logging.getLogger()
@@ -58,3 +67,7 @@ def _rendering(log_format: str, stream: TextIO) -> list[Processor]:
     if log_format == "json":
         return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+
+
+def _keep_celery_off(**_: Any) -> None:
+    """Celery leaves logging alone as soon as anybody answers its ``setup_logging`` signal."""

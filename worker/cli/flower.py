@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flower.views.monitor import Healthcheck, Metrics
+from flower.views.monitor import Healthcheck, Metrics  # type: ignore[import-untyped]
 from tornado.web import authenticated
 
 from worker.app import app

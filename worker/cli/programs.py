@@ -60,7 +60,7 @@ def workers(settings: Settings) -> list[Program]:
             environ=environ_of(settings, **{READY_VARIABLE: str(files[role])}),
             cwd=state,
             ready_file=files[role],
-            grace_seconds=settings.kill_grace_seconds + 5.0,
+            grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
         )
         for role in ROLES
     ]

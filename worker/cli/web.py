@@ -21,8 +21,7 @@ def web(host: str | None, port: int | None) -> None:
         web_port=settings.web_port if port is None else port,
     )
     from api_client.web.app import serve
+    from worker.logs import configure_logging
 
-    from worker import logs
-
-    logs.configure(settings.log_format, settings.log_level)
+    configure_logging(settings)
     serve(settings)

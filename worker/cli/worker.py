@@ -26,7 +26,7 @@ def worker(only: str | None) -> None:
         os.chdir(state)
         os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
 
-    from worker import logs
+    from worker.logs import configure_logging
     from worker.supervisor import Supervisor
 
     def tell() -> None:
@@ -34,7 +34,7 @@ def worker(only: str | None) -> None:
         if ready := os.environ.get(programs.READY_VARIABLE):
             Path(ready).touch()
 
-    logs.configure(settings.log_format, settings.log_level)
+    configure_logging(settings)
     started = programs.workers(settings)
     try:
         Supervisor(started).run(tell)

@@ -1,0 +1,184 @@
+"""A turn's events as lines of a terminal: ``turns watch``, ``turns submit --watch`` and ``turns demo`` use it.
+
+``describe`` is pure: event in, lines out. ``Timeline`` writes them, in colour when somebody watches.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, NamedTuple, TextIO
+
+import click
+
+from api_client.contract.events import Event
+from worker.cli.output import one_line, safe
+
+GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
+
+
+class Line(NamedTuple):
+    """A line, its style (a colour, ``bold``, ``dim``, or several), and whether it continues the line before it."""
+
+    text: str
+    style: str = PLAIN
+    detail: bool = False
+
+
+def describe(event: Event) -> list[Line]:
+    """What an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
+    describer = _DESCRIBERS.get(event.kind)
+    return describer(event.data) if describer else []
+
+
+def issue_lines(issues: Iterable[dict[str, Any]]) -> list[Line]:
+    """An issue each: code, message and validator; below it what would mend it."""
+    lines = []
+    for issue in issues:
+        style = WARN if issue.get("severity") == "warning" else BAD
+        by = f"  ({one_line(issue['validator'])})" if issue.get("validator") else ""
+        text = f"{one_line(issue.get('code', ''))}  {one_line(issue.get('message', ''))}{by}"
+        lines.append(Line(text, style, detail=True))
+        if issue.get("fix_hint"):
+            lines.append(Line(f"  -> {one_line(issue['fix_hint'])}", DIM, detail=True))
+    return lines
+
+
+def _queued(data: dict[str, Any]) -> list[Line]:
+    ahead = data.get("position", 0)
+    return [Line(f"queued, {_count(ahead, 'turn')} of this session before it" if ahead else "queued")]
+
+
+def _started(data: dict[str, Any]) -> list[Line]:
+    of = f"/{data['max_attempts']}" if data.get("max_attempts") else ""
+    by = f" on {one_line(data['worker'])}" if data.get("worker") else ""
+    return [Line(f"attempt {data.get('attempt')}{of} started{by}, delivery {data.get('delivery')}", BOLD)]
+
+
+def _completed(data: dict[str, Any]) -> list[Line]:
+    verdict, reason = one_line(data.get("verdict", "")), one_line(data.get("reason", ""))
+    style = PLAIN if verdict == "complete" else WARN
+    return [Line(f"attempt {data.get('attempt')} {verdict}{': ' + reason if reason else ''}", style)]
+
+
+def _accepted(data: dict[str, Any]) -> list[Line]:
+    return [Line(f"attempt {data.get('attempt')} accepted", GOOD), *issue_lines(data.get("issues", ()))]
+
+
+def _rejected(data: dict[str, Any]) -> list[Line]:
+    return [Line(f"attempt {data.get('attempt')} rejected", BAD), *issue_lines(data.get("issues", ()))]
+
+
+def _lost(data: dict[str, Any]) -> list[Line]:
+    text = f"attempt {data.get('attempt')}: worker lost in delivery {data.get('delivery')}, its draft is taken back"
+    return [Line(text, WARN)]
+
+
+def _retrying(data: dict[str, Any]) -> list[Line]:
+    delay = data.get("delay_seconds") or 0
+    wait = f" in {delay:g} s" if delay else ""
+    of = f"/{data['max_attempts']}" if data.get("max_attempts") else ""
+    reason = one_line(data.get("reason", ""))
+    return [Line(f"asking again{wait}: attempt {data.get('attempt')}{of}{', ' + reason if reason else ''}", WARN)]
+
+
+def _fallback(data: dict[str, Any]) -> list[Line]:
+    codes = ", ".join(map(one_line, data.get("codes", ())))
+    return [Line(f"fallback on the best answer{': ' + codes if codes else ''}", WARN)]
+
+
+def _mended(data: dict[str, Any]) -> list[Line]:
+    step = one_line(data.get("step", ""))
+    source = f" ({one_line(data['step_source'])})" if data.get("step_source") else ""
+    lines = [Line(f"fallback changed the answer{', step ' + step + source if step else ''}", WARN)]
+    return lines + [Line(one_line(change), DIM, detail=True) for change in data.get("changes", ())]
+
+
+def _finished(data: dict[str, Any]) -> list[Line]:
+    attempts, deliveries = data.get("attempts", 0), data.get("deliveries", 0)
+    counts = f"{_count(attempts, 'attempt')}, {_count(deliveries, 'delivery', 'deliveries')}"
+    style = f"{BOLD} {GOOD if data.get('success') else BAD}"
+    lines = [Line(f"{one_line(data.get('outcome', ''))}  ({counts})", style)]
+    return lines + [Line(text, BAD, detail=True) for text in error_lines(data.get("error") or {})]
+
+
+def error_lines(error: dict[str, Any]) -> list[str]:
+    """What a turn's error says, a line each."""
+    message = error.get("message") or ", ".join(f"{key}: {value}" for key, value in error.items())
+    return [one_line(line) for line in safe(message).splitlines() if line.strip()]
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+_DESCRIBERS: dict[str, Callable[[dict[str, Any]], list[Line]]] = {
+    "turn.queued": _queued,
+    "attempt.started": _started,
+    "attempt.reset": lambda data: [Line(f"the agent begins again: {one_line(data.get('reason', ''))}", DIM)],
+    "attempt.tool": lambda data: [
+        Line(f"tool {one_line(data.get('name', ''))} {one_line(data.get('detail', ''))}", DIM)
+    ],
+    "attempt.note": lambda data: [Line(one_line(data.get("text", "")), DIM)],
+    "attempt.completed": _completed,
+    "attempt.accepted": _accepted,
+    "attempt.rejected": _rejected,
+    "attempt.lost": _lost,
+    "turn.retrying": _retrying,
+    "turn.fallback": _fallback,
+    "turn.mended": _mended,
+    "turn.stopping": lambda data: [Line(f"stopping: {one_line(data.get('reason', ''))}", WARN)],
+    "turn.finished": _finished,
+}
+
+
+class Timeline:
+    """Writes the events of a turn, a line each: time of day, number, what happened.
+
+    Colours only on a terminal and without NO_COLOR; there, too, a counter shows that the agent is writing.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, indent: str = "") -> None:
+        self._stream = stream or sys.stdout
+        self._indent = indent
+        self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._written = 0
+        self._counting = False
+
+    def show(self, event: Event) -> None:
+        """Write an event; a piece of the answer only moves the counter."""
+        if event.kind == "attempt.output":
+            self._written += len(event.data.get("text", ""))
+            self._count()
+            return
+        if event.kind in {"attempt.started", "attempt.reset"}:
+            self._written = 0
+        for line in describe(event):
+            head = " " * 15 if line.detail else f"{datetime.fromtimestamp(event.at):%H:%M:%S}  {f'#{event.seq}':<5}"
+            self.write(Line(f"{self._indent}{head}{line.text}", line.style))
+
+    def write(self, line: Line) -> None:
+        """Write a line of one's own among the events."""
+        self._clear()
+        self._stream.write(f"{_styled(line) if self._live and not os.environ.get('NO_COLOR') else line.text}\n")
+        self._stream.flush()
+
+    def _count(self) -> None:
+        if self._live:
+            self._clear()
+            self._stream.write(f"{self._indent}{' ' * 15}writing, {self._written} characters")
+            self._stream.flush()
+            self._counting = True
+
+    def _clear(self) -> None:
+        if self._counting:
+            self._stream.write("\r\x1b[K")
+            self._counting = False
+
+
+def _styled(line: Line) -> str:
+    words = line.style.split()
+    colour = next((word for word in words if word not in {BOLD, DIM}), None)
+    return click.style(line.text, fg=colour, bold=BOLD in words or None, dim=DIM in words or None)
