@@ -1,0 +1,177 @@
+"""The folders of a session, as far as a run needs them (DESIGN sections 4 and 7).
+
+    projects/sessions/<session_id>/output/                   the accepted answer: response.md, ADR-*.md, .done
+    projects/sessions/<session_id>/attempts/<n>-<delivery>/  what one delivery wrote, in its own output/
+
+Agents write in these folders, so nothing here follows a symbolic link or believes that a file is a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import structlog
+
+from api_client.contract.errors import HelixError
+
+log = structlog.get_logger(__name__)
+
+#: Largest file taken from an agent, in bytes, and how many.
+MAX_FILE = 2 * 2**20
+MAX_FILES = 50
+
+RESPONSE = "response.md"
+DONE = ".done"
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
+_ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCII)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class DeliveryTaken(HelixError):
+    """The delivery has its folder already: somebody carries it out, or did. Nobody may start it again."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"delivery {directory.name} was started before: {directory}")
+        self.directory = directory
+
+
+def session_directory(sessions_dir: Path, session_id: str) -> Path:
+    """The session's folder. An id that is no plain name is hashed: it never leads elsewhere."""
+    plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
+    return sessions_dir / (session_id if plain else f"session-{_digest(session_id)}")
+
+
+def delivery_directory(sessions_dir: Path, session_id: str, attempt: int, delivery: int) -> Path:
+    """Make the folder of one delivery, with its ``output/``, and return it.
+
+    That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an
+    earlier answer goes (ADR-036, phase 4).
+
+    Raises:
+        DeliveryTaken: the folder exists.
+        OSError: it cannot be made; also when an agent put a link in its place.
+    """
+    session = session_directory(sessions_dir, session_id)
+    session.mkdir(parents=True, exist_ok=True)
+    name = f"{attempt}-{delivery}"
+    with _open(session) as root, _made(root, "attempts") as attempts:
+        try:
+            os.mkdir(name, dir_fd=attempts)
+        except FileExistsError:
+            raise DeliveryTaken(session / "attempts" / name) from None
+        with _open(name, attempts) as own:
+            os.mkdir("output", dir_fd=own)
+        with _made(root, "output") as output, contextlib.suppress(FileNotFoundError):
+            os.unlink(DONE, dir_fd=output)
+    return session / "attempts" / name
+
+
+def written_files(directory: Path) -> dict[str, str]:
+    """What the agent of a delivery wrote into its ``output/``: response.md and ADR-*.md, by name.
+
+    Regular files only, one name each, of at most ``MAX_FILE`` bytes; others are logged and left out. Bytes that are
+    no UTF-8 become U+FFFD.
+    """
+    files: dict[str, str] = {}
+    try:
+        with _open(directory) as own, _open("output", own) as output:
+            names = sorted(filter(_ANSWER_FILE.fullmatch, os.listdir(output)))  # noqa: PTH208 - a descriptor
+            for name in names[:MAX_FILES]:
+                try:
+                    files[name] = _read(name, output)
+                except OSError as error:
+                    log.warning("agent_file_left_out", directory=str(directory), file=name, reason=str(error))
+            if len(names) > MAX_FILES:
+                log.warning("agent_files_left_out", directory=str(directory), count=len(names) - MAX_FILES)
+    except OSError as error:
+        log.warning("agent_output_unreadable", directory=str(directory), reason=str(error))
+    return files
+
+
+def publish(session: Path, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None) -> None:
+    """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
+
+    Each file appears whole or not at all, also after a crash. Publishing the same again changes nothing.
+
+    Args:
+        session: the session's folder.
+        text: the accepted answer; it is what response.md holds, whatever ``files`` say.
+        attempt_id: names the accepted delivery.
+        files: further files by name, as ``written_files`` gives them.
+
+    Raises:
+        ValueError: a file's name is none an answer has.
+        OSError: they cannot be written; also when an agent put a link in the folder's place.
+    """
+    contents = {**(files or {}), RESPONSE: text}
+    for name in contents:
+        if not _ANSWER_FILE.fullmatch(name):
+            raise ValueError(f"an answer has no file {name!r}")
+    with _open(session) as root, _made(root, "output") as output:
+        for name, content in contents.items():
+            _replace(name, content, output)
+        os.fsync(output)
+        _replace(DONE, json.dumps({"attempt_id": attempt_id}) + "\n", output)
+        os.fsync(output)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def _open(path: Path | str, parent: int | None = None) -> Iterator[int]:
+    """A folder, held open so that nobody can swap it; a link is refused."""
+    fd = os.open(path, _DIRECTORY, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _made(parent: int, name: str) -> Iterator[int]:
+    """A folder below ``parent``, made when it is missing."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+    with _open(name, parent) as fd:
+        yield fd
+
+
+def _read(name: str, parent: int) -> str:
+    # O_NONBLOCK: opening a FIFO must not wait for a writer.
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    with os.fdopen(fd, "rb") as file:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError("no regular file")
+        if facts.st_nlink > 1:
+            raise OSError("has another name, maybe outside the session")
+        content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise OSError(f"larger than {MAX_FILE} bytes")
+    return content.decode("utf-8", "replace")
+
+
+def _replace(name: str, content: str, parent: int) -> None:
+    temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o644, dir_fd=parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content.encode("utf-8", "replace"))
+            file.flush()
+            os.fsync(fd)
+        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
