@@ -46,7 +46,8 @@ if lock:
         print("another process holds " + lock, file=sys.stderr)
         sys.exit({LOCKED})
     os.set_inheritable(handle, True)  # held for as long as the program lives
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and an ignored signal stays so over exec
+for ignored in signal.SIGPIPE, signal.SIGXFSZ:  # by Python, and an ignored signal stays so over exec
+    signal.signal(ignored, signal.SIG_DFL)
 os.execvp(command[0], command)
 """
 
@@ -197,7 +198,7 @@ class Supervisor:
         """Start everything, and stop it at SIGINT, SIGTERM or SIGHUP; a second signal kills without grace.
 
         Raises:
-            NotReady: as ``start``.
+            NotReady, OSError: as ``start``; OSError also when one could not be started again.
         """
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -210,6 +211,8 @@ class Supervisor:
             if not self._stopping.is_set():
                 on_ready()
             self._thread.join()
+            if self._failure:
+                raise self._failure
         finally:
             self.stop()
             for number, handler in before.items():
@@ -254,8 +257,7 @@ class Supervisor:
         finally:
             for child in reversed(self._children.values()):
                 if child.process:
-                    code = end(child.process, child.program.grace_seconds, self._hurry)
-                    log.debug("process.stopped", name=child.program.name, exit_code=code)
+                    end(child.process, child.program.grace_seconds, self._hurry)
                     self._set(child, process=None, ready=False)
             self._settled.set()
 

@@ -1,0 +1,182 @@
+"""The supervisor with real processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support import alive, wait_for
+from worker.supervisor import NotReady, Program, Supervisor, end, spawn
+
+# Writes its pid to the ready file ($1) once it "works", and sleeps.
+WORKS = 'echo $$ >> "$1"; exec sleep 60'
+
+
+def program(tmp_path: Path, name: str, script: str = WORKS, **more: object) -> Program:
+    ready = tmp_path / f"{name}.ready"
+    return Program(name=name, command=["sh", "-c", script, "sh", str(ready)], ready_file=ready, **more)  # type: ignore[arg-type]
+
+
+def test_each_program_starts_after_the_one_before_it_is_ready_and_the_last_stops_first(tmp_path: Path) -> None:
+    story = tmp_path / "story"
+    script = f"""trap 'echo stop $0 >> {story}; exit' TERM
+        sleep 0.2; echo start $0 >> {story}; touch "$1"; while :; do sleep 0.02; done"""
+    programs = [
+        Program(name=n, command=["sh", "-c", script, n, str(tmp_path / n)], ready_file=tmp_path / n) for n in "abc"
+    ]
+    with Supervisor(programs):
+        pass
+    assert story.read_text().split("\n")[:-1] == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
+
+
+def test_a_killed_program_is_started_again_and_is_ready_again_before_anybody_is_told(tmp_path: Path) -> None:
+    with Supervisor([program(tmp_path, "one"), program(tmp_path, "two")]) as supervisor:
+        other = supervisor.pid("one")
+        before = supervisor.kill("two")
+        after = supervisor.wait_ready("two", after=before, seconds=10)
+        assert after != before
+        assert not alive(before)
+        assert (tmp_path / "two.ready").read_text().split() == [str(after)]  # the old mark was taken away
+        assert supervisor.pid("one") == other
+
+
+def test_a_program_that_keeps_dying_is_started_again_more_and_more_slowly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    starts = tmp_path / "starts"
+    dies = program(tmp_path, "dies", f'date +%s.%N >> {starts}; touch "$1"; sleep 0.1; exit 3')
+    with Supervisor([dies]):
+        wait_for(lambda: starts.exists() and len(starts.read_text().split()) >= 4, 10)
+    at = [float(line) for line in starts.read_text().split()]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert pauses[0] < pauses[1] < pauses[2]
+    assert 0.3 <= pauses[0] < 0.9  # 0.1 s of life, then 0.2 s
+    assert "process.exited" in capsys.readouterr().out
+
+
+def test_a_program_that_was_stable_is_started_again_without_delay(tmp_path: Path) -> None:
+    with Supervisor([program(tmp_path, "one")], stable_seconds=0.0) as supervisor:
+        pid = supervisor.pid("one")
+        for _ in range(4):  # without the reset the last pause alone would be 1.6 s
+            supervisor.kill("one")
+            pid = supervisor.wait_ready("one", after=pid, seconds=1.2)
+
+
+def test_nothing_survives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    script = f"""
+import sys; sys.path.insert(0, {str(Path.cwd())!r})
+from pathlib import Path
+from tests.integration.test_supervisor import program
+from worker.supervisor import Supervisor
+Supervisor([program(Path({str(tmp_path)!r}), n) for n in ("one", "two")]).run(lambda: print("ready", flush=True))
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        wait_for(lambda: "ready\n" in process.stdout.readline())
+        pids = [int((tmp_path / f"{name}.ready").read_text()) for name in ("one", "two")]
+        assert all(map(alive, pids))
+        process.kill()
+    wait_for(lambda: not any(map(alive, pids)), 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_as_a_command_it_stops_everything_at_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    supervisor = Supervisor([program(tmp_path, "one")])
+    supervisor.run(lambda: os.kill(os.getpid(), number))
+    assert not alive(int((tmp_path / "one.ready").read_text()))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # ours are gone again
+
+
+def test_a_signal_during_the_start_stops_what_was_started(tmp_path: Path) -> None:
+    told = []
+    slow = program(tmp_path, "slow", "sleep 60")
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    Supervisor([program(tmp_path, "one"), slow]).run(lambda: told.append("ready"))
+    assert told == []
+    assert not alive(int((tmp_path / "one.ready").read_text()))
+
+
+def test_a_program_deaf_to_sigterm_is_killed_with_everything_in_its_group(tmp_path: Path) -> None:
+    deaf = program(
+        tmp_path, "deaf", """trap '' TERM; sleep 60 & echo $! > "$1"; while :; do sleep 1; done""", grace_seconds=0.3
+    )
+    with Supervisor([deaf]) as supervisor:
+        pids = [supervisor.pid("deaf"), int(wait_for((tmp_path / "deaf.ready").read_text))]
+    assert not any(map(alive, pids))
+
+
+def test_what_a_dead_program_left_in_its_group_is_killed_before_the_next_start(tmp_path: Path) -> None:
+    leaves = program(tmp_path, "leaves", 'sleep 60 & echo $! > "$1"; wait')
+    with Supervisor([leaves]) as supervisor:
+        orphan = int(wait_for((tmp_path / "leaves.ready").read_text))
+        supervisor.wait_ready("leaves", after=supervisor.kill("leaves"), seconds=10)
+        assert not alive(orphan)
+
+
+def test_a_second_signal_kills_without_grace(tmp_path: Path) -> None:
+    deaf = program(tmp_path, "deaf", """trap '' TERM; touch "$1"; while :; do sleep 0.1; done""", grace_seconds=60)
+
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    Supervisor([deaf]).run(twice)  # the time limit of the test is the assertion
+
+
+def test_a_program_that_cannot_start_stops_the_others_and_shows_its_last_words(tmp_path: Path) -> None:
+    broken = program(tmp_path, "broken", "echo no such luck; exit 4")
+    with pytest.raises(NotReady, match=r"(?s)broken ended at its start with exit code 4.*no such luck"):
+        Supervisor([program(tmp_path, "one"), broken], logs=tmp_path).start()
+    assert not alive(int((tmp_path / "one.ready").read_text()))
+
+
+def test_a_program_that_is_never_ready_is_given_up_in_time(tmp_path: Path) -> None:
+    with pytest.raises(NotReady, match=r"never was not ready after 0.3 s"):
+        Supervisor([program(tmp_path, "never", "sleep 60", ready_seconds=0.3)]).start()
+
+
+def test_a_command_that_does_not_exist_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(NotReady, match=r"(?s)absent ended at its start.*No such file"):
+        Supervisor([Program(name="absent", command=["/no/such/program"])], logs=tmp_path).start()
+
+
+def test_a_frozen_program_is_ended_too(tmp_path: Path) -> None:
+    with Supervisor([program(tmp_path, "one", grace_seconds=0.3)]) as supervisor:
+        pid = supervisor.kill("one", signal.SIGSTOP)
+    assert not alive(pid)
+
+
+def test_a_program_with_a_lock_runs_once(tmp_path: Path) -> None:
+    one = program(tmp_path, "one", lock=tmp_path / "lock")
+    with Supervisor([one]), pytest.raises(NotReady, match="another process holds"):
+        Supervisor([program(tmp_path, "two", lock=tmp_path / "lock")], logs=tmp_path).start()
+    with Supervisor([one]):
+        pass  # the lock is free again
+
+
+def test_a_child_that_starts_when_its_parent_is_already_gone_does_not_run(tmp_path: Path) -> None:
+    # The parent's id is checked after the kernel was asked: between fork and prctl the parent may have died.
+    script = f"""
+import os, sys; sys.path.insert(0, {str(Path.cwd())!r})
+from pathlib import Path
+from worker.supervisor import Program, spawn
+os.getpid = lambda: 1
+print(spawn(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wait())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_program_starts_with_the_default_signals(tmp_path: Path) -> None:
+    process = spawn(Program(name="x", command=["grep", "SigIgn", "/proc/self/status"]), tmp_path / "log")
+    process.wait(10)
+    assert int((tmp_path / "log").read_text().split()[1], 16) == 0
+    assert end(process, 1.0) == 0
