@@ -47,17 +47,17 @@ async def show_model(model: str, relay: RelayOf, _: Owner) -> Response:
 @router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.CHAT_BODY)
 async def complete(request: Request, relay: RelayOf, owner: Owner) -> Response:
     """Answer a conversation. The turn goes on when the caller leaves."""
-    owner_ask = await ask_of(request, relay, owner)
-    turn_id = await submit(owner_ask, relay)
+    ask = await ask_of(request, relay, owner)
+    turn_id = await submit(ask, relay)
     reply = Reply(
         turn_id=turn_id,
-        model=owner_ask.request.model,
+        model=ask.request.model,
         created=int(time.time()),
-        locale=owner_ask.request.locale,
-        status=owner_ask.open_webui,
+        locale=ask.request.locale,
+        status=ask.open_webui,
     )
     headers = {"x-turn-id": turn_id}
-    if owner_ask.stream:
+    if ask.stream:
         frames = stream(relay, reply, owner)
         return StreamingResponse(frames, media_type="text/event-stream", headers=headers | SSE_HEADERS)
     turn = await while_connected(request, relay.client.result(turn_id, owner=owner))
@@ -78,10 +78,8 @@ async def ask_of(request: Request, relay: Relay, owner: str) -> Ask:
 
 
 async def submit(ask: Ask, relay: Relay) -> str:
-    """Store the turn; its id, or the earlier turn's for a repeated idempotency key."""
-    turn_id = await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key)
-    log.info("relay.turn_submitted", turn_id=turn_id, session_id=ask.request.session_id, stream=ask.stream)
-    return turn_id
+    """Store the turn. Its id, or the earlier turn's for a repeated idempotency key."""
+    return await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key)
 
 
 async def while_connected(request: Request, waiting: Coroutine[Any, Any, _T]) -> _T:

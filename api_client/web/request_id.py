@@ -9,7 +9,7 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api_client.web.errors import internal_error
+from api_client.web.errors import internal_error, shown_text
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
@@ -51,4 +51,5 @@ class RequestId:
             await JSON(error.body(), error.status)(scope, receive, send_with_id)
         finally:
             seconds = round(time.monotonic() - began, 3)
-            log.info("request.served", method=scope["method"], status=status, seconds=seconds)
+            path = shown_text(scope["path"])
+            log.info("request.served", method=scope["method"], path=path, status=status, seconds=seconds)

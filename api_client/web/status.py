@@ -6,6 +6,7 @@ built here from our own words and numbers; text from elsewhere only fills a gap 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,30 @@ MAX_CHARS = 200
 _REASON_CHARS = 120
 
 Data = dict[str, Any]
+
+#: Code of an issue -> the sentence that says it in plain words.
+_WHY = {
+    "MISSING_STEP_MARKER": "why_step",
+    "INVALID_STEP": "why_step",
+    "MISSING_ADR_FIELD": "why_adr",
+    "EMPTY_ADR_FIELD": "why_adr",
+    "MISSING_ADR_SECTION": "why_adr",
+    "EMPTY_ADR_SECTION": "why_adr",
+    "INSUFFICIENT_CRITERIA": "why_adr",
+    "MISSING_YAML_HEADER": "why_header",
+    "INVALID_YAML": "why_header",
+    "INVALID_HEADER": "why_header",
+    "DUPLICATE_KEY": "why_header",
+    "YAML_TOO_COMPLEX": "why_header",
+    "FILE_NOT_FOUND": "why_file",
+    "DOC_NOT_FOUND": "why_file",
+    "DELETE_NOT_FOUND": "why_file",
+    "NOT_A_FILE": "why_file",
+    "INVALID_PATH": "why_file",
+    "OUTSIDE_ROOT": "why_file",
+    "ANSWER_TOO_LONG": "why_long",
+    "INCOMPLETE_RESPONSE": "why_cut_off",
+}
 
 
 def status_of(event: Event, locale: str) -> dict[str, Any] | None:
@@ -29,7 +54,7 @@ def status_of(event: Event, locale: str) -> dict[str, Any] | None:
 
 def _number(data: Data, name: str) -> int:
     value = data.get(name)
-    return value if isinstance(value, int) else 0
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def _plain(text: object) -> str:
@@ -49,9 +74,18 @@ def _completed(data: Data, locale: str) -> str:
 
 
 def _retrying(data: Data, locale: str) -> str:
-    counts = {"number": _number(data, "attempt") - 1, "allowed": _number(data, "max_attempts") - 1}
-    reason = _plain(data.get("reason"))
-    return say("retrying_because", locale, reason=reason, **counts) if reason else say("retrying", locale, **counts)
+    if data.get("reason") == "transient":
+        return say("waiting", locale, seconds=_number(data, "delay_seconds"))
+    again, allowed = _number(data, "attempt") - 1, _number(data, "max_attempts") - 1
+    return say("retrying", locale, number=again, allowed=allowed, reason=say(_why(data), locale))
+
+
+def _why(data: Data) -> str:
+    if data.get("reason") == "incomplete":
+        return "why_cut_off"
+    codes = data.get("codes")
+    known = (_WHY[code] for code in codes if code in _WHY) if isinstance(codes, list) else iter(())
+    return next(known, "why_other")
 
 
 def _mended(data: Data, locale: str) -> str:

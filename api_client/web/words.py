@@ -18,16 +18,24 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "A crash interrupted the agent; it continues in a moment",
     },
     "checking": {"de": "Die Antwort wird geprüft", "en": "Checking the answer"},
-    "retrying": {"de": "Neuer Versuch {number}/{allowed}", "en": "Asking again {number}/{allowed}"},
-    "retrying_because": {
-        "de": "Neuer Versuch {number}/{allowed}: {reason}",
-        "en": "Asking again {number}/{allowed}: {reason}",
+    "retrying": {"de": "Neuer Versuch {number}/{allowed}: {reason}", "en": "Asking again {number}/{allowed}: {reason}"},
+    "waiting": {
+        "de": "Der Agent ist gerade nicht erreichbar; neuer Versuch in {seconds} s",
+        "en": "The agent is not available right now; trying again in {seconds} s",
     },
     "fallback": {"de": "Die Antwort wird automatisch ergänzt", "en": "Mending the answer automatically"},
     "mended": {"de": "Automatisch ergänzt: {changes}", "en": "Mended automatically: {changes}"},
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},
     "done": {"de": "Fertig", "en": "Done"},
     "not_done": {"de": "Ohne gültige Antwort beendet", "en": "Ended without a valid answer"},
+    # why the agent is asked again
+    "why_other": {"de": "die Antwort erfüllt die Vorgaben noch nicht", "en": "the answer does not meet the rules yet"},
+    "why_cut_off": {"de": "die Antwort brach ab", "en": "the answer broke off"},
+    "why_step": {"de": "der Arbeitsschritt ist nicht angegeben", "en": "the working step is not stated"},
+    "why_adr": {"de": "im ADR fehlt noch etwas", "en": "something is still missing in the ADR"},
+    "why_header": {"de": "der Kopf des ADR ist nicht lesbar", "en": "the header of the ADR cannot be read"},
+    "why_file": {"de": "eine genannte Datei stimmt nicht", "en": "a file it names is not right"},
+    "why_long": {"de": "die Antwort ist zu lang", "en": "the answer is too long"},
     # errors
     "store_unavailable": {
         "de": "Der Dienst ist gerade nicht erreichbar. Bitte versuche es in einigen Sekunden erneut.",

@@ -1,0 +1,134 @@
+"""A client without a store: it plays back events a test wrote, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, cast
+
+from fastapi import FastAPI
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError, TurnNotFound
+from api_client.contract.events import Event
+from api_client.contract.settings import Settings
+from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
+from api_client.web.app import create_app
+
+TURN_ID = "t0-" + "5" * 32
+EPOCH = "abc123"
+
+
+def event(seq: int, kind: str, **data: Any) -> Event:
+    """Event number ``seq`` of the turn."""
+    return Event(seq=seq, epoch=EPOCH, at=1_000.0 + seq, kind=kind, data=data)
+
+
+def passed(text: str) -> list[Event | None]:
+    """The shortest good turn."""
+    return [
+        event(1, "turn.queued", position=0),
+        event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3, worker="w"),
+        None,
+        event(3, "attempt.output", attempt=1, text=text),
+        event(4, "attempt.completed", attempt=1, verdict="complete", reason=""),
+        event(5, "attempt.accepted", attempt=1, issues=[]),
+        finished(6, "passed", response=text),
+    ]
+
+
+def finished(seq: int, outcome: str, *, response: str = "", error: dict[str, Any] | None = None) -> Event:
+    """The last event."""
+    success = Outcome(outcome).success
+    data = {"outcome": outcome, "success": success, "attempts": 1, "deliveries": 1, "response": response}
+    return event(seq, "turn.finished", **data, step="what", step_source="marker", error=error or {})
+
+
+class FakeTurns:
+    """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
+
+    def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
+        self.script = list(script)
+        self.submitted: list[TurnRequest] = []
+        self.keys: list[str] = []
+        self.refusal: HelixError | Exception | None = None
+        self.owner = "local"
+        self.cancelled = 0
+        self.closed = False
+        self.followed: list[tuple[int, str]] = []
+        self.left = asyncio.Event()
+        self.hold: asyncio.Event | None = None
+
+    async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
+        if self.refusal:
+            raise self.refusal
+        self.submitted.append(request)
+        self.keys.append(idempotency_key)
+        return TURN_ID
+
+    async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
+        if self.refusal:
+            raise self.refusal
+        if turn_id != TURN_ID or (owner is not None and owner != self.owner):
+            raise TurnNotFound(turn_id)
+        events = [item for item in self.script if isinstance(item, Event)]
+        last = events[-1] if events else event(1, "turn.queued")
+        request = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id="chat-1")
+        done = last.final
+        return Turn(
+            turn_id=turn_id,
+            epoch=EPOCH,
+            state=TurnState.FINISHED if done else TurnState.RUNNING,
+            request=request,
+            outcome=Outcome(last.data["outcome"]) if done else None,
+            response=last.data["response"] if done else "",
+            error=last.data["error"] if done else {},
+            seq=last.seq,
+        )
+
+    async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
+        await self.get(turn_id, owner=owner)
+        return [AttemptRecord(number=1, text="draft")]
+
+    async def follow(
+        self,
+        turn_id: str,
+        *,
+        after: int = 0,
+        epoch: str = "",
+        owner: str | None = None,
+        ping_seconds: float | None = None,
+    ) -> AsyncIterator[Event | None]:
+        self.followed.append((after, epoch))
+        await self.get(turn_id, owner=owner)
+        try:
+            for item in self.script:
+                if self.hold and isinstance(item, Event) and item.final:
+                    await self.hold.wait()
+                if isinstance(item, Exception):
+                    raise item
+                if item is None or item.seq > after:
+                    yield item
+        finally:
+            self.left.set()
+
+    async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:
+        async for _ in self.follow(turn_id, owner=owner):
+            pass
+        return await self.get(turn_id, owner=owner)
+
+    async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
+        self.cancelled += 1
+        return await self.get(turn_id, owner=owner)
+
+    async def ping(self) -> None:
+        if self.refusal:
+            raise self.refusal
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def app_with(turns: FakeTurns, **settings: Any) -> FastAPI:
+    """The relay over a fake client."""
+    return create_app(Settings(ping_seconds=0.05, **settings), cast("TurnsClient", turns))

@@ -1,0 +1,117 @@
+"""From a request to the turn that is asked for: sessions, owners, defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+
+from api_client.contract.settings import Settings
+from api_client.contract.turn import DoubleText
+from api_client.web.ask import Ask, read_ask
+
+SETTINGS = Settings(validators=("step_marker", "house_style"), max_attempts=4, deadline_seconds=90)
+
+
+def ask(owner: str = "local", headers: dict[str, str] | None = None, **more: Any) -> Ask:
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], **more}
+    return read_ask(body, Headers(headers or {}), SETTINGS, owner)
+
+
+def session(owner: str = "local", headers: dict[str, str] | None = None, **more: Any) -> str:
+    return ask(owner, headers, **more).request.session_id
+
+
+def test_defaults_come_from_the_settings() -> None:
+    given = ask()
+    assert given.request.validators == ("step_marker", "house_style")
+    assert (given.request.max_attempts, given.request.deadline_seconds, given.request.locale) == (4, 90, "de")
+    assert given.request.double_text is DoubleText.QUEUE
+    assert (given.stream, given.open_webui, given.idempotency_key) == (False, False, "")
+
+
+def test_a_request_may_narrow_and_choose() -> None:
+    given = ask(
+        validators=["file_existence", "file_existence"],
+        max_attempts=1,
+        deadline_seconds=2.5,
+        double_text="interrupt",
+        locale="en",
+        stream=True,
+    )
+    assert given.request.validators == ("file_existence",)
+    assert (given.request.max_attempts, given.request.deadline_seconds) == (1, 2.5)
+    assert isinstance(given.request.max_attempts, int)
+    assert (given.request.locale, given.request.double_text, given.stream) == ("en", DoubleText.INTERRUPT, True)
+    assert ask(validators=[]).request.validators == ()
+
+
+def test_text_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "eins"}, {"type": "text", "text": "zwei"}]
+    assert ask(messages=[{"role": "user", "content": parts}]).request.prompt == "eins\nzwei"
+
+
+def test_a_tool_call_of_another_model_is_an_empty_text() -> None:
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]},
+        {"role": "tool", "content": "42"},
+        {"role": "user", "content": "Hallo"},
+    ]
+    assert ask(messages=messages).request.messages[0] == {"role": "assistant", "content": ""}
+
+
+def test_without_a_chat_each_request_has_its_own_session() -> None:
+    assert session().startswith("session-")
+    assert session() != session()
+
+
+def test_a_repeat_with_an_idempotency_key_is_the_same_request() -> None:
+    first, second = (ask(headers={"idempotency-key": "k"}) for _ in range(2))
+    assert first.request.to_json() == second.request.to_json()
+    assert first.request.session_id != session(headers={"idempotency-key": "other"})
+    assert first.request.session_id != session("someone", headers={"idempotency-key": "k"})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-owui-chat-id": "chat", "x-openwebui-chat-id": "b", "x-conversation-id": "c"},
+        {"x-openwebui-chat-id": "chat", "x-conversation-id": "c"},
+        {"x-conversation-id": "chat"},
+        {"x-owui-chat-id": "", "x-conversation-id": "chat"},
+    ],
+)
+def test_the_best_header_names_the_chat(headers: dict[str, str]) -> None:
+    assert session(headers=headers) == session(session_id="chat")
+    assert session(headers=headers).startswith("chat-")
+
+
+def test_another_owners_chat_id_opens_nothing() -> None:
+    assert session("one", {"x-conversation-id": "chat"}) != session("two", {"x-conversation-id": "chat"})
+
+
+@pytest.mark.parametrize("chat_id", ["../../etc", "a/b", ".", "x" * 10_000, "temporary:abc", "\u202eabc", "a\x00"])
+def test_any_chat_id_becomes_a_harmless_name(chat_id: str) -> None:
+    headers = Headers(raw=[(b"x-owui-chat-id", chat_id.encode())])
+    given = read_ask({"model": "scripted", "messages": [{"role": "user", "content": "a"}]}, headers, SETTINGS, "o")
+    prefix, _, digest = given.request.session_id.partition("-")
+    assert (prefix, len(digest), digest.isalnum()) == ("chat", 32, True)
+    assert all(value.isprintable() for value in given.request.metadata.values())
+
+
+def test_ids_that_only_differ_in_odd_characters_are_different_sessions() -> None:
+    assert len({session(headers={"x-conversation-id": name}) for name in ("a/b", "a_b", "a-b", "a.b")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"), [("x-owui-task", True), ("x-openwebui-user-id", True), ("x-conversation-id", False)]
+)
+def test_open_webui_is_known_by_its_headers(header: str, expected: bool) -> None:
+    assert ask(headers={header: "x"}).open_webui is expected
+
+
+def test_ids_of_open_webui_are_kept_as_notes() -> None:
+    headers = {"x-owui-chat-id": "c1", "x-owui-message-id": "m1", "x-owui-user-message-id": "u1"}
+    notes = {"conversation_id": "c1", "message_id": "m1", "user_message_id": "u1"}
+    assert ask(headers=headers).request.metadata == notes

@@ -1,0 +1,290 @@
+"""Bad input: the exact status, field and code for each, and nothing submitted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from api_client.contract.errors import IdempotencyConflict, SessionBusy, StoreUnavailable
+from tests.unit.web.conftest import caller
+from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
+
+PLAIN_JSON = {"content-type": "application/json"}
+PATHS = ("/v1/chat/completions", "/v1/turns")
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    return {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], **more}
+
+
+def said(content: Any, role: Any = "user") -> dict[str, Any]:
+    return chat(messages=[{"role": role, "content": content}])
+
+
+USER = {"role": "user", "content": "a"}
+IMAGE = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+AUDIO = {"type": "input_audio"}
+FULL = {"role": "user", "content": "a" * 2**20}
+
+
+def raw(rest: str) -> bytes:
+    return b'{"model":"scripted","messages":[{"role":"user","content":"Hallo"}],' + rest.encode() + b"}"
+
+
+def nested(depth: int) -> bytes:
+    return raw('"x":' + "[" * depth + "]" * depth)
+
+
+FIELDS: list[tuple[str, Any, int, str | None, str]] = [
+    ("no messages", {"model": "scripted"}, 400, "messages", "missing_required_parameter"),
+    ("empty messages", chat(messages=[]), 400, "messages", "invalid_value"),
+    ("messages null", chat(messages=None), 400, "messages", "missing_required_parameter"),
+    ("messages a text", chat(messages="hi"), 400, "messages", "invalid_value"),
+    ("message a text", chat(messages=["hi"]), 400, "messages[0]", "invalid_type"),
+    ("too many messages", chat(messages=[USER] * 2001), 400, "messages", "too_many_messages"),
+    ("unknown role", said("a", "robot"), 400, "messages[0].role", "invalid_value"),
+    ("role missing", chat(messages=[{"content": "a"}]), 400, "messages[0].role", "invalid_value"),
+    ("role a number", said("a", 5), 400, "messages[0].role", "invalid_value"),
+    ("role a list", said("a", ["user"]), 400, "messages[0].role", "invalid_value"),
+    ("content missing", chat(messages=[{"role": "user"}]), 400, "messages[0].content", "missing_required_parameter"),
+    ("content null", said(None), 400, "messages[0].content", "missing_required_parameter"),
+    ("content a number", said(5), 400, "messages[0].content", "invalid_type"),
+    ("content an object", said({"text": "a"}), 400, "messages[0].content", "invalid_type"),
+    ("image", said([IMAGE]), 400, "messages[0].content[0]", "unsupported_content"),
+    ("audio", said([{"type": "text", "text": "a"}, AUDIO]), 400, "messages[0].content[1]", "unsupported_content"),
+    ("part a text", said(["a"]), 400, "messages[0].content[0]", "unsupported_content"),
+    ("part without text", said([{"type": "text"}]), 400, "messages[0].content[0].text", "invalid_type"),
+    ("last an assistant", chat(messages=[USER, {**USER, "role": "assistant"}]), 400, "messages[1].role", "last_message_not_user"),
+    ("last a system", said("a", "system"), 400, "messages[0].role", "last_message_not_user"),
+    ("empty text", said(""), 400, "messages[0].content", "empty_message"),
+    ("white space", said(" \n\t\u3000"), 400, "messages[0].content", "empty_message"),
+    ("zero width", said("\u200b\u200d\ufeff"), 400, "messages[0].content", "empty_message"),
+    ("no parts", said([]), 400, "messages[0].content", "empty_message"),
+    ("one content too long", said("a" * (2**20 + 1)), 400, "messages[0].content", "content_too_long"),
+    ("all content too long", chat(messages=[FULL] * 5), 400, "messages", "content_too_long"),
+    ("model missing", {"messages": chat()["messages"]}, 400, "model", "invalid_value"),
+    ("model a number", chat(model=5), 400, "model", "invalid_value"),
+    ("model unknown", chat(model="gpt-9"), 404, "model", "model_not_found"),
+    ("model in another case", chat(model="Scripted"), 404, "model", "model_not_found"),
+    ("model a path", chat(model="../x"), 404, "model", "model_not_found"),
+    ("model of 10 kB", chat(model="m" * 10_000), 404, "model", "model_not_found"),
+    ("unknown validator", chat(validators=["step_marker", "nope"]), 400, "validators[1]", "unknown_validator"),
+    ("validator an object", chat(validators=[{}]), 400, "validators[0]", "unknown_validator"),
+    ("validators a text", chat(validators="step_marker"), 400, "validators", "invalid_type"),
+    ("n 2", chat(n=2), 400, "n", "invalid_value"),
+    ("n 0", chat(n=0), 400, "n", "invalid_value"),
+    ("n huge", chat(n=10**9), 400, "n", "invalid_value"),
+    ("n 1.0", chat(n=1.0), 400, "n", "invalid_value"),
+    ("n true", chat(n=True), 400, "n", "invalid_value"),
+    ("stream a text", chat(stream="true"), 400, "stream", "invalid_type"),
+    ("stream 1", chat(stream=1), 400, "stream", "invalid_type"),
+    ("max_tokens -1", chat(max_tokens=-1), 400, "max_tokens", "invalid_value"),
+    ("max_tokens huge", chat(max_tokens=10**12), 400, "max_tokens", "invalid_value"),
+    ("max_tokens a text", chat(max_completion_tokens="5"), 400, "max_completion_tokens", "invalid_value"),
+    ("attempts 0", chat(max_attempts=0), 400, "max_attempts", "invalid_value"),
+    ("attempts 1000", chat(max_attempts=1000), 400, "max_attempts", "invalid_value"),
+    ("attempts 2.5", chat(max_attempts=2.5), 400, "max_attempts", "invalid_value"),
+    ("deadline 0", chat(deadline_seconds=0), 400, "deadline_seconds", "invalid_value"),
+    ("deadline -1", chat(deadline_seconds=-1), 400, "deadline_seconds", "invalid_value"),
+    ("deadline 1e9", chat(deadline_seconds=1e9), 400, "deadline_seconds", "invalid_value"),
+    ("deadline a text", chat(deadline_seconds="60"), 400, "deadline_seconds", "invalid_value"),
+    ("double_text", chat(double_text="merge"), 400, "double_text", "invalid_value"),
+    ("double_text a list", chat(double_text=[]), 400, "double_text", "invalid_value"),
+    ("locale", chat(locale="fr"), 400, "locale", "invalid_value"),
+    ("session_id empty", chat(session_id=""), 400, "session_id", "invalid_value"),
+    ("session_id long", chat(session_id="s" * 256), 400, "session_id", "invalid_value"),
+    ("session_id a number", chat(session_id=7), 400, "session_id", "invalid_value"),
+]  # fmt: skip
+
+BODIES: list[tuple[str, bytes, int, str | None, str]] = [
+    ("nothing", b"", 400, None, "invalid_json"),
+    ("null", b"null", 400, None, "invalid_json"),
+    ("a list", b"[]", 400, None, "invalid_json"),
+    ("a text", b'"x"', 400, None, "invalid_json"),
+    ("broken", b"{bad", 400, None, "invalid_json"),
+    ("cut off", b'{"model":"scripted","mess', 400, None, "invalid_json"),
+    ("two objects", b"{}{}", 400, None, "invalid_json"),
+    ("100k lists", b"[" * 100_000, 400, None, "invalid_json"),
+    ("65 levels", nested(65), 400, None, "invalid_json"),
+    ("5000 digits", raw('"seed":' + "1" * 5000), 400, "seed", "invalid_json"),
+    ("NaN", raw('"temperature":NaN'), 400, "temperature", "invalid_json"),
+    ("Infinity", raw('"temperature":-Infinity'), 400, "temperature", "invalid_json"),
+    ("1e999", raw('"deadline_seconds":1e999'), 400, "deadline_seconds", "invalid_json"),
+    ("NaN in a list", raw('"x":{"y":[1,NaN]}'), 400, "x.y[1]", "invalid_json"),
+    ("model twice", raw('"model":"other"'), 400, "model", "invalid_json"),
+    ("key twice below", raw('"x":{"a":1,"a":1}'), 400, "x.a", "invalid_json"),
+    ("invalid UTF-8", b'{"model":"\xff"}', 400, None, "invalid_json"),
+    ("UTF-16", json.dumps(chat()).encode("utf-16"), 400, None, "invalid_json"),
+    ("UTF-16 without mark", json.dumps(chat()).encode("utf-16-le"), 400, None, "invalid_json"),
+    ("half a surrogate", b'{"messages":[{"content":"a\\ud800"}]}', 400, "messages[0].content", "invalid_json"),
+    ("half a surrogate as model", b'{"model":"\\udfff"}', 400, "model", "invalid_json"),
+    ("half a surrogate in a key", b'{"x":{"\\ud800":1}}', 400, "x", "invalid_json"),
+    ("NUL", b'{"messages":[{"role":"user","content":"a\\u0000"}]}', 400, "messages[0].content", "invalid_json"),
+    ("a raw control", b'{"model":"a\x01"}', 400, None, "invalid_json"),
+]  # fmt: skip
+
+
+def assert_error(answer: httpx2.Response, status: int, param: str | None, code: str) -> str:
+    """The whole error shape; returns the message."""
+    assert (answer.status_code, answer.json()["error"]["param"], answer.json()["error"]["code"]) == (
+        status,
+        param,
+        code,
+    )
+    error = answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+    assert set(error) == {"message", "type", "param", "code"}
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-request-id"].startswith("req-")
+    assert 0 < len(error["message"]) < 400
+    assert error["message"].isprintable()
+    return str(error["message"])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("body", "status", "param", "code"), [row[1:] for row in FIELDS], ids=[row[0] for row in FIELDS]
+)
+async def test_a_field_that_is_wrong_is_named(
+    http: httpx2.AsyncClient, turns: FakeTurns, path: str, body: Any, status: int, param: str | None, code: str
+) -> None:
+    message = assert_error(await http.post(path, json=body), status, param, code)
+    assert param is not None
+    assert param.partition("[")[0] in message
+    assert turns.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param", "code"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES]
+)
+async def test_json_that_readers_would_not_agree_on_is_refused(
+    http: httpx2.AsyncClient, turns: FakeTurns, body: bytes, status: int, param: str | None, code: str
+) -> None:
+    answer = await http.post(PATHS[0], content=body, headers={"content-type": "application/json; charset=utf-8"})
+    assert_error(answer, status, param, code)
+    assert turns.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "param", "code"),
+    [
+        ({"content-type": "text/plain"}, "Content-Type", "unsupported_media_type"),
+        ({"content-type": "application/x-www-form-urlencoded"}, "Content-Type", "unsupported_media_type"),
+        ({}, "Content-Type", "unsupported_media_type"),
+        ({"content-type": "application/json; charset=utf-16"}, "Content-Type", "unsupported_media_type"),
+        (PLAIN_JSON | {"content-encoding": "gzip"}, "Content-Encoding", "unsupported_content_encoding"),
+    ],
+)  # fmt: skip
+async def test_only_plain_json_is_read(
+    http: httpx2.AsyncClient, headers: dict[str, str], param: str, code: str
+) -> None:
+    assert_error(await http.post(PATHS[0], content=raw('"n":1'), headers=headers), 415, param, code)
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "schlüssel", "a\tb"])
+async def test_an_idempotency_key_is_printable_ascii(http: httpx2.AsyncClient, key: str) -> None:
+    answer = await http.post(PATHS[0], json=chat(), headers=[(b"idempotency-key", key.encode())])
+    assert_error(answer, 400, "Idempotency-Key", "invalid_idempotency_key")
+
+
+async def test_two_idempotency_keys_are_one_too_many(http: httpx2.AsyncClient) -> None:
+    answer = await http.post(PATHS[0], json=chat(), headers=[("idempotency-key", "a"), ("idempotency-key", "b")])
+    assert_error(answer, 400, "Idempotency-Key", "invalid_idempotency_key")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("refusal", "status", "param", "code"),
+    [
+        (StoreUnavailable("redis://:secret@10.0.0.1"), 503, None, "store_unavailable"),
+        (IdempotencyConflict("key"), 409, "Idempotency-Key", "idempotency_key_reused"),
+        (SessionBusy("chat-1", "t0-other"), 409, None, "session_busy"),
+        (RuntimeError("secret at /srv/app"), 500, None, "internal_error"),
+    ],
+)
+async def test_a_refused_submit_says_why_and_nothing_internal(
+    turns: FakeTurns, path: str, refusal: Exception, status: int, param: str | None, code: str
+) -> None:
+    turns.refusal = refusal
+    async with caller(app_with(turns)) as http:
+        answer = await http.post(path, json=chat(stream=True) if "chat" in path else chat())
+    message = assert_error(answer, status, param, code)
+    assert not any(word in message for word in ("secret", "redis", "/srv", "t0-other", "Traceback"))
+    assert ("retry-after" in answer.headers) == (status == 503)
+
+
+@pytest.mark.parametrize("size", [8 * 2**20 + 1, 9 * 2**20, 40 * 2**20])
+@pytest.mark.parametrize("length", ["true", "none"])
+async def test_a_body_over_the_limit_is_refused(http: httpx2.AsyncClient, size: int, length: str) -> None:
+    async def pieces() -> Any:
+        for _ in range(size // 2**16 + 1):
+            yield b"a" * 2**16
+
+    content = b"a" * size if length == "true" else pieces()
+    answer = await http.post(PATHS[0], content=content, headers=PLAIN_JSON)
+    assert_error(answer, 413, None, "request_too_large")
+    assert answer.headers["connection"] == "close"
+
+
+async def test_a_long_message_and_a_body_at_the_limit_work(http: httpx2.AsyncClient, turns: FakeTurns) -> None:
+    text = "ä" * 150_000
+    assert (await http.post(PATHS[1], json=said(text))).status_code == 202
+    assert turns.submitted[0].prompt == text
+    padded = raw('"n":1').ljust(8 * 2**20)
+    answer = await http.post(PATHS[1], content=padded, headers=PLAIN_JSON)
+    assert answer.status_code == 202
+
+
+async def test_what_came_is_never_echoed_beyond_80_characters(http: httpx2.AsyncClient) -> None:
+    answer = await http.post(PATHS[0], json=chat(model="\u202e\x1b[31m" + "m" * 10_000))
+    message = assert_error(answer, 404, "model", "model_not_found")
+    assert message.count("m") < 120
+    answer = await http.post(PATHS[0], json=chat(messages=[{"role": "user", "content": {"secret": "x"}}]))
+    assert "secret" not in answer.text
+
+
+async def test_a_byte_order_mark_and_ignored_parameters_are_fine(http: httpx2.AsyncClient, turns: FakeTurns) -> None:
+    body = chat(temperature=0.5, tools=[{"type": "function"}] * 36, seed=10**30, stream=None, n=None, max_tokens=1000)
+    content = b"\xef\xbb\xbf" + json.dumps(body).encode()
+    answer = await http.post(PATHS[0], content=content, headers=PLAIN_JSON)
+    assert answer.status_code == 200
+    assert len(turns.submitted) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nope", 404, "not_found"),
+        ("GET", "/v1/models/", 404, "model_not_found"),
+        ("GET", "/v1/models/gpt-9", 404, "model_not_found"),
+        ("POST", "/v1/chat/completions/", 404, "not_found"),
+        ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("PUT", "/v1/turns", 405, "method_not_allowed"),
+        ("OPTIONS", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("GET", f"/v1/turns/t0-{'0' * 32}", 404, "turn_not_found"),
+        ("GET", f"/v1/turns/t0-{'0' * 32}/events", 404, "turn_not_found"),
+        ("GET", f"/v1/turns/t0-{'0' * 32}/attempts", 404, "turn_not_found"),
+        ("POST", f"/v1/turns/t0-{'0' * 32}/cancel", 404, "turn_not_found"),
+        ("DELETE", f"/v1/turns/t0-{'0' * 32}", 404, "turn_not_found"),
+        ("GET", "/v1/turns/nonsense", 404, "turn_not_found"),
+        ("GET", "/docs", 404, "not_found"),
+    ],
+)
+async def test_every_address_answers_with_the_error_object(
+    http: httpx2.AsyncClient, method: str, path: str, status: int, code: str
+) -> None:
+    answer = await http.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert "access-control-allow-origin" not in answer.headers
+    assert answer.headers["x-request-id"]
+    if status == 405:
+        assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize("given", ["-1", "abc", "1", "1-", "1-a-b", "9" * 30 + "-abc", "1-äb", "٣-abc"])
+async def test_a_last_event_id_that_is_none_is_refused(http: httpx2.AsyncClient, given: str) -> None:
+    answer = await http.get(f"/v1/turns/{TURN_ID}/events", headers=[(b"last-event-id", given.encode())])
+    assert_error(answer, 400, "Last-Event-ID", "invalid_event_id")
