@@ -64,6 +64,15 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the command. A reader that went away (`turns watch ... | head`) is no error."""
+        try:
+            super().invoke(ctx)
+        except BrokenPipeError:
+            # Python flushes once more at exit; what is left must go somewhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, from the table alone."""
         with formatter.section("Commands"):
@@ -92,13 +101,6 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     try:
         code = cli.main(args=arguments, prog_name="turns", standalone_mode=False)
-        sys.stdout.flush()
-    except click.exceptions.Exit as error:
-        code = error.exit_code
-    except BrokenPipeError:
-        # Who reads us is gone (`turns watch ... | head`). Nothing may be flushed to it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = FINE
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except click.UsageError as error:

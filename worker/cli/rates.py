@@ -39,13 +39,14 @@ def retry_rate(since: float, by: str | None, as_json: bool) -> None:
     if as_json:
         write_json(rate.to_dict())
         return
-    click.echo(f"{_percent(rate.rate)} of {rate.turns} finished turns were asked again ({rate.retried})")
+    click.echo(f"{percent(rate.rate)} of {rate.turns} finished turns were asked again ({rate.retried})")
     if by and rate.rows:
         click.echo()
         head = (by, "again", "of turns", "rate") if by == "session" else (by, "rejected", "of validated", "rate")
-        rows = [(one_line(r.name, 60), str(r.rejected), str(r.validated), _percent(r.rate)) for r in rate.rows]
+        rows = [(one_line(r.name, 60), str(r.rejected), str(r.validated), percent(r.rate)) for r in rate.rows]
         write_table([head, *rows])
 
 
-def _percent(rate: float | None) -> str:
+def percent(rate: float | None) -> str:
+    """A share as people read it."""
     return "-" if rate is None else f"{rate:.1%}"

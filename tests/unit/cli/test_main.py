@@ -1,0 +1,139 @@
+"""The command line's frame: help, errors, exit codes, and what it imports."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.conftest import turns
+from worker.cli import COMMANDS, cli, main
+
+#: Written by others; missing here until they are there.
+PRESENT = [
+    name
+    for name, (where, _) in COMMANDS.items()
+    if (Path(__file__).parents[3] / f"{where.partition(':')[0].replace('.', '/')}.py").exists()
+]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(list(arguments))
+    out, err = capsys.readouterr()
+    return int(caught.value.code or 0), out, err
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setenv("HELIX_ROOT", str(tmp_path))
+
+
+def test_alone_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert all(f"  {name} " in out for name in COMMANDS)
+
+
+def test_help_imports_none_of_the_heavy_libraries() -> None:
+    script = (
+        "import sys; sys.argv = ['turns', '--help']\n"
+        "from worker.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print({'celery', 'redis', 'fastapi', 'rich', 'structlog', 'asyncio'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "set()\n"
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_each_command_has_help_and_is_what_the_table_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert out.startswith(f"Usage: turns {name} ")
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command: click.Command = getattr(importlib.import_module(module), attribute)
+    assert command.name == name
+    if name not in {"worker", "web"}:  # these two run until they are stopped, and write logs
+        assert "--json" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["submt"], "turns: no command 'submt'; did you mean 'submit'?"),
+        (["xyzzy"], "turns: no command 'xyzzy'; see `turns --help`"),
+        (["show"], "turns: Missing argument 'TURN_ID'. (see `turns show --help`)"),
+        (["show", "x", "--jsno"], "turns: No such option '--jsno'. Did you mean '--json'? (see `turns show --help`)"),
+        (["retry-rate", "--since", "soon"], "turns: Invalid value for '--since': 'soon' is no span of time"),
+        (["retry-rate", "--since", "0h"], "turns: Invalid value for '--since': '0h' is no span of time"),
+        (["retry-rate", "--since", "٣h"], "turns: Invalid value for '--since': '٣h' is no span of time"),
+        (["watch", "x", "--after", "-1"], "turns: Invalid value for '--after'"),
+        (["show", "x"], "turns: no broker: set REDIS_URL=redis://host:6379/0, or start one here with `turns up`"),
+        (["submit", "  "], "turns: the message is empty"),
+    ],
+)
+def test_wrong_use_is_one_line_on_stderr_and_exit_code_2(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(says)
+    assert err.count("\n") == 1
+
+
+def test_every_wrong_setting_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIX_LOCALE", "fr")
+    monkeypatch.setenv("HELIX_SHARD", "1")
+    code, _, err = run(capsys, "config")
+    assert code == 2
+    assert err.splitlines() == [
+        "turns: HELIX_SHARD: no such setting; did you mean HELIX_SHARDS?",
+        "turns: HELIX_LOCALE='fr': must be one of de, en",
+    ]
+
+
+def test_a_store_that_does_not_answer_is_told_within_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REDIS_URL", f"unix://{tmp_path}/nobody.sock")
+    code, _, err = run(capsys, "show", "t0-" + "0" * 32)
+    assert code == 2
+    assert err.startswith("turns: the store does not answer")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen(
+        turns("config", "--markdown"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(10)) == ("", 0)
+
+
+def test_ctrl_c_is_quiet_and_has_its_own_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "invoke", interrupted)
+    assert run(capsys, "config") == (130, "", "\n")  # behind the ^C a terminal shows
+
+
+def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark() -> None:
+    environ = {"PYTHONIOENCODING": "latin-1:strict", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(turns("grün日"), env=environ, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "turns: no command 'grün?'; see `turns --help`\n".encode("latin-1"))
+
+
+def test_a_narrow_terminal_is_no_error() -> None:
+    done = subprocess.run(turns("submit", "--help"), env={"COLUMNS": "20"}, capture_output=True, check=True)
+    assert b"Usage: turns" in done.stdout

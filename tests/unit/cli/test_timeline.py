@@ -1,0 +1,164 @@
+"""A turn's events as lines of a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api_client.contract.events import KINDS, Event
+from worker.cli.output import one_line, safe
+from worker.cli.timeline import BAD, GOOD, WARN, Timeline, describe, issue_lines
+
+
+def event(kind: str, seq: int = 1, **data: object) -> Event:
+    return Event(seq=seq, epoch="abc", at=1_700_000_000.0, kind=kind, data=data)
+
+
+ISSUE = {
+    "code": "MISSING_STEP_MARKER",
+    "message": "The answer has no step marker",
+    "fix_hint": "End with <!-- STEP: design -->",
+    "severity": "error",
+    "validator": "step_marker",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "lines"),
+    [
+        ("turn.queued", {"position": 0}, ["queued"]),
+        ("turn.queued", {"position": 2}, ["queued, 2 turns of this session before it"]),
+        (
+            "attempt.started",
+            {"attempt": 2, "delivery": 3, "max_attempts": 3, "worker": "w1"},
+            ["attempt 2/3 started on w1, delivery 3"],
+        ),
+        (
+            "attempt.completed",
+            {"attempt": 1, "verdict": "incomplete", "reason": "it died"},
+            ["attempt 1 incomplete: it died"],
+        ),
+        ("attempt.accepted", {"attempt": 1, "issues": []}, ["attempt 1 accepted"]),
+        (
+            "attempt.rejected",
+            {"attempt": 1, "issues": [ISSUE]},
+            [
+                "attempt 1 rejected",
+                "MISSING_STEP_MARKER  The answer has no step marker  (step_marker)",
+                "  -> End with <!-- STEP: design -->",
+            ],
+        ),
+        (
+            "attempt.lost",
+            {"attempt": 1, "delivery": 1},
+            ["attempt 1: worker lost in delivery 1, its draft is taken back"],
+        ),
+        (
+            "turn.retrying",
+            {"attempt": 2, "max_attempts": 3, "reason": "rejected", "delay_seconds": 0.5},
+            ["asking again in 0.5 s: attempt 2/3, rejected"],
+        ),
+        ("turn.fallback", {"attempt": 3, "codes": ["A", "B"]}, ["fallback on the best answer: A, B"]),
+        (
+            "turn.mended",
+            {"attempt": 3, "changes": ["marker added"], "step": "design", "step_source": "inferred"},
+            ["fallback changed the answer, step design (inferred)", "marker added"],
+        ),
+        (
+            "turn.finished",
+            {
+                "outcome": "failed",
+                "success": False,
+                "attempts": 3,
+                "deliveries": 4,
+                "error": {"message": "It failed:\n- A"},
+            },
+            ["failed  (3 attempts, 4 deliveries)", "It failed:", "- A"],
+        ),
+        (
+            "turn.finished",
+            {"outcome": "passed", "success": True, "attempts": 1, "deliveries": 1, "error": {}},
+            ["passed  (1 attempt, 1 delivery)"],
+        ),
+    ],
+)
+def test_each_event_says_what_happened(kind: str, data: dict[str, object], lines: list[str]) -> None:
+    assert [line.text for line in describe(event(kind, **data))] == lines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_event_with_no_data_at_all_is_still_shown(kind: str) -> None:
+    assert bool(describe(event(kind))) == (kind != "attempt.output")
+
+
+def test_an_unknown_kind_is_passed_over() -> None:
+    assert describe(event("turn.dreamt", anything=1)) == []
+
+
+def test_good_is_green_and_bad_is_red() -> None:
+    assert describe(event("attempt.accepted", attempt=1))[0].style == GOOD
+    assert describe(event("attempt.rejected", attempt=1))[0].style == BAD
+    assert issue_lines([ISSUE | {"severity": "warning"}])[0].style == WARN
+
+
+def shown(timeline_events: list[Event], *, tty: bool = False) -> str:
+    stream = io.StringIO()
+    stream.isatty = lambda: tty  # type: ignore[method-assign]
+    timeline = Timeline(stream)
+    for each in timeline_events:
+        timeline.show(each)
+    return stream.getvalue()
+
+
+EVENTS = [
+    event("attempt.started", 4, attempt=1, max_attempts=3, delivery=1),
+    event("attempt.output", 5, attempt=1, text="hello"),
+    event("attempt.output", 6, attempt=1, text=" world"),
+    event("attempt.rejected", 7, attempt=1, issues=[ISSUE]),
+]
+
+
+def test_a_pipe_gets_plain_lines_with_their_numbers() -> None:
+    lines = shown(EVENTS).splitlines()
+    assert len(lines) == 4  # pieces of the answer are none
+    assert lines[0][8:] == "  #4   attempt 1/3 started, delivery 1"
+    assert lines[2].startswith(" " * 15 + "MISSING_STEP_MARKER")
+    assert "\x1b" not in shown(EVENTS)
+
+
+def test_a_terminal_gets_colours_and_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    text = shown(EVENTS, tty=True)
+    assert "\x1b[31m" in text
+    assert "writing, 11 characters\r\x1b[K" in text
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[31m" not in shown(EVENTS, tty=True)
+
+
+ANY = st.text() | st.sampled_from(["\x1b[2J", "\x9b31m", "\u202eevil", "a\rb", "\x07"])
+
+
+@given(ANY, ANY)
+def test_what_an_agent_writes_never_drives_the_terminal(one: str, two: str) -> None:
+    events = [
+        event("attempt.tool", name=one, detail=two),
+        event("attempt.note", text=one),
+        event("attempt.rejected", attempt=1, issues=[{"code": one, "message": two, "fix_hint": one}]),
+        event("turn.finished", outcome="failed", error={"message": two}),
+    ]
+    text = shown(events)
+    assert not set(text) & {"\x1b", "\x9b", "\x07", "\r", "\x00", "\u202e", "\u2066"}
+
+
+def test_a_line_stays_one_line_and_has_an_end() -> None:
+    assert one_line("a\n b\t c") == "a b c"
+    assert one_line("x" * 300) == "x" * 199 + "…"
+    assert safe("a\r\nb\tc\n") == "a\nb\tc\n"

@@ -1,0 +1,139 @@
+"""Settings: read once, with every problem at once; shown with their origin; documented from the same table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings, load, masked, name_of, require_store
+from worker.cli.config import describe, reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def problems_of(environ: Mapping[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(environ)
+    return caught.value.problems
+
+
+def test_the_documented_settings_are_those_of_the_program() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text() == reference(), "make it: turns config --markdown > the file"
+
+
+def test_every_problem_is_told_at_once() -> None:
+    found = problems_of({"HELIX_SHARDS": "no", "HELIX_LOCALE": "fr", "HELIX_ROOT": "/no/such", "HELIX_LEASE": "1"})
+    assert len(found) == 4
+
+
+def test_an_unknown_name_is_refused_with_the_likely_one() -> None:
+    assert problems_of({"HELIX_LEASE_SECOND": "3"}) == [
+        "HELIX_LEASE_SECOND: no such setting; did you mean HELIX_LEASE_SECONDS?"
+    ]
+
+
+def test_names_of_the_agents_own_environment_are_let_through() -> None:
+    load({"HELIX_AGENT_READY_FILE": "/tmp/x"})
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "1e9", "٣", "nan", "inf", " ", "0x10"])
+def test_a_number_out_of_range_is_refused_with_its_name_and_range(value: str) -> None:
+    (problem,) = problems_of({"HELIX_LEASE_SECONDS": value})
+    assert problem.startswith("HELIX_LEASE_SECONDS=")
+    if value.strip() and value not in {"abc", "0x10"}:  # float() itself refuses these, in its own words
+        assert "from 0.5 to 600" in problem
+
+
+@pytest.mark.parametrize("value", ["2.5", "٣", "+1", "1025", "1e2"])
+def test_a_whole_number_is_plain_digits_in_range(value: str) -> None:
+    assert problems_of({"HELIX_SHARDS": value}) == [f"HELIX_SHARDS={value!r}: must be a whole number from 1 to 1024"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://host:1", "redis://", "host:6379", "redis://host:99999", "unix://", "redis://:secret@:6379/0"]
+)
+def test_an_address_that_cannot_work_is_refused_and_never_shown(url: str) -> None:
+    (problem,) = problems_of({"REDIS_URL": url})
+    assert problem.startswith("REDIS_URL=***: ")
+    assert "secret" not in problem
+
+
+def test_an_empty_value_means_the_default() -> None:
+    assert load({"HELIX_LOCALE": "", "REDIS_URL": ""}).locale == "de"
+
+
+def test_redis_url_sets_broker_and_store_and_their_own_names_win() -> None:
+    found = load({"REDIS_URL": "redis://a:1/0", "HELIX_BROKER_URL": "redis://b:2/0"})
+    assert (found.broker_url, found.store_url) == ("redis://b:2/0", "redis://a:1/0")
+
+
+def test_a_running_installation_is_found_by_its_root(tmp_path: Path) -> None:
+    (tmp_path / ".helix").mkdir()
+    (tmp_path / ".helix" / "run.json").write_text(json.dumps({"redis_url": "unix:///run/v.sock"}))
+    found = load({"HELIX_ROOT": str(tmp_path)})
+    assert (found.redis_url, found.celery_url) == ("unix:///run/v.sock", "redis+socket:///run/v.sock")
+    named = load({"HELIX_ROOT": str(tmp_path), "REDIS_URL": "redis://a:1/0"})
+    assert named.store_url == "redis://a:1/0"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null"])
+def test_a_broken_run_file_is_no_broker(tmp_path: Path, content: str) -> None:
+    (tmp_path / ".helix").mkdir()
+    (tmp_path / ".helix" / "run.json").write_text(content)
+    with pytest.raises(SettingsError, match="no broker: set REDIS_URL"):
+        require_store(load({"HELIX_ROOT": str(tmp_path)}))
+
+
+def test_settings_survive_the_way_through_an_environment(tmp_path: Path) -> None:
+    settings = replace(
+        load({"HELIX_ROOT": str(tmp_path)}),
+        broker_url="unix:///a.sock",
+        store_url="unix:///b.sock",
+        models={"a": "scripted", "b": "scripted:script.yaml"},
+        validators=("step_marker",),
+        api_keys=("one", "two"),
+        lease_seconds=1.5,
+        max_body_bytes=4096,
+    )
+    assert load(settings.environ()) == settings
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:6379/0", "redis://user:***@host:6379/0"),
+        ("redis://:secret@host/0", "redis://:***@host/0"),
+        ("redis://host:1/0", "redis://host:1/0"),
+        ("unix:///path", "unix:///path"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert masked(url) == shown
+
+
+def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None:
+    environ = {"REDIS_URL": "redis://:secret@a:1/0", "HELIX_API_KEYS": "sk-one,sk-two", "HELIX_LOCALE": "en"}
+    shown = {row["name"]: (row["value"], row["origin"]) for row in describe(load(environ), environ)}
+    assert shown["HELIX_STORE_URL"] == ("redis://:***@a:1/0", "REDIS_URL")
+    assert shown["HELIX_API_KEYS"] == ("***", "environment")
+    assert shown["HELIX_LOCALE"] == ("en", "environment")
+    assert shown["HELIX_SHARDS"] == ("1", "default")
+    assert len(shown) == len(fields(Settings))
+
+
+def test_the_origin_of_a_running_installations_broker_is_its_run_file(tmp_path: Path) -> None:
+    (tmp_path / ".helix").mkdir()
+    (tmp_path / ".helix" / "run.json").write_text('{"redis_url": "unix:///run/v.sock"}')
+    environ = {"HELIX_ROOT": str(tmp_path)}
+    shown = {row["name"]: row["origin"] for row in describe(load(environ), environ)}
+    assert shown["HELIX_BROKER_URL"] == ".helix/run.json"
+
+
+def test_every_setting_says_what_it_means() -> None:
+    for field in fields(Settings):
+        assert field.metadata["help"].endswith("."), name_of(field.name)
