@@ -1,7 +1,7 @@
 """The folders of a session, as far as a run needs them (DESIGN sections 4 and 7).
 
     projects/sessions/<session_id>/output/                   the accepted answer: response.md, ADR-*.md, .done
-    projects/sessions/<session_id>/attempts/<n>-<delivery>/  what one delivery wrote, in its own output/
+    projects/sessions/<session_id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
 
 Agents write in these folders, so nothing here follows a symbolic link or believes that a file is a file.
 """
@@ -49,7 +49,19 @@ def session_directory(sessions_dir: Path, session_id: str) -> Path:
     return sessions_dir / (session_id if plain else f"session-{_digest(session_id)}")
 
 
-def delivery_directory(sessions_dir: Path, session_id: str, attempt: int, delivery: int) -> Path:
+def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
+    """The name of a delivery's folder. Turns of one session count their attempts alike, so the turn is part of it.
+
+    Raises:
+        ValueError: the turn id is no plain name.
+    """
+    name = f"{turn_id}-{attempt}-{delivery}"
+    if not _SAFE_NAME.fullmatch(name):
+        raise ValueError(f"not a turn id: {turn_id[:80]!r}")
+    return name
+
+
+def delivery_directory(sessions_dir: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:
     """Make the folder of one delivery, with its ``output/``, and return it.
 
     That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an
@@ -57,11 +69,12 @@ def delivery_directory(sessions_dir: Path, session_id: str, attempt: int, delive
 
     Raises:
         DeliveryTaken: the folder exists.
+        ValueError: the turn id is no plain name.
         OSError: it cannot be made; also when an agent put a link in its place.
     """
     session = session_directory(sessions_dir, session_id)
     session.mkdir(parents=True, exist_ok=True)
-    name = f"{attempt}-{delivery}"
+    name = delivery_name(turn_id, attempt, delivery)
     with _open(session) as root, _made(root, "attempts") as attempts:
         try:
             os.mkdir(name, dir_fd=attempts)

@@ -10,7 +10,8 @@ from worker.runners.base import AgentEvent, AgentEventKind, Completion, ErrorKin
 #: Longest answer in characters; a longer one is a limit error, not an answer.
 MAX_ANSWER = 4 * 2**20
 
-_EVENTS: frozenset[AgentEventKind] = frozenset({"output", "reset", "tool", "note"})
+#: What is passed on as it is told.
+_EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "tool": "tool", "note": "note"}
 
 
 class AnswerTooLong(Exception):
@@ -54,7 +55,7 @@ class Transcript:
         Raises:
             AnswerTooLong: the answer is longer than an answer may be.
         """
-        kind = event.get("event")
+        kind = str(event.get("event"))
         # A lone surrogate can be written in JSON, but in no file, message or key.
         text = str(event.get("text", "")).encode("utf-8", "replace").decode()
         match kind:
@@ -76,7 +77,8 @@ class Transcript:
                 pass
             case _:
                 self.skipped += 1
-        return AgentEvent(kind=kind, text=text, detail=str(event.get("detail", ""))) if kind in _EVENTS else None
+        shown = _EVENTS.get(kind)
+        return AgentEvent(kind=shown, text=text, detail=str(event.get("detail", ""))) if shown else None
 
 
 def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
@@ -106,7 +108,7 @@ def _told_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
     return Completion(
         verdict=Verdict.ERROR,
         reason=str(error.get("text") or "the agent reported an error"),
-        kind=ErrorKind(kind) if kind in set(ErrorKind) else ErrorKind.PERMANENT,
+        kind=ErrorKind(kind) if kind in list(ErrorKind) else ErrorKind.PERMANENT,
         retry_after=float(retry_after) if isinstance(retry_after, (int, float)) else 0.0,
         evidence=evidence,
     )

@@ -1,0 +1,77 @@
+"""The demo script promises what `turns demo` shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.runners import script
+
+RULES = script.load(script.DEMO)
+MESSAGES = script.demo_messages()
+
+
+def steps(name: str, attempt: int = 1, delivery: int = 1) -> tuple[script.Step, ...]:
+    return script.steps_for(RULES, MESSAGES.get(name, "irgendetwas"), attempt, delivery)
+
+
+def text(name: str, attempt: int = 1, delivery: int = 1) -> str:
+    return "".join(fields["text"] for step, fields in steps(name, attempt, delivery) if step == "say")
+
+
+def seconds(played: tuple[script.Step, ...]) -> float:
+    return sum(fields.get("seconds", 0.0) for _, fields in played)
+
+
+def test_each_message_reaches_its_own_rule() -> None:
+    for name, message in MESSAGES.items():
+        assert next(rule for rule in RULES if rule.matches(message)).name == name
+
+
+@pytest.mark.parametrize("name", ["good", "anything_else"])
+def test_a_good_answer_carries_its_marker(name: str) -> None:
+    assert text(name).endswith("<!-- STEP: what -->\n")
+
+
+def test_the_marker_comes_after_feedback_only() -> None:
+    assert "STEP" not in text("marker_after_feedback")
+    assert text("marker_after_feedback", 2) == text("marker_after_feedback") + "\n<!-- STEP: why -->\n"
+
+
+def test_one_agent_dies_in_mid_answer_at_its_first_attempt_only() -> None:
+    assert steps("dies_in_mid_answer")[-1] == ("die", {})
+    assert text("dies_in_mid_answer", 2).endswith("<!-- STEP: constraints -->\n")
+
+
+def test_one_answer_never_has_a_marker_and_always_ends_with_a_question() -> None:
+    texts = [text("never_a_marker", attempt) for attempt in (1, 2, 3)]
+    assert all("STEP" not in answer and answer.endswith("?\n") for answer in texts)
+    assert len(set(texts)) == 3
+
+
+def test_one_adr_never_gets_its_sections() -> None:
+    for attempt in (1, 2, 3):
+        answer = text("adr_never_complete", attempt)
+        assert answer.startswith("---\nadr_id:")
+        assert "STEP: generate" in answer
+        assert "## Entscheidung" not in answer
+        assert "## Akzeptanzkriterien" not in answer
+
+
+def test_the_answer_during_which_the_worker_dies_is_slow_once() -> None:
+    assert 4 <= seconds(steps("worker_killed")) <= 5
+    assert seconds(steps("worker_killed", delivery=2)) < 2
+    assert text("worker_killed") == text("worker_killed", delivery=2)
+
+
+def test_one_adr_lacks_one_section_which_then_comes_alone() -> None:
+    assert "## Akzeptanzkriterien" not in text("adr_one_section_missing")
+    assert text("adr_one_section_missing", 2).startswith("## Akzeptanzkriterien\n")
+    assert "## Entscheidung" in text("adr_one_section_missing", 3)
+    assert text("adr_one_section_missing", 2) in text("adr_one_section_missing", 3)
+
+
+def test_every_other_answer_takes_one_to_three_seconds() -> None:
+    for rule in RULES:
+        for number, played in enumerate(rule.lists):
+            slow = rule.name == "worker_killed" and number == 0
+            assert slow or 0.9 <= seconds(played) <= 3, rule.name
