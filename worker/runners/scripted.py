@@ -47,7 +47,8 @@ class ScriptedRunner:
             lease_ends=stop.lease_ends,
         )
         ending = Supervision(agent, order, stop, hear).run()
-        completion = stopped(ending, order) or judge(transcript, ending.exit.code, ending.evidence)
+        evidence = {**ending.evidence, **transcript.evidence}
+        completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
 
 

@@ -160,9 +160,8 @@ class Supervision:
             self._process.abandon()
 
 
-def stopped(ending: Ending, order: Order) -> Completion | None:
+def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completion | None:
     """The verdict over an agent that was ended or never started; None when it ended by itself."""
-    evidence = ending.evidence
     if ending.exit.error:
         reason = f"the agent could not be started: {ending.exit.error}"
         return Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason, evidence=evidence)

@@ -34,6 +34,11 @@ class Transcript:
         """The answer so far; resets are taken into account."""
         return "".join(self._pieces)
 
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """Whether there was a result, and how many lines meant nothing."""
+        return {"result": self.result, "skipped_lines": self.skipped}
+
     def take_line(self, line: bytes) -> AgentEvent | None:
         """Read one line; one that is no JSON object is skipped and counted.
 
@@ -87,7 +92,7 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     Complete only when it ended with exit code 0 *and* told a result *and* said something: the end of its output
     alone proves nothing.
     """
-    evidence = {**evidence, "exit_code": code, "result": transcript.result, "skipped_lines": transcript.skipped}
+    evidence = {**evidence, "exit_code": code, **transcript.evidence}
     if transcript.error:
         return _told_error(transcript.error, evidence)
     if code is None or code < 0:

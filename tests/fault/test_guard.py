@@ -1,0 +1,369 @@
+"""The guard, with real processes: nothing of a run outlives the run, its lease, its guard or its worker."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import alive, processes_with, wait_for
+from worker.runners.marks import MARK, marks, parent_of
+from worker.runners.processes import SOURCE_ROOT, AgentProcess, Exit, Processes
+
+#: Leaves a grandchild behind in a session of its own, which tells its process id and holds our output.
+LEAVES_A_CHILD = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)"], {environ})
+    os._exit(0)
+os.wait()
+"""
+HOLDS = "\ntime.sleep(600)"
+IGNORES_SIGTERM = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def agents() -> Iterator[Processes]:
+    processes = Processes()
+    yield processes
+    processes.stop()
+
+
+@pytest.fixture
+def start(agents: Processes, tmp_path: Path) -> Callable[..., AgentProcess]:
+    numbers = iter(range(1000))
+
+    def spawn(code: str, *, lease_ends: float = math.inf, stdin: bytes = b"", mark: str = "") -> AgentProcess:
+        mark = mark or f"{tmp_path.name}.{next(numbers)}.1"
+        argv = [sys.executable, "-S", "-c", code]
+        return agents.spawn(argv, mark=mark, env={"A": "b"}, cwd=tmp_path, stdin=stdin, lease_ends=lease_ends)
+
+    return spawn
+
+
+def line(agent: AgentProcess, seconds: float = 10.0) -> str:
+    """The next output."""
+    return bytes(wait_for(lambda: agent.read(0.1), seconds)).decode().strip()
+
+
+def end(agent: AgentProcess, seconds: float = 10.0) -> Exit:
+    ended = agent.wait(seconds)
+    assert ended is not None, f"still there after {seconds} s"
+    agent.close()
+    return ended
+
+
+def guard_of(agents: Processes) -> int:
+    return agents.start()
+
+
+def test_an_agents_output_errors_and_exit_code_come_back(start: Callable[..., AgentProcess]) -> None:
+    agent = start("import sys; print(sys.stdin.read()); print('oh', file=sys.stderr); sys.exit(3)", stdin=b"hello")
+    assert line(agent) == "hello"
+    assert agent.wait(10) == Exit(code=3, pid=agent.wait(0).pid)  # type: ignore[union-attr]
+    assert agent.read(0.1) is None
+    assert agent.stderr() == "oh\n"
+    agent.close()
+
+
+def test_a_long_input_needs_nobody_to_feed_it(start: Callable[..., AgentProcess]) -> None:
+    agent = start("import sys; print(len(sys.stdin.read()))", stdin=b"x" * 3_000_000)
+    assert line(agent) == "3000000"
+    end(agent)
+
+
+def test_an_agent_sees_nothing_of_the_workers_environment(
+    start: Callable[..., AgentProcess], agents: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:secret@localhost/0")
+    agent = start("import os; print(sorted(os.environ))")
+    assert set(eval(line(agent))) <= {"A", MARK, "LC_CTYPE"}
+    end(agent)
+    assert b"secret" not in Path(f"/proc/{guard_of(agents)}/environ").read_bytes()
+
+
+def test_an_agent_inherits_no_descriptor_of_worker_or_guard(start: Callable[..., AgentProcess]) -> None:
+    agent = start("import os; print(sorted(os.listdir('/proc/self/fd')))")
+    assert set(eval(line(agent))) <= {"0", "1", "2", "3"}  # 3 is the folder being listed
+    end(agent)
+
+
+def test_an_agent_that_cannot_be_started_is_told_at_once(agents: Processes, tmp_path: Path) -> None:
+    agent = agents.spawn(["/no/such/agent"], mark="a.1.1", env={}, cwd=tmp_path, lease_ends=math.inf)
+    assert "No such file or directory: '/no/such/agent'" in end(agent).error
+    agent = agents.spawn(["/bin/true"], mark="a.1.2", env={}, cwd=tmp_path / "nowhere", lease_ends=math.inf)
+    assert "nowhere" in end(agent).error
+
+
+def test_a_command_too_long_for_the_guard_is_an_error_and_not_the_end_of_it(
+    agents: Processes, tmp_path: Path, start: Callable[..., AgentProcess]
+) -> None:
+    agent = agents.spawn(["/bin/true", "x" * 3_000_000], mark="a.1.1", env={}, cwd=tmp_path, lease_ends=math.inf)
+    assert "Message too long" in end(agent).error
+    assert end(start("pass")).code == 0
+
+
+def test_two_agents_never_share_a_mark(start: Callable[..., AgentProcess]) -> None:
+    first = start(SLEEPS, mark="same.1.1")
+    assert end(start(SLEEPS, mark="same.1.1")).error == "an agent with mark same.1.1 runs already"
+    first.terminate(0)
+    end(first)
+
+
+def test_a_child_left_behind_in_its_own_session_is_gone_when_the_run_ends(start: Callable[..., AgentProcess]) -> None:
+    agent = start(LEAVES_A_CHILD.format(environ="os.environ"))
+    child = int(line(agent))
+    ended = end(agent)
+    assert (ended.code, ended.swept, ended.left) == (0, 1, ())
+    assert not alive(child)
+
+
+def test_a_child_that_wiped_its_environment_is_gone_when_the_run_ends(start: Callable[..., AgentProcess]) -> None:
+    agent = start(LEAVES_A_CHILD.format(environ="{}"))
+    child = int(line(agent))
+    assert end(agent).swept == 1
+    assert not alive(child)
+
+
+def test_the_end_of_one_agent_leaves_the_children_of_another_alone(start: Callable[..., AgentProcess]) -> None:
+    busy = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS)
+    child = int(line(busy))
+    end(start("pass"))
+    assert alive(child)
+    busy.terminate(0)
+    end(busy)
+    assert not alive(child)
+
+
+def test_an_agent_asked_to_stop_is_gone_within_a_second(start: Callable[..., AgentProcess]) -> None:
+    agent = start(SLEEPS)
+    line(agent)
+    agent.terminate(30)
+    ended = end(agent, 1)
+    assert (ended.code, ended.cause) == (-signal.SIGTERM, "terminated")
+
+
+def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(start: Callable[..., AgentProcess]) -> None:
+    agent = start(IGNORES_SIGTERM)
+    line(agent)
+    started = time.monotonic()
+    agent.terminate(0.3)
+    assert end(agent, 2).code == -signal.SIGKILL
+    assert time.monotonic() - started >= 0.3
+
+
+def test_an_agent_is_killed_when_its_lease_ends(start: Callable[..., AgentProcess]) -> None:
+    agent = start(SLEEPS, lease_ends=time.monotonic() + 0.3)
+    assert end(agent, 3) == Exit(code=-signal.SIGKILL, cause="lease ended", pid=agent.wait(0).pid)  # type: ignore[union-attr]
+
+
+def test_an_extended_lease_keeps_an_agent_alive(start: Callable[..., AgentProcess]) -> None:
+    agent = start("import time; time.sleep(0.6)", lease_ends=time.monotonic() + 0.3)
+    agent.extend(time.monotonic() + 30)
+    assert end(agent).code == 0
+
+
+def test_an_agent_outlives_the_thread_that_started_it(start: Callable[..., AgentProcess]) -> None:
+    started: list[AgentProcess] = []
+    thread = threading.Thread(target=lambda: started.append(start(SLEEPS)))
+    thread.start()
+    thread.join()
+    assert line(started[0]) == "ready"
+    assert started[0].wait(0.3) is None
+    started[0].terminate(0)
+    end(started[0])
+
+
+def test_many_threads_start_agents_and_each_gets_its_own_output(start: Callable[..., AgentProcess]) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def run(name: str) -> None:
+        for number in range(3):
+            word = f"{name}-{number}"
+            agent = start(f"print({word!r})", mark=word)
+            seen.append((word, line(agent)))
+            end(agent)
+
+    threads = [threading.Thread(target=run, args=[f"t{n}"]) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 36
+    assert all(asked == answered for asked, answered in seen)
+
+
+def test_a_killed_guard_takes_its_agents_and_their_children_along(
+    agents: Processes, start: Callable[..., AgentProcess]
+) -> None:
+    agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, mark="orphan.1.1")
+    child = int(line(agent))
+    os.kill(guard_of(agents), signal.SIGKILL)
+    assert end(agent).cause == "guard died"
+    wait_for(lambda: not alive(child), 2)
+    assert "orphan.1.1" not in [mark for _, mark in marks()]
+
+
+def test_a_dead_guard_is_replaced(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+    first = guard_of(agents)
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: guard_of(agents) != first, 5)
+    assert end(start("pass")).code == 0
+
+
+def test_an_agent_asked_for_just_as_the_guard_dies_is_started_or_told_lost(
+    agents: Processes, start: Callable[..., AgentProcess]
+) -> None:
+    for _ in range(10):
+        os.kill(guard_of(agents), signal.SIGKILL)
+        ended = end(start("pass"))
+        assert (ended.code, ended.cause) in {(0, ""), (None, "guard died")}
+
+
+def test_the_guard_is_not_ended_by_signals_meant_for_the_worker(
+    agents: Processes, start: Callable[..., AgentProcess]
+) -> None:
+    guard = guard_of(agents)
+    end(start("pass"))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(guard, number)
+    agent = start("import signal; print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)")
+    assert line(agent) == "True"
+    end(agent)
+    assert guard_of(agents) == guard
+
+
+def test_the_guard_leaves_no_zombies_and_no_descriptors(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+    end(start("pass"))
+    ours, theirs = (len(os.listdir(f"/proc/{pid}/fd")) for pid in ("self", guard_of(agents)))  # noqa: PTH208
+    for _ in range(10):
+        end(start(LEAVES_A_CHILD.format(environ="os.environ")))
+    assert [pid for pid, _ in marks() if parent_of(pid) == guard_of(agents)] == []
+    assert len(os.listdir("/proc/self/fd")) <= ours  # noqa: PTH208
+    assert len(os.listdir(f"/proc/{guard_of(agents)}/fd")) == theirs  # noqa: PTH208
+
+
+def test_stopping_ends_all_agents_and_the_guard(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+    guard = guard_of(agents)
+    agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS)
+    child = int(line(agent))
+    agents.stop()
+    assert not alive(guard)
+    assert not alive(child)
+    assert end(agent).cause == "guard died"
+
+
+# A worker of its own, which the test kills or freezes.
+
+WORKER = """
+import math, os, signal, sys, threading, time
+from pathlib import Path
+from worker.runners.processes import Processes
+agents = Processes()
+agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
+                     lease_ends=time.monotonic() + float(sys.argv[3]))
+print(agents.start(), agent.read(10).decode().strip(), flush=True)
+if len(sys.argv) > 4 and os.fork() == 0:
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+print(agent.wait(60), flush=True)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(code: str, lease: float, *more: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-c", textwrap.dedent(WORKER), code, f"{tmp_path.name}.1.1", str(lease), *more]
+        env = {"PYTHONPATH": SOURCE_ROOT}
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def reads(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_a_killed_worker_leaves_no_agent_no_child_and_no_guard(
+    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 600)
+    guard, child = map(int, reads(process).split())
+    process.kill()
+    wait_for(lambda: not alive(guard) and not alive(child), 2)
+    assert processes_with(f"{tmp_path.name}.1.1") == {}
+
+
+def test_a_worker_killed_together_with_its_guard_leaves_no_agent(
+    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = worker("import os, time; print(os.getpid(), flush=True); time.sleep(600)", 600)
+    guard, agent = map(int, reads(process).split())
+    os.kill(guard, signal.SIGSTOP)  # so that it cannot clean up
+    process.kill()
+    os.kill(guard, signal.SIGKILL)
+    wait_for(lambda: not alive(agent), 2)
+
+
+def test_a_killed_worker_is_noticed_even_while_a_child_it_forked_lives_on(
+    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = worker("import os, time; print(os.getpid(), flush=True); time.sleep(600)", 600, "fork")
+    guard, agent = map(int, reads(process).split())
+    forked = int(reads(process))
+    process.kill()
+    try:
+        wait_for(lambda: not alive(guard) and not alive(agent), 2)
+        assert alive(forked)
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
+def test_a_frozen_workers_agent_is_gone_once_its_lease_has_ended(
+    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 0.7)
+    _, child = map(int, reads(process).split())
+    process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={tmp_path.name}.1.1") == {}, 3)
+        assert not alive(child)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert "cause='lease ended'" in reads(process)
+
+
+def test_orphans_of_an_agent_become_the_guards(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+    agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS)
+    child = int(line(agent))
+    wait_for(lambda: parent_of(child) == guard_of(agents), 2)
+    agent.terminate(0)
+    end(agent)
