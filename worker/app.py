@@ -16,7 +16,8 @@ from kombu.exceptions import OperationalError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import Link, celery_settings, chain_of
 from worker.logs import configure_logging
-from worker.runners.registry import build_runner, start_runners, stop_runners
+from worker.runners import processes
+from worker.runners.registry import build_runner
 from worker.turns.lease import LeaseKeeper
 from worker.turns.ledger import Ledger
 from worker.turns.reaper import Reaper
@@ -42,7 +43,7 @@ class Engine:
 
     def start(self) -> None:
         """Start the threads and the guard of the agents."""
-        start_runners()
+        processes.shared().start()
         self.leases.start()
         self.reaper.start()
 
@@ -67,7 +68,7 @@ class Engine:
         """Stop the threads and whatever agent is left."""
         self.reaper.close()
         self.leases.close()
-        stop_runners()
+        processes.shared().stop()
 
 
 def create_app(settings: Settings) -> Celery:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import structlog
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.consultant.workspace import (
     DeliveryTaken,
-    begin_attempt,
     delivery_directory,
+    delivery_name,
     publish,
     session_directory,
     written_files,
@@ -101,9 +102,9 @@ class TurnService:
         prompt = history[-1].feedback if history else turn.request.prompt
         try:
             order, runner = self._order(lease, prompt)
-        except (DeliveryTaken, OSError, ValueError) as error:
+        except (DeliveryTaken, OSError, SettingsError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
-            kind = ErrorKind.CONFIG if isinstance(error, ValueError) else ErrorKind.TRANSIENT
+            kind = ErrorKind.CONFIG if isinstance(error, SettingsError) else ErrorKind.TRANSIENT
             result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
         else:
             with EventWriter(self._ledger, claim) as writer:
@@ -126,17 +127,16 @@ class TurnService:
 
         Raises:
             DeliveryTaken: this delivery was started before. OSError: the session's folder cannot be written.
-            ValueError: the model's runner cannot be built.
+            SettingsError: the model's runner cannot be built.
         """
         turn, settings = lease.claim.turn, self._settings
         model = settings.models.get(turn.request.model)
         if model is None:
-            raise ValueError(f"this worker offers no model {turn.request.model!r}; see HELIX_MODELS")
+            raise SettingsError([f"this worker offers no model {turn.request.model!r}; see HELIX_MODELS"])
         runner, option = self._runners(model)
         session_id, attempt = turn.request.session_id, lease.claim.link.attempt
         workdir = session_directory(settings.sessions_dir, session_id)
         directory = delivery_directory(settings.sessions_dir, session_id, turn.turn_id, attempt, turn.delivery)
-        begin_attempt(workdir)
         order = Order(
             turn_id=turn.turn_id,
             session_id=session_id,
@@ -171,7 +171,7 @@ class TurnService:
         )
         decision = decide([*history, attempt], policy_of(turn))
         move = after_validation(turn, link, answer, issues, decision)
-        self._publish_if_accepted(lease, move)
+        self._publish_if_accepted(lease, move, this)
         return move
 
     def _fallback(self, lease: Lease) -> Move:
@@ -182,7 +182,7 @@ class TurnService:
         context = {"files": self._files(turn, best), "session_id": turn.request.session_id}
         mended = mend(best.answer, self._validators(turn), context)
         move = after_fallback(turn, link, best.number, mended)
-        self._publish_if_accepted(lease, move)
+        self._publish_if_accepted(lease, move, best)
         return move
 
     def _fail(self, lease: Lease) -> Move:
@@ -199,15 +199,17 @@ class TurnService:
 
     def _delivery(self, turn: Turn, record: AttemptRecord) -> Path:
         workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
-        return workdir / "attempts" / f"{turn.turn_id}-{record.number}-{record.last_delivery}"
+        return workdir / "attempts" / delivery_name(turn.turn_id, record.number, record.last_delivery)
 
     def _files(self, turn: Turn, record: AttemptRecord) -> dict[str, str]:
         return written_files(self._delivery(turn, record))
 
-    def _publish_if_accepted(self, lease: Lease, move: Move) -> None:
+    def _publish_if_accepted(self, lease: Lease, move: Move, record: AttemptRecord) -> None:
         """The accepted answer goes to the session's output/ before the commit, so that a crash repeats both."""
         turn = lease.claim.turn
         if move.outcome is None or not move.outcome.success or lease.reason:
             return
         workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
-        publish(workdir, move.answer.response, attempt_id=f"{turn.turn_id}-{move.attempt}")
+        files = self._files(turn, record)
+        delivery_id = delivery_name(turn.turn_id, record.number, record.last_delivery)
+        publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)

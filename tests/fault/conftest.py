@@ -1,0 +1,105 @@
+"""What tests with real deaths share: a script the agents play, a place to meet them, and a judge of what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+
+#: The agent says a little, tells that it has begun, and waits for the test's leave before it finishes.
+SCRIPT = """
+- when: quick
+  attempts:
+    - - say: "Sofort fertig.\\n\\n<!-- STEP: done -->"
+- when: held
+  attempts:
+    - - say: "Ich fange an ... "
+      - touch: {meet}/begun
+      - wait_for: {meet}/go
+      - say: "und bin fertig.\\n\\n<!-- STEP: done -->"
+- when: forgetful
+  attempts:
+    - - say: "Ohne Marker."
+    - - say: "Ich fange an ... "
+      - touch: {meet}/begun
+      - wait_for: {meet}/go
+      - say: "und bin fertig.\\n\\n<!-- STEP: done -->"
+"""
+
+
+class Meeting:
+    """Where the test and its agents meet: files they touch and wait for, and the witness's record."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir()
+        self.script = directory / "script.yaml"
+        self.script.write_text(SCRIPT.format(meet=directory))
+        self.witness = directory / "witness.jsonl"
+
+    @property
+    def begun(self) -> bool:
+        """True once an agent is in the middle of its answer."""
+        return (self.directory / "begun").exists()
+
+    def go(self) -> None:
+        """Let the agents finish."""
+        (self.directory / "go").touch()
+
+    def runs(self) -> list[dict[str, object]]:
+        """The agent runs that were really started."""
+        if not self.witness.exists():
+            return []
+        lines = [json.loads(line) for line in self.witness.read_text().splitlines()]
+        return [line for line in lines if line["event"] == "start"]
+
+
+@pytest.fixture
+def meeting(tmp_path: Path) -> Meeting:
+    return Meeting(tmp_path / "meet")
+
+
+def with_script(settings: Settings, meeting: Meeting) -> Settings:
+    return replace(settings, models={"scripted": f"scripted:{meeting.script}"}, witness=str(meeting.witness))
+
+
+@pytest.fixture
+def scripted(settings: Settings, meeting: Meeting) -> Settings:
+    """Settings whose model plays ``SCRIPT``, on the shared broker."""
+    return with_script(settings, meeting)
+
+
+@pytest.fixture
+def private_scripted(private_settings: Settings, meeting: Meeting) -> Settings:
+    """The same on a broker of the test's own."""
+    return with_script(private_settings, meeting)
+
+
+@pytest.fixture
+async def client(scripted: Settings) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(scripted) as made:
+        yield made
+
+
+def message(text: str, session_id: str = "s") -> TurnRequest:
+    return TurnRequest(model="scripted", messages=({"role": "user", "content": text},), session_id=session_id)
+
+
+async def judged(client: TurnsClient, turn_id: str) -> tuple[Turn, list[Event]]:
+    """The finished turn and its log, after checking what must hold whatever was killed."""
+    turn = await client.result(turn_id, timeout=60)
+    events = [event async for event in client.follow(turn_id) if event is not None]
+    assert turn.state is TurnState.FINISHED
+    assert [event.seq for event in events] == list(range(1, turn.seq + 1)), "an event is missing or doubled"
+    assert [event.kind for event in events].count("turn.finished") == 1
+    assert events[-1].final
+    assert len({event.epoch for event in events}) == 1
+    return turn, events

@@ -1,0 +1,134 @@
+"""Real processes, really killed in the middle of a turn: it ends exactly once, and no event is missing or doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
+from tests.conftest import WorkerProcess
+from tests.fault.conftest import Meeting, judged, message
+from tests.support import processes_with, wait_until
+from worker.broker import EmbeddedBroker
+
+StartWorker = Callable[..., WorkerProcess]
+
+#: Link by link, what has just happened when the worker is killed.
+MOMENTS = ("attempt.started", "attempt.output", "attempt.completed", "attempt.rejected", "turn.retrying")
+
+
+async def reached(client: TurnsClient, turn_id: str, kind: str) -> None:
+    async for event in client.follow(turn_id):
+        if event is not None and event.kind == kind:
+            return
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_both_celery_workers_killed_at_any_moment_the_turn_ends_once(
+    moment: str, scripted: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+) -> None:
+    worker = worker_process(settings=scripted)
+    turn_id = await client.submit(message("forgetful"))
+    await reached(client, turn_id, moment)
+    for pid in worker.children().values():
+        os.kill(pid, signal.SIGKILL)
+    meeting.go()
+    turn, _ = await judged(client, turn_id)
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+    assert turn.response == "Ich fange an ... und bin fertig.\n\n<!-- STEP: done -->"
+    assert turn.attempt == 2, "a crash adds a delivery, never an attempt"
+
+
+async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_goes_on(
+    scripted: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+) -> None:
+    first = worker_process(settings=scripted)
+    turn_id = await client.submit(message("held"))
+    await wait_until(lambda: meeting.begun, 20)
+    first.kill()
+    await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}"), 5)
+    meeting.go()
+    worker_process(settings=scripted)
+    turn, events = await judged(client, turn_id)
+    assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 2)
+    assert [event.kind for event in events].count("attempt.lost") == 1
+    assert [run["delivery"] for run in meeting.runs()] == [1, 2]
+
+
+async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
+    scripted: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+) -> None:
+    frozen, other = worker_process(settings=scripted), worker_process(settings=scripted)
+    turn_id = await client.submit(message("held"))
+    await wait_until(lambda: meeting.begun, 20)
+    holder = (await client.get(turn_id)).worker.rpartition("-")[2]
+    victim = frozen if int(holder) in frozen.children().values() else other
+    os.kill(int(holder), signal.SIGSTOP)
+    await wait_until(lambda: client.get(turn_id), 5)
+    meeting.go()
+    turn, _ = await judged(client, turn_id)
+    os.kill(int(holder), signal.SIGCONT)
+    again = await client.submit(message("quick", "another session"))
+    await judged(client, again)
+    later, _ = await judged(client, turn_id)
+    assert victim.process.poll() is None
+    assert (later, turn.delivery) == (turn, 2)
+
+
+async def test_at_default_settings_a_killed_workers_turn_goes_on_within_15_seconds(
+    scripted: Settings, meeting: Meeting, worker_process: StartWorker
+) -> None:
+    defaults = Settings()
+    slow = replace(
+        scripted,
+        lease_seconds=defaults.lease_seconds,
+        reap_seconds=defaults.reap_seconds,
+        announce_seconds=defaults.announce_seconds,
+    )
+    async with TurnsClient(slow) as client:
+        victim, _ = worker_process(settings=slow), worker_process(settings=slow)
+        await client.submit(message("quick"))
+        turn_id = await client.submit(message("held", "t"))
+        await wait_until(lambda: meeting.begun, 20)
+        holder = int((await client.get(turn_id)).worker.rpartition("-")[2])
+        os.kill(holder, signal.SIGKILL)
+        killed_at = time.monotonic()
+        await wait_until(lambda: len(meeting.runs()) == 3, 15)
+        assert time.monotonic() - killed_at < 15
+        meeting.go()
+        turn, _ = await judged(client, turn_id)
+        assert turn.outcome is Outcome.PASSED
+        assert victim.process.poll() is None
+
+
+@pytest.mark.parametrize("outage_seconds", [0.3, 4.0, pytest.param(30.0, marks=pytest.mark.timeout(240))])
+async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
+    outage_seconds: float,
+    private_scripted: Settings,
+    private_broker: EmbeddedBroker,
+    meeting: Meeting,
+    worker_process: StartWorker,
+) -> None:
+    worker_process(settings=private_scripted)
+    async with TurnsClient(private_scripted) as client:
+        turn_id = await client.submit(message("held"))
+        waiting = await client.submit(message("quick"))
+        await wait_until(lambda: meeting.begun, 20)
+        private_broker.kill()
+        back_at = time.monotonic() + outage_seconds
+        await wait_until(lambda: time.monotonic() > back_at, outage_seconds + 5)
+        meeting.go()
+        private_broker.start()
+        turn, _ = await judged(client, turn_id)
+        assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
+        after, _ = await judged(client, waiting)
+        assert after.outcome is Outcome.PASSED
+        new = await client.submit(message("quick", "after the outage"))
+        assert (await client.result(new, timeout=30)).outcome is Outcome.PASSED

@@ -1,0 +1,64 @@
+"""A command is executed and its reply is lost: the sender repeats it, and it is answered, not executed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN, Link
+from api_client.contract.turn import Outcome
+from tests.fault.conftest import judged, message
+from tests.proxy import LossyProxy
+from worker.broker import EmbeddedBroker
+from worker.turns.ledger import Claim, Ledger
+from worker.turns.moves import Answer, Move
+
+PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
+
+
+@pytest.fixture
+def proxy(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[LossyProxy]:
+    with LossyProxy(broker.url, tmp_path / "proxy.sock") as made:
+        yield made
+
+
+@pytest.fixture
+def through(settings: Settings, proxy: LossyProxy) -> Settings:
+    return replace(settings, store_url=proxy.url)
+
+
+@pytest.mark.parametrize("lost", ["", "Hallo", "turn.run/1", "attempt.output", '"outcome": "passed"'])
+async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
+    lost: str, settings: Settings, through: Settings, proxy: LossyProxy
+) -> None:
+    async with TurnsClient(through) as client, TurnsClient(settings) as undisturbed:
+        ledger = Ledger(through, "w")
+        warm_up = await client.submit(message("Guten Tag", "warm-up"))  # the server knows the scripts from now on
+        await client.cancel(warm_up)
+        for name in ledger._scripts:
+            ledger._redis.script_load(ledger._scripts[name].script)
+        if lost:
+            proxy.lose(lost)
+        turn_id = await client.submit(message("Hallo"))
+        claim = ledger.claim(turn_id, "s", Link(RUN, 1))
+        assert isinstance(claim, Claim)
+        ledger.append(claim, [("attempt.output", {"attempt": 1, "text": "Ja."})])
+        done = ledger.commit(claim, PASSED)
+        assert done.outcome == "passed"
+        assert proxy.lost == ([lost.encode()] if lost else [])
+        turn, events = await judged(undisturbed, turn_id)
+        assert (turn.delivery, turn.outcome) == (1, Outcome.PASSED)
+        assert [e.kind for e in events] == ["turn.queued", "attempt.started", "attempt.output", "turn.finished"]
+        totals = redis.Redis.from_url(settings.redis_url).hgetall(Keys(settings.namespace).totals)
+        assert (totals[b"turn.submitted"], totals[b"turn.outcome.passed"], totals[b"delivery.started"]) == (
+            b"2",
+            b"1",
+            b"1",
+        )

@@ -1,0 +1,141 @@
+"""The commands about turns against a real store; nobody runs the turns here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from tests.conftest import environ_of, turns
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(settings: Settings) -> Run:
+    """Runs ``turns`` under the test's settings."""
+
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            turns(*arguments), env=environ_of(settings), input=stdin, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_a_turn_is_submitted_shown_and_cancelled(run: Run) -> None:
+    submitted = run("submit", "Grüße", "--session", "s1")
+    assert (submitted.returncode, submitted.stderr) == (0, "")
+    turn_id = submitted.stdout.strip()
+    shown = run("show", turn_id)
+    assert "Grüße" in shown.stdout
+    assert "queued" in shown.stdout
+    cancelled = run("cancel", turn_id)
+    assert (cancelled.returncode, cancelled.stdout) == (0, "cancelled\n")
+    again = run("cancel", turn_id)
+    assert (again.returncode, again.stdout) == (1, "was already finished: cancelled\n")
+
+
+def test_with_json_a_program_reads_every_answer(run: Run) -> None:
+    submitted = json.loads(run("submit", "hello", "--session", "s1", "--json").stdout)
+    turn_id = submitted["turn_id"]
+    assert submitted == {"turn_id": turn_id, "session_id": "s1"}
+    assert json.loads(run("show", turn_id, "--json").stdout)["prompt"] == "hello"
+    assert json.loads(run("cancel", turn_id, "--json").stdout)["outcome"] == "cancelled"
+    assert json.loads(run("attempts", turn_id, "--json").stdout) == []
+    events = [json.loads(line) for line in run("watch", turn_id, "--json").stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert (events[0]["kind"], events[-1]["kind"]) == ("turn.queued", "turn.finished")
+    resumed = run("watch", turn_id, "--after", "1", "--json").stdout.splitlines()
+    assert [json.loads(line) for line in resumed] == events[1:]
+    rate = json.loads(run("retry-rate", "--by", "session", "--json").stdout)
+    assert (rate["turns"], rate["retried"]) == (1, 0)
+
+
+def test_a_message_is_read_from_standard_input(run: Run) -> None:
+    turn_id = run("submit", "-", stdin="x" * 300_000).stdout.strip()
+    assert len(json.loads(run("show", turn_id, "--json").stdout)["prompt"]) == 300_000
+
+
+def test_the_same_idempotency_key_gives_the_same_turn(run: Run) -> None:
+    one, two = (run("submit", "hello", "--session", "s", "--idempotency-key", "k").stdout for _ in range(2))
+    assert one == two != ""
+    other = run("submit", "another", "--session", "s", "--idempotency-key", "k")
+    assert (other.returncode, other.stdout) == (1, "")
+    assert other.stderr.startswith("turns: the idempotency key 'k' was used before")
+
+
+def test_a_busy_session_is_told_when_nobody_wants_to_queue(run: Run) -> None:
+    run("submit", "one", "--session", "s")
+    second = run("submit", "two", "--session", "s", "--busy", "reject")
+    assert second.returncode == 1
+    assert second.stderr.startswith("turns: session 's' is still working on turn 't0-")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--model", "gpt-9", "turns: unknown model 'gpt-9'; known: scripted"),
+        ("--validator", "grammar", "turns: unknown validator 'grammar'; known: step_marker"),
+        ("--max-attempts", "99", "turns: max_attempts must be from 1 to 20"),
+        ("--deadline", "0", "turns: deadline_seconds must be above 0"),
+    ],
+)
+def test_a_request_that_can_never_work_is_refused(run: Run, option: str, value: str, says: str) -> None:
+    done = run("submit", "hello", option, value)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["show", "watch", "attempts", "cancel"])
+@pytest.mark.parametrize("turn_id", ["t0-" + "0" * 32, "nonsense", "t0-\x1b[2J"])
+def test_a_turn_that_does_not_exist_is_exit_code_1_and_one_line(run: Run, command: str, turn_id: str) -> None:
+    done = run(command, turn_id)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"turns: no turn {turn_id!r}\n"
+
+
+async def test_watching_shows_what_happens_while_it_happens(settings: Settings, run: Run) -> None:
+    turn_id = run("submit", "hello").stdout.strip()
+    with subprocess.Popen(
+        turns("watch", turn_id), env=environ_of(settings), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert "#1   queued" in process.stdout.readline()
+        asked = time.monotonic()
+        async with TurnsClient(settings) as client:
+            await client.cancel(turn_id)
+        assert "cancelled" in process.stdout.read()
+        assert time.monotonic() - asked < 3
+    assert process.returncode == 0
+
+
+def test_waiting_for_a_turn_that_does_not_pass_is_exit_code_1(settings: Settings, run: Run) -> None:
+    with subprocess.Popen(
+        turns("submit", "hello", "--wait"),
+        env=environ_of(settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        turn_id = process.stderr.readline().split()[1]
+        run("cancel", turn_id)
+        assert process.stderr.read().startswith("turns: cancelled\n")
+    assert process.returncode == 1
+
+
+def test_a_dead_broker_is_one_line_and_exit_code_2(run: Run, settings: Settings, tmp_path: object) -> None:
+    gone = environ_of(settings) | {"HELIX_STORE_URL": f"unix://{tmp_path}/gone.sock"}
+    started = time.monotonic()
+    done = subprocess.run(turns("submit", "hello"), env=gone, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("turns: the store does not answer")
+    assert done.stderr.count("\n") == 1
+    assert time.monotonic() - started < 5

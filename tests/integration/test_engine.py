@@ -1,0 +1,264 @@
+"""The engine on a real store, without Celery: which outcome follows from what the agent does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN, VALIDATE, Link
+from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from tests.support import wait_for, wait_until
+from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.turns.lease import LeaseKeeper
+from worker.turns.ledger import Ledger
+from worker.turns.service import TurnService
+
+GOOD = "Alles klar.\n\n<!-- STEP: done -->"
+NO_MARKER = "Alles klar."
+ADR = (
+    "---\nadr_id: '1'\ntitle: Cache\nstatus: Proposed\n---\n\n# ADR-1\n\n## Kontext\n\nText.\n\n<!-- STEP: generate -->"
+)
+
+FIRST = Link(RUN, 1)
+
+Play = Callable[[Order, Emit, Stop], RunResult]
+
+
+def says(text: str) -> Play:
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        emit(AgentEvent(kind="output", text=text))
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=text)
+
+    return play
+
+
+def ends(verdict: Verdict, kind: ErrorKind | None = None) -> Play:
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        emit(AgentEvent(kind="output", text="Das Fel"))
+        completion = Completion(verdict=verdict, kind=kind, reason="the agent died", retry_after=0.01)
+        return RunResult(completion=completion, text="Das Fel")
+
+    return play
+
+
+def waits_for_stop(order: Order, emit: Emit, stop: Stop) -> RunResult:
+    emit(AgentEvent(kind="output", text="Ich arbeite ..."))
+    wait_for(lambda: stop.reason, 10)
+    return RunResult(completion=Completion(verdict=Verdict.CANCELLED, reason=stop.reason))
+
+
+class ScriptedByTest:
+    """A runner that plays what the test says, one play per run."""
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.plays: list[Play] = []
+        self.orders: list[Order] = []
+
+    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        self.orders.append(order)
+        return self.plays.pop(0)(order, emit, stop)
+
+
+class Bench:
+    """A service whose announcements are carried out one after the other, as Celery would."""
+
+    def __init__(self, settings: Settings, client: TurnsClient) -> None:
+        self.settings, self.client, self.runner = settings, client, ScriptedByTest()
+        self.announced: list[tuple[Link, str, str]] = []
+        self.ledger = Ledger(settings, "w")
+        self.leases = LeaseKeeper(settings, "w")
+        self.leases.start()
+        self.service = TurnService(
+            settings,
+            self.ledger,
+            self.leases,
+            lambda spec: (self.runner, ""),
+            lambda *what: self.announced.append(what),
+        )
+
+    async def submit(self, *plays: Play, **more: object) -> str:
+        self.runner.plays += plays
+        values: dict[str, object] = {
+            "model": "scripted",
+            "messages": ({"role": "user", "content": "Wie geht das?"},),
+            "session_id": "s",
+            **more,
+        }
+        return await self.client.submit(TurnRequest(**values))  # type: ignore[arg-type]
+
+    def carry_out(self, turn_id: str, link: Link = FIRST, session_id: str = "s") -> None:
+        self.announced.append((link, turn_id, session_id))
+        while self.announced:
+            link, turn_id, session_id = self.announced.pop(0)
+            if self.service.carry_out(link, turn_id, session_id):
+                self.announced.insert(0, (Link(VALIDATE, link.attempt), turn_id, session_id))
+
+    async def outcome(self, *plays: Play, **more: object) -> Turn:
+        turn_id = await self.submit(*plays, **more)
+        self.carry_out(turn_id)
+        return await self.client.get(turn_id)
+
+    async def events(self, turn: Turn) -> list[Event]:
+        return [event async for event in self.client.follow(turn.turn_id) if event is not None]
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    async with TurnsClient(settings) as client:
+        made = Bench(replace(settings, transient_delay_seconds=0.01), client)
+        yield made
+        made.leases.close()
+
+
+async def test_a_good_answer_passes_at_once(bench: Bench) -> None:
+    turn = await bench.outcome(says(GOOD))
+    assert (turn.outcome, turn.response, turn.step, turn.step_source) == (Outcome.PASSED, GOOD, "done", "marker")
+    assert (turn.attempt, turn.delivery) == (1, 1)
+
+
+async def test_an_answer_without_a_marker_is_asked_again_with_feedback(bench: Bench) -> None:
+    turn = await bench.outcome(says(NO_MARKER), says(GOOD))
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+    feedback = bench.runner.orders[1].prompt
+    assert "MISSING_STEP_MARKER" in feedback
+    first, second = await bench.client.attempts(turn.turn_id)
+    assert (first.decision, second.decision) == ("retry", "accept")
+    assert first.feedback == feedback == second.prompt
+    assert [issue["code"] for issue in first.issues] == ["MISSING_STEP_MARKER"]
+    kinds = [event.kind for event in await bench.events(turn)]
+    assert kinds == [
+        "turn.queued",
+        "attempt.started",
+        "attempt.output",
+        "attempt.completed",
+        "attempt.rejected",
+        "turn.retrying",
+        "attempt.started",
+        "attempt.output",
+        "attempt.completed",
+        "attempt.accepted",
+        "turn.finished",
+    ]
+
+
+async def test_an_agent_that_dies_in_mid_answer_is_run_again_and_its_fragment_is_never_judged(bench: Bench) -> None:
+    turn = await bench.outcome(ends(Verdict.INCOMPLETE), says(GOOD))
+    assert (turn.outcome, turn.retries) == (Outcome.PASSED_AFTER_RETRY, 0)
+    first, _ = await bench.client.attempts(turn.turn_id)
+    assert (first.completion["verdict"], first.issues) == ("incomplete", ())
+
+
+async def test_a_marker_that_never_comes_is_inferred_by_the_fallback_and_told_as_such(bench: Bench) -> None:
+    text = "Es gibt zwei Wege. Welchen willst du?"
+    turn = await bench.outcome(*[says(text)] * 3)
+    assert turn.outcome is Outcome.PASSED_BY_FALLBACK
+    assert turn.response.startswith(text)
+    assert turn.step == "what"
+    assert turn.step_source not in {"", "marker"}
+    [mended] = [event for event in await bench.events(turn) if event.kind == "turn.mended"]
+    assert mended.data["changes"]
+
+
+async def test_an_adr_that_never_gets_its_sections_fails_with_an_error_its_user_understands(bench: Bench) -> None:
+    turn = await bench.outcome(*[says(ADR)] * 3)
+    assert (turn.outcome, turn.response) == (Outcome.FAILED, "")
+    assert "MISSING_ADR_SECTION" in turn.error["message"]
+    assert turn.error["message"].startswith("Die LLM-Response konnte nicht validiert werden:")
+    assert {issue["code"] for issue in turn.error["issues"]} >= {"MISSING_ADR_SECTION"}
+
+
+async def test_a_turn_whose_last_run_broke_off_ends_incomplete(bench: Bench) -> None:
+    turn = await bench.outcome(*[ends(Verdict.INCOMPLETE)] * 3)
+    assert (turn.outcome, turn.attempt, turn.response) == (Outcome.INCOMPLETE, 3, "")
+    assert "the agent died" in turn.error["message"]
+
+
+async def test_a_permanent_error_ends_the_turn_and_uses_no_further_attempt(bench: Bench) -> None:
+    turn = await bench.outcome(ends(Verdict.ERROR, ErrorKind.PERMANENT))
+    assert (turn.outcome, turn.attempt, turn.error["code"]) == (Outcome.ERROR, 1, "permanent")
+
+
+async def test_a_passing_error_is_waited_for_and_uses_up_no_attempt(bench: Bench) -> None:
+    turn_id = await bench.submit(ends(Verdict.ERROR, ErrorKind.TRANSIENT), says(GOOD), max_attempts=1)
+    bench.carry_out(turn_id)
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, turn.next, turn.attempt) == (TurnState.QUEUED, "turn.run/1", 1)
+    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce", 5)
+    bench.carry_out(turn_id)
+    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+
+
+async def test_a_cancel_stops_the_running_agent_and_ends_the_turn(bench: Bench) -> None:
+    turn_id = await bench.submit(waits_for_stop)
+    working = threading.Thread(target=bench.carry_out, args=(turn_id,))
+    working.start()
+    await wait_until(lambda: bench.runner.orders, 5)
+    await bench.client.cancel(turn_id)
+    assert (await bench.client.result(turn_id, timeout=10)).outcome is Outcome.CANCELLED
+    working.join()
+
+
+async def test_a_turn_whose_deadline_comes_while_its_agent_runs_expires(bench: Bench) -> None:
+    turn = await bench.outcome(waits_for_stop, deadline_seconds=0.5)
+    assert turn.outcome is Outcome.EXPIRED
+
+
+async def test_a_worker_that_shuts_down_hands_its_turn_over_without_a_strike(bench: Bench) -> None:
+    turn_id = await bench.submit(waits_for_stop, says(GOOD))
+    link = Link(RUN, 1)
+    working = threading.Thread(target=bench.service.carry_out, args=(link, turn_id, "s"))
+    working.start()
+    await wait_until(lambda: bench.runner.orders, 5)
+    bench.leases.stop_all("shutdown")
+    working.join()
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, turn.strikes, bench.announced) == (TurnState.QUEUED, 0, [(link, turn_id, "s")])
+    bench.announced.clear()
+    bench.carry_out(turn_id)
+    turn = await bench.client.get(turn_id)
+    assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 2)
+
+
+async def test_a_doubled_message_is_refused_and_its_chain_dropped(bench: Bench) -> None:
+    turn = await bench.outcome(says(GOOD))
+    assert bench.service.carry_out(Link(RUN, 1), turn.turn_id, "s") is False
+    assert len(bench.runner.orders) == 1
+
+
+async def test_the_accepted_answer_is_published_to_the_session_folder(bench: Bench) -> None:
+    turn = await bench.outcome(says(NO_MARKER), says(GOOD))
+    [response] = bench.settings.sessions_dir.rglob("output/response.md")
+    assert response.read_text() == GOOD
+    assert turn.turn_id in (response.parent / ".done").read_text()
+
+
+async def test_a_session_folder_that_cannot_be_written_is_a_passing_error(bench: Bench) -> None:
+    blocked: Path = bench.settings.sessions_dir
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the folder should be")
+    turn_id = await bench.submit(says(GOOD))
+    bench.carry_out(turn_id)
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, turn.transients) == (TurnState.QUEUED, 1)
+
+
+async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(bench: Bench) -> None:
+    first = await bench.submit(says(GOOD), says(GOOD))
+    second = await bench.submit()
+    bench.carry_out(first)
+    assert (await bench.client.get(second)).outcome is Outcome.PASSED
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    yield
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "events"], 5)

@@ -1,0 +1,366 @@
+"""The Lua commands against a real server: what a turn's record, log, session and counters do, and refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest, IdempotencyConflict, SessionBusy, TurnNotFound
+from api_client.contract.events import Event
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN, VALIDATE, Link
+from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState, new_turn_id
+from tests.support import wait_until
+from worker.turns.ledger import Claim, Fenced, Ledger, Refusal
+from worker.turns.moves import Answer, Move
+
+FIRST = Link(RUN, 1)
+PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(settings) as made:
+        yield made
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Ledger:
+    return Ledger(settings, "worker-1")
+
+
+@pytest.fixture
+def store(settings: Settings) -> redis.Redis:
+    return redis.Redis.from_url(settings.redis_url)
+
+
+def request(text: str = "Hallo", **more: object) -> TurnRequest:
+    values = {"model": "scripted", "messages": ({"role": "user", "content": text},), "session_id": "s-1", **more}
+    return TurnRequest(**values)  # type: ignore[arg-type]
+
+
+def claimed(ledger: Ledger, turn_id: str, link: Link = FIRST, session_id: str = "s-1") -> Claim:
+    claim = ledger.claim(turn_id, session_id, link)
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+async def log_of(client: TurnsClient, turn_id: str) -> list[Event]:
+    return [event async for event in client.follow(turn_id) if event is not None]
+
+
+async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClient) -> None:
+    turn_id = await client.submit(request())
+    turn = await client.get(turn_id)
+    assert (turn.state, turn.next, turn.attempt, turn.seq) == (TurnState.QUEUED, "turn.run/1", 1, 1)
+    assert turn.request == request()
+
+
+async def test_submitting_the_same_turn_id_twice_stores_it_once(client: TurnsClient, store: redis.Redis) -> None:
+    turn_id = new_turn_id()
+    assert await client.submit(request(), turn_id=turn_id) == turn_id
+    assert await client.submit(request(), turn_id=turn_id) == turn_id
+    keys = Keys(client.settings.namespace)
+    assert store.lrange(keys.session("s-1"), 0, -1) == [turn_id.encode()]
+    assert store.hget(keys.totals, "turn.submitted") == b"1"
+
+
+async def test_a_repeated_idempotency_key_answers_the_first_turn_and_another_body_conflicts(
+    client: TurnsClient,
+) -> None:
+    first = await client.submit(request(), idempotency_key="k")
+    assert await client.submit(request(), idempotency_key="k") == first
+    with pytest.raises(IdempotencyConflict, match="'k'"):
+        await client.submit(request("Anders"), idempotency_key="k")
+    assert await client.submit(request(owner="other"), idempotency_key="k") != first
+
+
+@pytest.mark.parametrize(
+    ("bad", "param"),
+    [
+        ({"model": "gpt-9"}, "model"),
+        ({"messages": ()}, "messages"),
+        ({"messages": ({"role": "assistant", "content": "x"},)}, "messages"),
+        ({"messages": ({"role": "user", "content": "  "},)}, "messages"),
+        ({"validators": ("step_markr",)}, "validators"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"deadline_seconds": 0.0}, "deadline_seconds"),
+        ({"session_id": ""}, "session_id"),
+    ],
+)
+async def test_a_request_that_can_never_work_is_refused_before_anything_is_written(
+    client: TurnsClient, store: redis.Redis, bad: dict[str, object], param: str
+) -> None:
+    with pytest.raises(BadRequest) as refused:
+        await client.submit(request(**bad))
+    assert refused.value.param == param
+    assert store.keys(f"{client.settings.namespace}:*") == []
+
+
+async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("not_next")
+    claimed(ledger, turn_id)
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held")
+    assert ledger.claim(new_turn_id(), "s-1", FIRST) == Refusal("missing")
+
+
+async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    arguments = ("turn.run/1", "token-of-this-worker", 1500, '"w"')
+    first = ledger._call("claim", turn_id, "s-1", *arguments)
+    again = ledger._call("claim", turn_id, "s-1", *arguments)
+    assert first[0] == again[0] == b"claimed"
+    turn = await client.get(turn_id)
+    assert (turn.delivery, turn.seq) == (1, 2)
+
+
+async def test_the_second_turn_of_a_session_waits_for_the_first(client: TurnsClient, ledger: Ledger) -> None:
+    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    assert ledger.claim(second, "s-1", FIRST) == Refusal("waiting")
+    done = ledger.commit(claimed(ledger, first), PASSED)
+    assert (done.head, done.outcome) == (second, "passed")
+    assert claimed(ledger, second).turn.request.prompt == "2"
+
+
+async def test_reject_refuses_while_the_session_is_busy(client: TurnsClient, ledger: Ledger) -> None:
+    first = await client.submit(request())
+    with pytest.raises(SessionBusy, match=first):
+        await client.submit(request(double_text=DoubleText.REJECT))
+    ledger.commit(claimed(ledger, first), PASSED)
+    await client.submit(request(double_text=DoubleText.REJECT))
+
+
+async def test_interrupt_cancels_what_the_session_was_doing(client: TurnsClient) -> None:
+    first = await client.submit(request())
+    second = await client.submit(request(double_text=DoubleText.INTERRUPT))
+    assert (await client.get(first)).outcome is Outcome.CANCELLED
+    assert (await client.get(second)).state is TurnState.QUEUED
+
+
+async def test_a_turn_ends_once_with_its_answer_its_event_and_its_counters(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    turn_id = await client.submit(request())
+    ledger.commit(claimed(ledger, turn_id), PASSED)
+    turn = await client.get(turn_id)
+    assert (turn.state, turn.outcome, turn.response) == (TurnState.FINISHED, Outcome.PASSED, "Ja.")
+    events = await log_of(client, turn_id)
+    assert [event.kind for event in events] == ["turn.queued", "attempt.started", "turn.finished"]
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert events[-1].data["response"] == "Ja."
+    assert events[-1].data["error"] == {}
+    keys = Keys(client.settings.namespace)
+    assert store.hget(keys.totals, "turn.outcome.passed") == b"1"
+    assert store.zscore(keys.due, turn_id) is None
+    assert store.ttl(keys.turn(turn_id)) > 0
+    assert not store.exists(keys.session("s-1"))
+
+
+async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    claim = claimed(ledger, first)
+    arguments = (claim.token, 1, PASSED.to_json(), "attempt.accepted", json.dumps({"attempt": 1, "issues": []}))
+    once = ledger._call("commit", first, "s-1", *arguments)
+    again = ledger._call("commit", first, "s-1", *arguments)
+    assert once == again == [b"done", second.encode(), b"passed"]
+    assert store.hget(Keys(client.settings.namespace).totals, "turn.finished") == b"1"
+    assert len(await log_of(client, first)) == 4
+
+
+async def test_an_append_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    arguments = (claim.token, 1, "attempt.output", json.dumps({"attempt": 1, "text": "a"}))
+    assert ledger._call("append", turn_id, "s-1", *arguments) == [b"done", 3]
+    assert ledger._call("append", turn_id, "s-1", *arguments) == [b"done", 3]
+    assert (await client.get(turn_id)).seq == 3
+
+
+async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commit(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    late = claimed(ledger, turn_id)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce", 5)
+    again = claimed(ledger, turn_id)
+    for forbidden in (
+        lambda: ledger.beat(late),
+        lambda: ledger.append(late, [("attempt.output", {"attempt": 1, "text": "zu spät"})]),
+        lambda: ledger.commit(late, PASSED),
+    ):
+        with pytest.raises(Fenced):
+            forbidden()
+    ledger.commit(again, PASSED)
+    turn = await client.get(turn_id)
+    assert (turn.delivery, turn.strikes, turn.attempt) == (2, 1, 1)
+    assert [event.kind for event in await log_of(client, turn_id)] == [
+        "turn.queued",
+        "attempt.started",
+        "attempt.lost",
+        "attempt.started",
+        "turn.finished",
+    ]
+
+
+async def test_a_beat_keeps_the_turn_and_tells_of_a_cancel(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    before = (await client.get(turn_id)).lease_until
+    assert ledger.beat(claim) == ""
+    assert (await client.get(turn_id)).lease_until >= before
+    cancelling = await client.cancel(turn_id)
+    assert (cancelling.state, cancelling.stop) == (TurnState.RUNNING, "cancelled")
+    assert ledger.beat(claim) == "cancelled"
+
+
+async def test_a_reaper_that_may_not_take_leaves_a_lapsed_lease_alone(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=False).what == "later", 5)
+    assert ledger.beat(claim) == "", "a beat with the unchanged token resumes"
+
+
+async def test_an_unclaimed_turn_is_announced_again_later_and_later(
+    settings: Settings, client: TurnsClient, store: redis.Redis
+) -> None:
+    ledger = Ledger(replace(settings, announce_seconds=0.2), "w")
+    turn_id = await client.submit(request())
+    due = Keys(settings.namespace).due
+    waits = []
+    for _ in range(3):
+        await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce", 5)
+        now = store.time()
+        waits.append((store.zscore(due, turn_id) or 0) - (now[0] * 1000 + now[1] / 1000))
+    assert waits[0] < waits[1] < waits[2]
+
+
+async def test_cancelling_a_waiting_turn_ends_it_and_is_idempotent(client: TurnsClient) -> None:
+    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    for _ in range(2):
+        assert (await client.cancel(second)).outcome is Outcome.CANCELLED
+    assert (await client.get(first)).state is TurnState.QUEUED
+    [*_, last] = await log_of(client, second)
+    assert last.data["error"]["message"] == "Die Anfrage wurde abgebrochen."
+
+
+async def test_a_cancelled_holder_that_died_is_ended_by_a_reaper(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claimed(ledger, turn_id)
+    await client.cancel(turn_id)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "finished", 5)
+    assert (await client.get(turn_id)).outcome is Outcome.CANCELLED
+
+
+async def test_an_accepted_cancel_wins_over_an_answer_that_comes_later(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    await client.cancel(turn_id)
+    assert ledger.commit(claim, PASSED).outcome == "cancelled"
+    assert (await client.get(turn_id)).response == ""
+
+
+async def test_a_turn_past_its_deadline_expires_wherever_it_waits(client: TurnsClient, ledger: Ledger) -> None:
+    first = await client.submit(request("1"))
+    second = await client.submit(request("2", deadline_seconds=0.3))
+    await wait_until(lambda: second in ledger.due(0), 5)
+    assert ledger.reap(second, may_take=True).outcome == "expired"
+    assert (await client.get(first)).state is TurnState.QUEUED
+
+
+async def test_a_turn_that_kills_its_workers_is_dead_after_its_last_strike(
+    settings: Settings, client: TurnsClient, store: redis.Redis
+) -> None:
+    ledger = Ledger(replace(settings, strikes=2, lease_seconds=0.5), "w")
+    turn_id = await client.submit(request(locale="en"))
+    claimed(ledger, turn_id)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce", 5)
+    claimed(ledger, turn_id)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead", 5)
+    assert "administrator" in (await client.get(turn_id)).error["message"]
+    assert store.zscore(Keys(settings.namespace).dead, turn_id) is not None
+
+
+async def test_a_wrong_typed_key_stops_a_command_before_its_first_write(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    keys = Keys(client.settings.namespace)
+    store.set(keys.finished, "not a sorted set")
+    before = store.hgetall(keys.turn(turn_id))
+    with pytest.raises(redis.ResponseError, match="HELIX_WRONG_TYPE"):
+        ledger.commit(claim, PASSED)
+    assert store.hgetall(keys.turn(turn_id)) == before
+
+
+async def test_a_turn_of_another_owner_is_not_found(client: TurnsClient) -> None:
+    turn_id = await client.submit(request(owner="a"))
+    for asked in (client.get, client.attempts, client.cancel):
+        with pytest.raises(TurnNotFound):
+            await asked(turn_id, owner="b")
+    with pytest.raises(TurnNotFound):
+        await client.get("../etc")
+
+
+async def test_readers_that_start_late_or_come_back_see_every_event_once_in_order(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    live = client.follow(turn_id)
+    seen = [await anext(live)]
+    for number in range(1200):  # more than one page of the log
+        ledger.append(claim, [("attempt.output", {"attempt": 1, "text": f"{number} "})])
+    ledger.commit(claim, PASSED)
+    seen += [event async for event in live]
+    numbers = [event.seq for event in seen if event is not None]
+    assert numbers == list(range(1, 1204))
+    late = [event.seq async for event in client.follow(turn_id, after=600) if event is not None]
+    assert late == list(range(601, 1204))
+    turn = await client.get(turn_id)
+    other_history = [e.seq async for e in client.follow(turn_id, after=600, epoch="0ther") if e is not None]
+    assert other_history == list(range(1, 1204))
+    assert turn.epoch != "0ther"
+
+
+async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: TurnsClient, ledger: Ledger) -> None:
+    retried = Move(
+        attempt=1,
+        state=TurnState.QUEUED,
+        next=Link("turn.retry", 2),
+        fields={"retries": "1"},
+        counters={
+            "attempt.validated": 1,
+            "attempt.rejected": 1,
+            "validated.validator.step_marker": 1,
+            "rejected.validator.step_marker": 1,
+            "rejected.code.MISSING_STEP_MARKER": 1,
+        },
+    )
+    first = await client.submit(request("1"))
+    ledger.commit(claimed(ledger, first), retried)
+    counters = {"attempt.validated": 1, "validated.validator.step_marker": 1}
+    ledger.commit(claimed(ledger, first, Link("turn.retry", 2)), replace(PASSED, attempt=2, counters=counters))
+    second = await client.submit(request("2"))
+    ledger.commit(claimed(ledger, second), replace(PASSED, counters=counters))
+    whole = await client.retry_rate(3600)
+    assert (whole.turns, whole.retried, whole.rate) == (2, 1, 0.5)
+    [validator] = (await client.retry_rate(3600, "validator")).rows
+    assert (validator.name, validator.rejected, validator.validated) == ("step_marker", 1, 3)
+    [code] = (await client.retry_rate(3600, "code")).rows
+    assert (code.name, code.rejected) == ("MISSING_STEP_MARKER", 1)
+    [session] = (await client.retry_rate(3600, "session")).rows
+    assert (session.name, session.rejected, session.validated) == ("s-1", 1, 2)
+    with pytest.raises(ValueError, match="validator, code or session"):
+        await client.retry_rate(3600, "model")

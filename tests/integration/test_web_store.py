@@ -1,0 +1,170 @@
+"""The relay with the real client and store, in this process and as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import httpx2
+import pytest
+import redis
+
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.settings import Settings
+from api_client.web.app import create_app
+from tests.conftest import environ_of
+from tests.support import wait_for
+from tests.unit.web.conftest import caller
+from worker.broker import EmbeddedBroker
+
+BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+RELAY = "from api_client.contract.settings import load; from api_client.web.app import serve; serve(load())"
+
+
+@pytest.fixture
+async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+    """A caller of a relay over the real store; no worker runs, so turns wait."""
+    app = create_app(settings)
+    async with app.router.lifespan_context(app), caller(app) as client:
+        yield client
+
+
+async def test_a_turn_is_stored_read_and_called_off(http: httpx2.AsyncClient) -> None:
+    turn = (await http.post("/v1/turns", json=BODY)).json()
+    assert (await http.get(turn["url"])).json()["state"] == "queued"
+    assert (await http.get(f"{turn['url']}/attempts")).json()["data"] == []
+    for method, path in [("POST", f"{turn['url']}/cancel"), ("DELETE", turn["url"])]:
+        cancelled = await http.request(method, path)
+        assert (cancelled.status_code, cancelled.json()["outcome"]) == (200, "cancelled")
+    events = await http.get(turn["events_url"])
+    kinds = [line.removeprefix("event: ") for line in events.text.split("\n") if line.startswith("event: ")]
+    assert kinds == ["turn.queued", "turn.finished"]
+
+
+async def test_an_idempotency_key_stands_for_one_turn(http: httpx2.AsyncClient) -> None:
+    key = {"idempotency-key": "once"}
+    first = (await http.post("/v1/turns", json=BODY, headers=key)).json()
+    assert (await http.post("/v1/turns", json=BODY, headers=key)).json() == first
+    answer = await http.post("/v1/turns", json={**BODY, "locale": "en"}, headers=key)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "idempotency_key_reused")
+
+
+async def test_a_busy_chat_can_refuse(http: httpx2.AsyncClient) -> None:
+    chat = {"x-conversation-id": "c1"}
+    assert (await http.post("/v1/turns", json=BODY, headers=chat)).status_code == 202
+    answer = await http.post("/v1/turns", json={**BODY, "double_text": "reject"}, headers=chat)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "session_busy")
+    other = await http.post("/v1/turns", json={**BODY, "double_text": "reject"}, headers={"x-conversation-id": "c2"})
+    assert other.status_code == 202
+
+
+async def test_a_cancelled_turn_ends_its_stream_with_the_reason(http: httpx2.AsyncClient) -> None:
+    chat = {"x-conversation-id": "c1"}
+    turn = (await http.post("/v1/turns", json=BODY, headers=chat)).json()
+    behind = asyncio.create_task(
+        http.post("/v1/chat/completions", json={**BODY, "stream": True}, headers={**chat, "x-owui-task": ""})
+    )
+    while (await http.get(turn["url"])).json()["state"] != "queued":
+        await asyncio.sleep(0.02)
+    session = turn["session_id"]
+    second = await _second_of(http, session, turn["turn_id"])
+    await http.post(f"/v1/turns/{second}/cancel")
+    text = (await behind).text
+    assert "In der Warteschlange hinter 1 früheren" in text
+    assert '"code":"cancelled"' in text
+    assert "Die Anfrage wurde abgebrochen." in text
+    assert text.endswith("data: [DONE]\n\n")
+
+
+async def _second_of(http: httpx2.AsyncClient, session: str, first: str) -> str:
+    relay = http._transport.app.state.relay  # type: ignore[attr-defined]
+    key = keys_of(relay.settings.namespace, first).session(session)
+    async with asyncio.timeout(10):
+        while len(waiting := await relay.client._redis.lrange(key, 0, -1)) < 2:
+            await asyncio.sleep(0.02)
+    return str(waiting[1].decode())
+
+
+@pytest.mark.parametrize("how", ["stopped", "frozen"])
+async def test_a_store_that_is_away_is_a_503_within_two_seconds(
+    private_settings: Settings, private_broker: EmbeddedBroker, how: str
+) -> None:
+    app = create_app(private_settings)
+    async with app.router.lifespan_context(app), caller(app) as http:
+        assert (await http.get("/readyz")).status_code == 200
+        assert (await http.post("/v1/turns", json=BODY)).status_code == 202
+        pid = private_broker.pid
+        assert pid
+        os.kill(pid, signal.SIGSTOP if how == "frozen" else signal.SIGKILL)
+        try:
+            for method, path in [("POST", "/v1/chat/completions"), ("POST", "/v1/turns")]:
+                began = time.monotonic()
+                answer = await http.request(method, path, json={**BODY, "stream": True})
+                assert time.monotonic() - began < 2.0
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+                assert answer.json()["error"]["code"] == "store_unavailable"
+            assert (await http.get("/readyz")).status_code == 503
+            assert (await http.get("/healthz")).status_code == 200
+        finally:
+            if how == "frozen":
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on(settings: Settings) -> None:
+    settings = replace(settings, web_port=_free_port())
+    url = f"http://127.0.0.1:{settings.web_port}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", RELAY], env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        wait_for(lambda: _answers(f"{url}/readyz"), 20)
+        with httpx2.Client(timeout=20) as client, ThreadPoolExecutor(1) as pool:
+            request = client.build_request("POST", f"{url}/v1/chat/completions", json={**BODY, "stream": True})
+            stream = client.send(request, stream=True)
+            turn_url = f"{url}/v1/turns/{stream.headers['x-turn-id']}"
+            events = client.send(client.build_request("GET", f"{turn_url}/events"), stream=True)
+            whole = pool.submit(
+                client.post, f"{url}/v1/chat/completions", json=BODY, headers={"x-conversation-id": "w"}
+            )
+            wait_for(lambda: len(_turns_of(settings)) == 2)
+            began = time.monotonic()
+            process.terminate()
+            text = stream.read().decode()
+            assert '"code":"stream_lost"' in text
+            assert stream.headers["x-turn-id"] in text
+            assert text.endswith("data: [DONE]\n\n")
+            assert "event: error\n" in events.read().decode()
+            answer = whole.result()
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stream_lost")
+            assert answer.headers["x-should-retry"] == "false"
+            assert process.wait(10) in {0, -signal.SIGTERM}
+            assert time.monotonic() - began < 3
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def _turns_of(settings: Settings) -> list[bytes]:
+    with redis.Redis.from_url(settings.redis_url) as store:
+        return list(store.zrange(Keys(settings.namespace).due, 0, -1))
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(url).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
