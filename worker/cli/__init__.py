@@ -13,7 +13,6 @@ import sys
 import click
 
 from api_client.contract.errors import (
-    BadRequest,
     HelixError,
     IdempotencyConflict,
     SessionBusy,
@@ -112,8 +111,6 @@ def main(arguments: list[str] | None = None) -> None:
         code = _complain(error.problems, USAGE)
     except (TurnNotFound, SessionBusy, IdempotencyConflict) as error:
         code = _complain([str(error)], NO)
-    except BadRequest as error:
-        code = _complain([f"{error.param}: {error}" if error.param else str(error)], USAGE)
     except (HelixError, OSError) as error:
         code = _complain([str(error)], USAGE)
     sys.exit(code)
