@@ -10,7 +10,7 @@ import sys
 from typing import Any, TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from api_client.contract.settings import Settings
 
@@ -49,13 +49,14 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_colour, *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 *_rendering(settings.log_format, stream),
             ],
         )
     )
+    logging.captureWarnings(True)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -67,6 +68,12 @@ def _rendering(log_format: str, stream: TextIO) -> list[Processor]:
     if log_format == "json":
         return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+
+
+def _drop_colour(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Uvicorn says everything twice, the second time in colour."""
+    event.pop("color_message", None)
+    return event
 
 
 def _keep_celery_off(**_: Any) -> None:

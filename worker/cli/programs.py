@@ -37,7 +37,7 @@ def environ_of(settings: Settings, **more: str) -> dict[str, str]:
 
 def celery(*arguments: str) -> list[str]:
     """Celery's command line. ``-P`` keeps the working directory, where agents may write, off the import path."""
-    return [sys.executable, "-P", "-m", "celery", "-A", "worker.app", *arguments]
+    return [sys.executable, "-P", "-m", "celery", "-q", "-A", "worker.app", *arguments]
 
 
 def worker_command(settings: Settings, role: str) -> list[str]:

@@ -1,0 +1,209 @@
+"""``turns up`` and ``turns worker``: whole installations in real processes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from api_client.contract.settings import Settings, load
+from tests.conftest import WorkerProcess, turns
+from tests.support import alive, processes_with, wait_for
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Up:
+    """A real ``turns up --json`` in its own root."""
+
+    def __init__(self, root: Path, **environ: str) -> None:
+        self.root = root
+        self.environ = {k: v for k, v in os.environ.items() if not k.startswith("HELIX_") and k != "REDIS_URL"}
+        self.environ |= {"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"} | environ
+        self.process = subprocess.Popen(
+            turns("up", "--json"),
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        self.told = json.loads(line)
+
+    @property
+    def run_file(self) -> Path:
+        return self.root / ".helix" / "run.json"
+
+    def processes(self) -> dict[int, str]:
+        return processes_with(f"HELIX_ROOT={self.root}") | processes_with(str(self.root / ".helix"))
+
+    def pid_of(self, part: str) -> int:
+        (pid,) = [pid for pid, command in self.processes().items() if part in command]
+        return pid
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> tuple[str, str]:
+        self.process.send_signal(number)
+        return self.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
+    started: list[Up] = []
+
+    def start(**environ: str) -> Up:
+        started.append(Up(tmp_path, **environ))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate()
+    wait_for(lambda: not any(each.processes() for each in started), 10)
+
+
+def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callable[..., Up]) -> None:
+    installation = up()
+    told = installation.told
+    assert json.loads(installation.run_file.read_text()) == {k: told[k] for k in ("redis_url", "web_url", "pid")}
+    assert stat.S_IMODE(installation.run_file.stat().st_mode) == 0o600
+    assert load(installation.environ).redis_url == told["redis_url"]  # other commands find the broker
+    with urllib.request.urlopen(f"{told['web_url']}/readyz", timeout=5) as answer:
+        assert answer.status == 200
+    assert len(installation.processes()) >= 5  # itself, broker, two workers, web
+
+    second = subprocess.run(turns("up"), env=installation.environ, capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    assert second.stderr.startswith(f"turns: `turns up` already runs on {installation.root} (process {told['pid']})")
+    assert installation.run_file.exists()  # the second one takes nothing from the first
+
+    installation.end()
+    assert installation.process.returncode == 0
+    assert not installation.run_file.exists()
+    assert installation.processes() == {}
+
+
+def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data(up: Callable[..., Up]) -> None:
+    first = up()
+    turn_id = subprocess.run(
+        turns("submit", "hello"), env=first.environ, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    first.end(signal.SIGKILL)
+    wait_for(lambda: not first.processes(), 10)
+    assert first.run_file.exists()  # nobody could remove it; the next start must not believe it
+    second = up()
+    assert second.told["pid"] != first.told["pid"]
+    shown = subprocess.run(turns("show", turn_id), env=second.environ, capture_output=True, text=True, check=True)
+    assert turn_id in shown.stdout
+
+
+def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
+    installation = up()
+    for part in ("valkey-server", "helix.check", "main(['web'])"):
+        before = installation.pid_of(part)
+        os.kill(before, signal.SIGKILL)
+        wait_for(lambda before=before: not alive(before), 5)
+        wait_for(lambda part=part: any(part in command for command in installation.processes().values()), 20)
+
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"{installation.told['web_url']}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    wait_for(ready, 20)
+
+
+def test_a_taken_port_is_told_with_the_way_out_and_nothing_is_left(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        environ = {**os.environ, "HELIX_ROOT": str(tmp_path), "HELIX_WEB_PORT": str(port)}
+        environ.pop("REDIS_URL", None)
+        done = subprocess.run(turns("up"), env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"turns: cannot listen on 127.0.0.1:{port} (Address already in use); "
+        "set HELIX_WEB_PORT to another, or to 0 for a free one\n"
+    )
+    assert processes_with(str(tmp_path / ".helix")) == {}
+
+
+def test_flower_opens_no_page_without_its_password_and_changes_nothing(up: Callable[..., Up]) -> None:
+    port = free_port()
+    told = up(HELIX_FLOWER_PORT=str(port)).told
+
+    def status(path: str, password: str = "", method: str = "GET") -> int:
+        request = urllib.request.Request(f"{told['flower_url']}{path}", method=method)
+        if password:
+            request.add_header("Authorization", f"Basic {base64.b64encode(f'turns:{password}'.encode()).decode()}")
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    for path in ("/", "/workers", "/tasks", "/api/tasks", "/broker", "/metrics", "/healthcheck"):
+        assert status(path) == 401, path
+        assert status(path, "wrong") in {401, 403}, path
+        assert status(path, told["flower_password"]) == 200, path
+    assert status("/api/task/revoke/x", told["flower_password"], "POST") == 403
+
+
+def test_a_worker_is_two_celery_workers_and_restarts_the_one_that_dies(
+    worker_process: Callable[..., WorkerProcess],
+) -> None:
+    worker = worker_process()
+    before = worker.children()
+    assert set(before) == {"run", "check"}
+    os.kill(before["run"], signal.SIGKILL)
+    wait_for(lambda: worker.children().get("run") not in {None, before["run"]}, 20)
+    assert worker.children()["check"] == before["check"]
+
+
+def test_a_worker_that_is_killed_leaves_nothing(
+    worker_process: Callable[..., WorkerProcess], settings: Settings
+) -> None:
+    worker = worker_process()
+    worker.kill()
+    wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={settings.namespace}"), 5)
+
+
+def test_two_workers_on_one_host_have_different_names(worker_process: Callable[..., WorkerProcess]) -> None:
+    one, two = worker_process(wait=False), worker_process(wait=False)
+    for worker in (one, two):
+        worker.wait_ready()
+    for worker in (one, two):
+        assert "DuplicateNodename" not in worker.log_file.read_text()
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for w in (one, two) for pid in w.children().values()]
+    names = {command.split("\0")[command.split("\0").index("-n") + 1] for command in commands}
+    assert len(names) == 4
+
+
+def test_a_single_worker_runs_in_the_foreground_and_ends_at_sigterm(
+    worker_process: Callable[..., WorkerProcess],
+) -> None:
+    worker = worker_process("--only", "check")
+    assert worker.children() == {}
+    assert b"helix.check" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+    worker.kill(signal.SIGTERM)
+    assert worker.process.wait(20) == 0

@@ -1,0 +1,105 @@
+"""Log lines: ours and the libraries', in one form."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import structlog
+
+from api_client.contract.settings import Settings, load
+from worker.logs import configure_logging
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """A stream for the lines; the set-up of before is put back."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield io.StringIO()
+    root.handlers[:], _ = before
+    root.setLevel(before[1])
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+
+
+def json_settings(level: str = "info") -> Settings:
+    return replace(load({}), log_format="json", log_level=level)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_our_events_and_the_libraries_come_in_one_form(stream: io.StringIO) -> None:
+    configure_logging(json_settings(), stream)
+    with structlog.contextvars.bound_contextvars(session_id="s1"):
+        structlog.get_logger("worker.x").info("turn.started", turn_id="t1")
+        logging.getLogger("uvicorn.error").info("Started %d", 7, extra={"color_message": "\x1b[36mStarted"})
+    ours, theirs = lines(stream)
+    assert ours.pop("timestamp")
+    assert ours == {
+        "event": "turn.started",
+        "turn_id": "t1",
+        "session_id": "s1",
+        "level": "info",
+        "logger": "worker.x",
+    }
+    assert theirs.pop("timestamp")
+    assert theirs == {"event": "Started 7", "session_id": "s1", "level": "info", "logger": "uvicorn.error"}
+
+
+def test_an_exception_is_one_line_in_json(stream: io.StringIO) -> None:
+    configure_logging(json_settings(), stream)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        structlog.get_logger("x").exception("turn.crashed")
+        logging.getLogger("celery").exception("Task raised")
+    assert [line["event"] for line in lines(stream)] == ["turn.crashed", "Task raised"]
+    assert all("ValueError" in json.dumps(line["exception"]) for line in lines(stream))
+
+
+def test_less_severe_lines_are_left_out(stream: io.StringIO) -> None:
+    configure_logging(json_settings("warning"), stream)
+    for logger in (structlog.get_logger("x"), logging.getLogger("y")):
+        logger.info("quiet")
+        logger.warning("loud")
+    assert [line["event"] for line in lines(stream)] == ["loud", "loud"]
+
+
+def test_the_console_has_no_colours_when_nobody_watches(stream: io.StringIO) -> None:
+    configure_logging(load({}), stream)
+    structlog.get_logger("x").info("turn.started", turn_id="t1")
+    assert "turn.started" in stream.getvalue()
+    assert "turn_id=t1" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_setting_up_again_replaces_the_set_up_even_for_loggers_in_use(stream: io.StringIO) -> None:
+    log = structlog.get_logger("x")
+    configure_logging(json_settings(), stream)
+    log.info("one")
+    other = io.StringIO()
+    configure_logging(json_settings(), other)
+    log.info("two")
+    assert [line["event"] for line in lines(stream) + lines(other)] == ["one", "two"]
+
+
+def test_celery_leaves_our_set_up_alone() -> None:
+    script = (
+        "import logging, celery; from worker.logs import configure_logging\n"
+        "from api_client.contract.settings import load\n"
+        "configure_logging(load({'HELIX_LOG_FORMAT': 'json'}))\n"
+        "app = celery.Celery('x', set_as_current=False); app.log.setup('INFO', redirect_stdouts=True)\n"
+        "logging.getLogger('celery.worker').info('here'); print('out')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["here"]
+    assert done.stdout == "out\n"
