@@ -1,0 +1,90 @@
+"""Enforcement: an answer counts only when it is complete and every active validator accepts it (ADR-038, ADR-036).
+
+Pure code: no queue, no store, no clock. ``ResponseEnforcer`` offers it in one process; the engine (``worker.turns``)
+uses the same policy over a queue. docs/enforcement.md has every code, docs/validators.md how to write your own.
+"""
+
+from worker.enforcement.codes import CODES, Code
+from worker.enforcement.issue import Severity, ValidationIssue, ValidationResult
+from worker.enforcement.judge import judge
+from worker.enforcement.mend import Mended
+from worker.enforcement.policy import (
+    Accept,
+    Action,
+    Attempt,
+    Decision,
+    Fail,
+    Fallback,
+    Policy,
+    Retry,
+    assemble,
+    best,
+    build_feedback,
+    decide,
+    demote,
+    examine,
+    incomplete_feedback,
+    mend,
+)
+from worker.enforcement.registry import (
+    DuplicateValidatorError,
+    UnknownValidatorError,
+    build_validators,
+    known_validators,
+)
+from worker.enforcement.step import (
+    STEPS,
+    UNKNOWN,
+    extract_state_from_messages,
+    extract_step,
+    infer_step,
+    step_of,
+    strip_marker,
+)
+from worker.enforcement.validators import (
+    ADRStructureValidator,
+    FileExistenceValidator,
+    ResponseValidator,
+    StepMarkerValidator,
+)
+
+__all__ = [
+    "CODES",
+    "STEPS",
+    "UNKNOWN",
+    "ADRStructureValidator",
+    "Accept",
+    "Action",
+    "Attempt",
+    "Code",
+    "Decision",
+    "DuplicateValidatorError",
+    "Fail",
+    "Fallback",
+    "FileExistenceValidator",
+    "Mended",
+    "Policy",
+    "ResponseValidator",
+    "Retry",
+    "Severity",
+    "StepMarkerValidator",
+    "UnknownValidatorError",
+    "ValidationIssue",
+    "ValidationResult",
+    "assemble",
+    "best",
+    "build_feedback",
+    "build_validators",
+    "decide",
+    "demote",
+    "examine",
+    "extract_state_from_messages",
+    "extract_step",
+    "incomplete_feedback",
+    "infer_step",
+    "judge",
+    "known_validators",
+    "mend",
+    "step_of",
+    "strip_marker",
+]

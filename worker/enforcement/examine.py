@@ -1,0 +1,67 @@
+"""Validators run on an answer, each isolated: what one does wrong is an issue of its own, never the turn's end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from worker.enforcement.codes import DEFAULT_LOCALE, issue
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.validators import ResponseValidator
+
+#: Longest answer or file that is examined, in characters.
+MAX_CHARS = 4 * 1024 * 1024
+
+
+def examine(
+    answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
+) -> list[ValidationIssue]:
+    """What the validators find in an answer and in ``context["files"]``.
+
+    A validator that raises, ends the program or returns anything but a list of issues becomes VALIDATOR_ERROR. The
+    same finding of two validators is told once.
+
+    Args:
+        answer: the complete answer.
+        validators: the active ones.
+        context: ``files`` (name to text), ``locale``, and whatever validators of your own read.
+    """
+    context = context or {}
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    texts = {"": answer} | dict(context.get("files") or {})
+    issues = [
+        issue("ANSWER_TOO_LONG", locale, file=name, count=len(text))
+        for name, text in texts.items()
+        if len(text) > MAX_CHARS
+    ]
+    if issues:
+        return issues
+    found: dict[tuple[object, ...], ValidationIssue] = {}
+    for validator in validators:
+        for one in _isolated(validator, answer, context, locale):
+            found.setdefault((one.code, one.file, one.line, one.message), one)
+    return list(found.values())
+
+
+def _isolated(
+    validator: ResponseValidator, answer: str, context: Mapping[str, Any], locale: str
+) -> list[ValidationIssue]:
+    name = type(validator).__name__
+    try:
+        name = str(validator.name)
+        found = validator.validate(answer, _copy(context))
+        if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
+            return _failed(name, f"returned {type(found).__name__}", locale)
+    except (Exception, SystemExit) as error:  # SystemExit: a validator may not end the worker either
+        return _failed(name, f"{type(error).__name__}: {error}", locale)
+    return [one if one.validator == name else replace(one, validator=name) for one in found]
+
+
+def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
+    return [replace(issue("VALIDATOR_ERROR", locale, validator=name, problem=problem), validator=name)]
+
+
+def _copy(context: Mapping[str, Any]) -> dict[str, Any]:
+    """A context of the validator's own: what it changes, no other validator sees."""
+    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in context.items()}

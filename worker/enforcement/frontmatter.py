@@ -1,0 +1,179 @@
+"""An ADR's YAML header as a tree of plain nodes with positions. Reads foreign text: bounded in size, depth and nodes.
+
+PyYAML's parser gives the events; the tree is built here and not by ``safe_load``, because a header is foreign input
+(aliases explode when walked, deep nesting ends in RecursionError, ``036`` becomes 30, duplicate keys vanish), and
+because an edit needs to know where each value stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import yaml
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML was built without libyaml: the same events, more slowly
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+MAX_CHARS = 65_536
+MAX_DEPTH = 32
+MAX_NODES = 10_000
+MAX_ALIASES = 100
+
+_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map"))
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+class HeaderError(ValueError):
+    """The header is no YAML. ``line`` counts from 0 within the header."""
+
+    def __init__(self, problem: str, line: int = 0) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+class HeaderTooComplex(HeaderError):
+    """The header is YAML, maybe, but beyond what is read."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A value of the header. ``start`` and ``end`` are characters, ``line`` and ``column`` count from 0.
+
+    Attributes:
+        value: a scalar's text, always a string. pairs: a mapping's keys and values. items: a sequence's items.
+        plain: a scalar without quotes. flow: a collection in brackets.
+    """
+
+    kind: Literal["scalar", "mapping", "sequence"]
+    start: int
+    line: int
+    column: int
+    end: int = 0
+    value: str = ""
+    plain: bool = False
+    flow: bool = False
+    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    items: list[Node] = field(default_factory=list)
+
+    @property
+    def null(self) -> bool:
+        """True for a value that is not there: nothing, ``~`` or ``null``."""
+        return self.kind == "scalar" and self.plain and self.value in _NULLS
+
+    def get(self, key: str) -> Node | None:
+        """A mapping's value by its key, the last one when the key is there twice; None without it."""
+        for name, value in reversed(self.pairs):
+            if name.kind == "scalar" and name.value == key:
+                return value
+        return None
+
+    def duplicates(self) -> Iterator[Node]:
+        """The keys of a mapping that were there before."""
+        seen: set[str] = set()
+        for name, _ in self.pairs:
+            if name.kind == "scalar":
+                if name.value in seen:
+                    yield name
+                seen.add(name.value)
+
+
+def read_header(text: str) -> Node | None:
+    """Read a header's YAML, the text between its ``---`` lines.
+
+    Returns:
+        The root node; None when the text holds nothing but blanks and comments.
+
+    Raises:
+        HeaderTooComplex: beyond the limits of this module.
+        HeaderError: no YAML, several documents, or custom tags.
+    """
+    if len(text) > MAX_CHARS:
+        raise HeaderTooComplex(f"> {MAX_CHARS} characters")
+    try:
+        return _Builder().build(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise HeaderError(error.problem or "no YAML", mark.line if mark else 0) from None
+    except (yaml.YAMLError, UnicodeError) as error:  # control characters, lone surrogates
+        raise HeaderError(str(getattr(error, "reason", None) or "unreadable characters")) from None
+
+
+def _index(mark: Any) -> int:
+    """A mark's character; PyYAML's own types call it optional, its parsers always set it."""
+    return int(mark.index)
+
+
+class _Builder:
+    """Builds nodes from PyYAML's events, without recursion and within the limits."""
+
+    def __init__(self) -> None:
+        self.root: Node | None = None
+        self.open: list[Node] = []
+        self.keys: list[Node | None] = []  # the key that waits for its value, per open node
+        self.anchors: dict[str, Node] = {}
+        self.nodes = self.aliases = self.documents = 0
+
+    def build(self, text: str) -> Node | None:
+        for event in yaml.parse(text, _Loader):
+            if isinstance(event, yaml.ScalarEvent):
+                self._add(self._node("scalar", event), event.anchor)
+            elif isinstance(event, yaml.MappingStartEvent):
+                self._start(self._node("mapping", event), event.anchor)
+            elif isinstance(event, yaml.SequenceStartEvent):
+                self._start(self._node("sequence", event), event.anchor)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self.keys.pop()
+                self.open.pop().end = _index(event.end_mark)
+            elif isinstance(event, yaml.AliasEvent):
+                self._alias(event)
+            elif isinstance(event, yaml.DocumentStartEvent):
+                self.documents += 1
+                if self.documents > 1:
+                    raise HeaderError("several documents")
+        return self.root
+
+    def _node(self, kind: Literal["scalar", "mapping", "sequence"], event: Any) -> Node:
+        self.nodes += 1
+        mark: yaml.Mark = event.start_mark
+        if self.nodes > MAX_NODES:
+            raise HeaderTooComplex(f"> {MAX_NODES} values", mark.line)
+        if event.tag is not None and event.tag not in _TAGS and event.tag != "!":
+            raise HeaderError(f"tag {event.tag}", mark.line)
+        node = Node(kind, mark.index, mark.line, mark.column, event.end_mark.index)
+        if kind == "scalar":
+            node.value, node.plain = event.value, bool(event.implicit[0])
+        else:
+            node.flow = bool(event.flow_style)
+        return node
+
+    def _alias(self, event: Any) -> None:
+        self.aliases += 1
+        if self.aliases > MAX_ALIASES:
+            raise HeaderTooComplex(f"> {MAX_ALIASES} aliases", event.start_mark.line)
+        if event.anchor not in self.anchors:
+            raise HeaderError(f"unknown alias {event.anchor}", event.start_mark.line)
+        self._add(self.anchors[event.anchor], None)
+
+    def _start(self, node: Node, anchor: str | None) -> None:
+        if len(self.open) >= MAX_DEPTH:
+            raise HeaderTooComplex(f"> {MAX_DEPTH} levels", node.line)
+        self._add(node, anchor)
+        self.open.append(node)
+        self.keys.append(None)
+
+    def _add(self, node: Node, anchor: str | None) -> None:
+        if anchor:
+            self.anchors[anchor] = node
+        if not self.open:
+            self.root = node
+        elif self.open[-1].kind == "sequence":
+            self.open[-1].items.append(node)
+        elif (key := self.keys[-1]) is None:
+            self.keys[-1] = node
+        else:
+            self.open[-1].pairs.append((key, node))
+            self.keys[-1] = None

@@ -1,0 +1,197 @@
+"""What follows from the attempts so far: accept, ask again, mend, or fail. Pure decisions; the engine carries them out.
+
+Source: ADR-038 "Entscheidung" and section 5; ADR-036 for incomplete answers; DESIGN sections 4 and 5. The engine
+(``worker.turns``) and ``ResponseEnforcer`` use these functions alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from worker.enforcement.attempt import Attempt, best
+from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
+from worker.enforcement.examine import examine
+from worker.enforcement.feedback import build_feedback, incomplete_feedback
+from worker.enforcement.issue import Severity, ValidationIssue
+from worker.enforcement.mend import Mended, mend
+from worker.enforcement.splice import assemble
+
+__all__ = [
+    "Accept",
+    "Action",
+    "Attempt",
+    "Decision",
+    "Fail",
+    "Fallback",
+    "Mended",
+    "Policy",
+    "Retry",
+    "assemble",
+    "best",
+    "build_feedback",
+    "decide",
+    "demote",
+    "examine",
+    "incomplete_feedback",
+    "mend",
+]
+
+#: A rejected answer is hopeless when the same errors were found this often in a row: they came back twice.
+SAME_ERRORS = 3
+
+
+class Action(StrEnum):
+    """What can be done about a validator's errors. A policy orders these per validator."""
+
+    #: Mend the answer by the validator's fallback before anything else is tried.
+    REPAIR = "repair"
+    #: Run the agent again with feedback, while attempts are left.
+    RETRY = "retry"
+    #: Mend the best answer by the fallbacks.
+    FALLBACK = "fallback"
+    #: End the turn as failed, and hand it to a person.
+    ESCALATE = "escalate"
+    #: End the turn as failed.
+    FAIL = "fail"
+    #: Accept the answer; the validator's errors are told as warnings.
+    WARN = "warn"
+
+
+#: The seeds' order: ask again, then mend, then fail.
+DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How much is tried, and in what order.
+
+    Attributes:
+        max_attempts: how often the agent is run at most; ADR-038's max_retries plus one.
+        locale: language of the feedback, ``de`` or ``en``.
+        order: what is tried for a validator's errors, one after the other; validators that are not named follow
+            ``default``.
+        default: retry, then fallback, then fail.
+
+    Raises:
+        ValueError: no attempt is allowed, the locale is unknown, or an action does not exist.
+    """
+
+    max_attempts: int = 3
+    locale: str = DEFAULT_LOCALE
+    order: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    default: Sequence[str] = DEFAULT_ORDER
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}")
+        if self.locale not in LOCALES:
+            raise ValueError(f"locale must be one of {', '.join(LOCALES)}, not {self.locale!r}")
+        for order in (*self.order.values(), self.default):
+            for action in order:
+                Action(action)
+
+    def actions(self, validator: str) -> tuple[Action, ...]:
+        """What is tried for a validator's errors, in order."""
+        return tuple(Action(action) for action in self.order.get(validator, self.default))
+
+    def repairs(self, validator: str) -> bool:
+        """True when the validator's errors are mended before anything else is tried."""
+        return self.actions(validator)[:1] == (Action.REPAIR,)
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The last attempt's answer counts."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Run the agent again with this feedback. ``codes`` names the errors, for events and metrics."""
+
+    feedback: str
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Mend the answer of this attempt, the best one, with the active validators' fallbacks."""
+
+    attempt: int
+    codes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """End the turn. ``attempt`` is the best one; ``reason`` is ``incomplete``, ``rejected`` or ``escalated``."""
+
+    attempt: int
+    reason: str
+
+
+Decision = Accept | Retry | Fallback | Fail
+
+
+def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
+    """What follows from the attempts so far; the last one has just been judged.
+
+    Raises:
+        ValueError: there is no attempt yet.
+    """
+    if not history:
+        raise ValueError("no attempt to decide on")
+    policy = policy or Policy()
+    last = history[-1]
+    used_up = len(history) >= policy.max_attempts
+    if not last.complete:
+        if used_up:
+            return Fail((best(history) or last).number, "incomplete")
+        return Retry(incomplete_feedback(policy.locale), ("INCOMPLETE_RESPONSE",))
+    errors = [issue for issue in demote(last.issues, policy) if issue.is_error]
+    if not errors:
+        return Accept(last.number)
+    codes = tuple(dict.fromkeys(issue.code for issue in errors))
+    number = (best([_demoted(attempt, policy) for attempt in history]) or last).number
+    hopeless = used_up or _came_back(history)
+    wanted = {_next_action(policy.actions(issue.validator), hopeless=hopeless) for issue in errors}
+    if Action.ESCALATE in wanted:
+        return Fail(number, "escalated")
+    if Action.FAIL in wanted:
+        return Fail(number, "rejected")
+    if Action.RETRY in wanted:
+        return Retry(build_feedback(errors, policy.locale), codes)
+    return Fallback(number, codes)
+
+
+def demote(issues: Sequence[ValidationIssue], policy: Policy) -> tuple[ValidationIssue, ...]:
+    """The issues as the policy weighs them: errors of validators whose order says ``warn`` are warnings."""
+    return tuple(
+        replace(issue, severity=Severity.WARNING)
+        if issue.is_error and policy.actions(issue.validator)[:1] == (Action.WARN,)
+        else issue
+        for issue in issues
+    )
+
+
+def _demoted(attempt: Attempt, policy: Policy) -> Attempt:
+    return replace(attempt, issues=demote(attempt.issues, policy))
+
+
+def _next_action(actions: Sequence[Action], *, hopeless: bool) -> Action:
+    """The first action that can still be taken; the repair was tried before the answer was judged."""
+    for action in actions:
+        if action is Action.REPAIR or (action is Action.RETRY and hopeless):
+            continue
+        return action
+    return Action.FAIL
+
+
+def _came_back(history: Sequence[Attempt]) -> bool:
+    """True when the last attempts all failed by the same errors: the agent does not mend them."""
+    recent = history[-SAME_ERRORS:]
+    if len(recent) < SAME_ERRORS or not all(attempt.complete for attempt in recent):
+        return False
+    return len({frozenset((i.validator, i.code, i.file, i.message) for i in attempt.errors) for attempt in recent}) == 1

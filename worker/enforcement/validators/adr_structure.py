@@ -1,0 +1,134 @@
+"""An ADR is complete: header, required sections, acceptance criteria (ADR-038 section 3).
+
+There is no fallback: an ADR's content is the agent's to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from worker.enforcement.adr import Adr, Section
+from worker.enforcement.codes import DEFAULT_LOCALE, issue
+from worker.enforcement.frontmatter import HeaderTooComplex, Node
+from worker.enforcement.part import YAML_HEADER, section_part
+from worker.enforcement.splice import REQUIRED_ORDER
+from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
+from worker.enforcement.validators.texts import Text, texts_of
+
+REQUIRED_FIELDS = ("adr_id", "title", "status")
+#: Required sections and the titles that are accepted besides; letter case does not matter.
+SECTION_TITLES: Mapping[str, Sequence[str]] = dict(
+    zip(REQUIRED_ORDER, (("Context",), ("Decision",), ("Acceptance Criteria",)), strict=True)
+)
+CRITERIA = REQUIRED_ORDER[-1]
+MIN_CRITERIA = 3
+
+_CRITERION = re.compile(r"\s{0,40}(?:[-*+]\s{1,20}\[[ xX]\]|\d{1,9}[.)]\s{1,20}\S)")
+_COMMENT_ONLY = re.compile(r"\s{0,40}<!--[^>]{0,400}-->\s{0,40}$")
+_LEADING_ZERO = re.compile(r"0\d+")
+
+
+class ADRStructureValidator(ResponseValidator):
+    """Judges every ADR in the answer and in the files; an answer without one has nothing to be judged."""
+
+    REQUIRED_SECTIONS = REQUIRED_ORDER
+    REQUIRED_YAML_FIELDS = REQUIRED_FIELDS
+
+    def __init__(self, locale: str = DEFAULT_LOCALE, sections: Mapping[str, Sequence[str]] = SECTION_TITLES) -> None:
+        self.locale = locale
+        self.titles = {name: {title.casefold() for title in (name, *also)} for name, also in sections.items()}
+
+    @property
+    def name(self) -> str:
+        """``adr_structure``."""
+        return "adr_structure"
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """The issues of every ADR, in the order of the texts."""
+        locale = str(context.get("locale", self.locale))
+        issues: list[ValidationIssue] = []
+        for text in texts_of(response, context):
+            adrs = text.adrs
+            if not adrs and text.is_adr:
+                issues.append(issue("MISSING_YAML_HEADER", locale, file=text.file, line=1))
+            for adr in adrs:
+                # A part can be asked for alone only where code knows where to put it.
+                judge = _Judge(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
+                issues += judge.header()
+                issues += judge.sections(self.titles)
+        return issues
+
+
+class _Judge:
+    """Judges one ADR."""
+
+    def __init__(self, adr: Adr, text: Text, locale: str, *, surgical: bool) -> None:
+        self.adr, self.file, self.locale, self.surgical = adr, text.file, locale, surgical
+
+    def _issue(self, code: str, line: int, part: str = "", **values: object) -> ValidationIssue:
+        return issue(code, self.locale, file=self.file, line=line, part=part if self.surgical else "", **values)
+
+    def header(self) -> Iterator[ValidationIssue]:
+        adr = self.adr
+        if adr.header is None:
+            yield self._issue("MISSING_YAML_HEADER", adr.line_of(adr.start), YAML_HEADER)
+        elif adr.error is not None:
+            code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
+            yield self._issue(code, adr.header_line(adr.error.line), YAML_HEADER, problem=adr.error)
+        elif adr.root is None or adr.root.kind != "mapping":
+            problem = "leer" if adr.root is None else {"sequence": "Liste"}.get(adr.root.kind, "Einzelwert")
+            english = "empty" if adr.root is None else {"sequence": "a list"}.get(adr.root.kind, "a single value")
+            shown = english if self.locale.startswith("en") else problem
+            yield self._issue("INVALID_HEADER", adr.header_line(0), YAML_HEADER, problem=shown)
+        else:
+            yield from self._fields(adr.root)
+
+    def _fields(self, root: Node) -> Iterator[ValidationIssue]:
+        line_of = self.adr.header_line
+        for field in REQUIRED_FIELDS:
+            node = root.get(field)
+            if node is None:
+                yield self._issue("MISSING_ADR_FIELD", line_of(0), YAML_HEADER, field=field)
+            elif node.kind != "scalar":
+                yield self._issue("INVALID_HEADER", line_of(node.line), YAML_HEADER, problem=f"{field}: {node.kind}")
+            elif node.null or not node.value.strip():
+                yield self._issue("EMPTY_ADR_FIELD", line_of(node.line), YAML_HEADER, field=field)
+            elif field == "adr_id" and node.plain and _LEADING_ZERO.fullmatch(node.value):
+                yield self._issue("UNQUOTED_ADR_ID", line_of(node.line), value=node.value)
+        for key in root.duplicates():
+            yield self._issue("DUPLICATE_KEY", line_of(key.line), key=key.value)
+
+    def sections(self, titles: Mapping[str, set[str]]) -> Iterator[ValidationIssue]:
+        adr = self.adr
+        for name, accepted in titles.items():
+            found = [section for section in adr.sections if section.title.casefold() in accepted]
+            if not found:
+                yield self._issue("MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(name), section=name)
+            elif not any(_has_content(adr, section) for section in found):
+                line, title = adr.line_of(found[0].line), found[0].title
+                yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
+            elif name == CRITERIA:
+                count = sum(_criteria(adr, section) for section in found)
+                if count < MIN_CRITERIA:
+                    yield self._issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)
+
+
+def _has_content(adr: Adr, section: Section) -> bool:
+    """True when the section holds more than headings, rules and comments."""
+    headings = {heading.line for heading in adr.out.headings}
+    for number in range(section.line + 1, section.end):
+        line = adr.out.lines[number]
+        text = line.strip()
+        if text and number not in headings and text.strip("-*_= ") and not _COMMENT_ONLY.match(line):
+            return True
+    return False
+
+
+def _criteria(adr: Adr, section: Section) -> int:
+    """How many criteria a section has, sub-sections included: checkboxes, checked or not, and numbered items."""
+    ranges = [(f.start, f.end) for f in adr.out.fences] + adr.out.indented + adr.out.quotes
+    hidden = {n for start, end in ranges for n in range(max(start, section.line), min(end, section.end))}
+    lines = adr.out.lines
+    return sum(1 for n in range(section.line + 1, section.end) if n not in hidden and _CRITERION.match(lines[n]))

@@ -1,0 +1,54 @@
+"""The interface of a validator (ADR-038, section 1). docs/validators.md shows how to write one in ten lines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from worker.enforcement.issue import Severity, ValidationIssue, ValidationResult
+
+__all__ = ["ResponseValidator", "Severity", "ValidationIssue", "ValidationResult"]
+
+
+class ResponseValidator(ABC):
+    """Judges an answer, and mends it where a rule can be met without the agent.
+
+    A validator keeps no state between calls: it may be used by many threads at once.
+    """
+
+    #: True when the fallback may also be applied to the files the agent wrote, each as a text of its own.
+    mends_files: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The validator's unique name, as requests name it."""
+
+    @abstractmethod
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """Judge an answer.
+
+        Args:
+            response: the agent's complete answer.
+            context: ``files`` (name to text of the files the agent wrote), ``locale``, and what the caller adds.
+
+        Returns:
+            What is wrong; empty when nothing is.
+        """
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Mend an answer without the agent.
+
+        Returns:
+            The mended answer, or None when there is nothing this validator can mend.
+        """
+        return None
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """What the fallback changed between two texts, as lines for the user; empty when it has no words for it."""
+        return ()
+
+    def check(self, response: str, context: Mapping[str, Any] | None = None) -> ValidationResult:
+        """Judge an answer and say whether it is valid: no issue is an error."""
+        return ValidationResult.of(self.validate(response, context or {}))

@@ -1,0 +1,145 @@
+"""The files an ADR wants to modify exist (ADR-038 section 4). What does not exist belongs into ``files.create``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from worker.enforcement.adr import Adr
+from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
+from worker.enforcement.document import parse
+from worker.enforcement.frontmatter import HeaderTooComplex, Node
+from worker.enforcement.move import move_entries
+from worker.enforcement.part import YAML_HEADER
+from worker.enforcement.paths import Found, Root, bare
+from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
+from worker.enforcement.validators.texts import texts_of
+
+#: What it means that a file is missing, by the list that names it; ``create`` wants it to be missing.
+_MISSING = {"modify": "FILE_NOT_FOUND", "docs": "DOC_NOT_FOUND", "delete": "DELETE_NOT_FOUND"}
+_LISTS = ("create", *_MISSING)
+#: The one place outside the root where an ADR may create files: the agent's hooks (ADR-036, phase 1).
+ALLOWED_OUTSIDE = ("~/.claude/hooks/",)
+
+#: Makes an issue of a code, a node of the header, and the values of the code's words.
+Report = Callable[..., ValidationIssue]
+
+
+class FileExistenceValidator(ResponseValidator):
+    """Judges ``files`` in the header of every ADR; paths are relative to the root and never followed out of it."""
+
+    mends_files: ClassVar[bool] = True
+
+    def __init__(self, helix_root: Path, locale: str = DEFAULT_LOCALE) -> None:
+        self.helix_root = Path(helix_root)
+        self.locale = locale
+
+    @property
+    def name(self) -> str:
+        """``file_existence``."""
+        return "file_existence"
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """The issues of every ADR's ``files``, in the order of the texts."""
+        locale = str(context.get("locale", self.locale))
+        issues: list[ValidationIssue] = []
+        for text in texts_of(response, context):
+            adrs = [adr for adr in text.adrs if adr.header]
+            for adr in adrs:
+                part = YAML_HEADER if len(adrs) == 1 and adr.offset >= 0 else ""
+
+                issues += self._judge(adr, partial(_found, adr, locale, text.file, part))
+        return issues
+
+    def _judge(self, adr: Adr, found: Report) -> Iterator[ValidationIssue]:
+        if adr.error is not None:  # nothing is known about its files
+            code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
+            yield found(code, Node("scalar", 0, adr.error.line, 0), problem=adr.error)
+            return
+        files = adr.root.get("files") if adr.root is not None else None
+        if files is None or files.null:
+            return
+        if files.kind != "mapping":
+            yield found("INVALID_FILES", files, where="files")
+            return
+        root = Root.at(self.helix_root)
+        for key, value in files.pairs:
+            if key.value not in _LISTS or value.null:
+                continue
+            if value.kind != "sequence":
+                yield found("INVALID_FILES", value, where=f"files.{key.value}")
+            for entry in value.items:
+                yield from _judge_entry(root, key.value, entry, found)
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Move what ``files.modify`` names and does not exist to ``files.create``; no other byte changes.
+
+        Returns:
+            The mended answer; None when nothing is missing, or a header cannot be edited surely.
+        """
+        mended = response
+        for adr in reversed(parse(response).adrs):
+            missing = set(self._missing(adr))
+            if missing and adr.offset >= 0 and adr.header:
+                start, end = adr.char_of(adr.header[0]), adr.char_of(adr.header[1])
+                moved = move_entries(mended[start:end], missing, source="modify", target="create")
+                if moved is not None:
+                    mended = mended[:start] + moved + mended[end:]
+        return None if mended == response else mended
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """Which paths were moved."""
+        locale = str(context.get("locale", self.locale))
+        german = "{}: von files.modify nach files.create verschoben"
+        english = "{}: moved from files.modify to files.create"
+        left = [path for adr in parse(after).adrs for path in self._missing(adr)]
+        gone = (path for adr in parse(before).adrs for path in self._missing(adr) if path not in left)
+        return [words(locale, german, english).format(path) for path in dict.fromkeys(gone)]
+
+    def _missing(self, adr: Adr) -> Iterator[str]:
+        """The paths of ``files.modify`` that lead to nothing, as written."""
+        files = adr.root.get("files") if adr.root is not None else None
+        modify = files.get("modify") if files is not None else None
+        if modify is None:
+            return
+        root = Root.at(self.helix_root)
+        for entry in modify.items:
+            if entry.kind == "scalar" and not entry.null and _look(root, entry.value) is Found.MISSING:
+                yield entry.value
+
+
+def _found(adr: Adr, locale: str, file: str, part: str, code: str, node: Node, **values: object) -> ValidationIssue:
+    """An issue at a node of an ADR's header."""
+    return issue(code, locale, file=file, line=adr.header_line(node.line), part=part, **values)
+
+
+def _look(root: Root, path: str) -> Found:
+    """What a path leads to, also when a line number or remark stands behind it."""
+    found = root.find(path)
+    return root.find(bare(path)) if found is Found.MISSING and bare(path) != path else found
+
+
+def _judge_entry(root: Root, key: str, entry: Node, found: Report) -> Iterator[ValidationIssue]:
+    where, path = f"files.{key}", entry.value
+    if entry.kind != "scalar" or entry.null:
+        yield found("INVALID_FILES", entry, where=where)
+        return
+    if key == "create" and path.startswith(ALLOWED_OUTSIDE) and ".." not in path:
+        return
+    kind = _look(root, path)
+    if kind is Found.OUTSIDE:
+        yield found("OUTSIDE_ROOT", entry, where=where, path=path)
+    elif kind is Found.UNUSABLE:
+        yield found("INVALID_PATH", entry, where=where, path=path)
+    elif key == "create":
+        if kind is not Found.MISSING:
+            yield found("FILE_ALREADY_EXISTS", entry, path=path)
+    elif kind is Found.MISSING:
+        near = root.suggest(bare(path))
+        yield found(_MISSING[key], entry, path=path, suggestion=f" ({near}?)" if near else "")
+    elif kind is Found.OTHER:
+        yield found("NOT_A_FILE", entry, where=where, path=path)
+    elif root.find(path) is not Found.FILE:
+        yield found("PATH_WITH_SUFFIX", entry, where=where, path=path, bare=bare(path))
