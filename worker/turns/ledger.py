@@ -177,12 +177,14 @@ class Ledger:
         seconds, micros = self._redis.time()
         now = seconds * 1000 + micros // 1000
         key = Keys(self.settings.namespace, shard).due
-        return [found.decode() for found in self._redis.zrangebyscore(key, "-inf", now, 0, limit)]
+        found: list[Any] = self._redis.zrangebyscore(key, "-inf", now, 0, limit)
+        return [turn_id.decode() for turn_id in found]
 
     def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
         """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
         keys = keys_of(self.settings.namespace, turn_id)
-        session_id = (self._redis.hget(keys.turn(turn_id), "session_id") or b"").decode()
+        session: Any = self._redis.hget(keys.turn(turn_id), "session_id")
+        session_id = session.decode() if session else ""
         args = (int(may_take), self._lease_ms, self.settings.strikes)
         reply = self._call("reap", turn_id, session_id, *args)
         return Reaped(*(part.decode() for part in reply))

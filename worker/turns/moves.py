@@ -14,9 +14,9 @@ from typing import Any
 from api_client.contract.messages import GIVEN_UP, ending
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
-from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Mended, Policy, Retry, decide
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Mended, Policy, Retry, decide, demote
 from worker.enforcement.step import step_of
-from worker.enforcement.validators.base import Severity, ValidationIssue
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
 
 EventData = tuple[str, dict[str, Any]]
@@ -256,12 +256,11 @@ def _retrying(turn: Turn, link: Link, reason: str, codes: Sequence[str]) -> Even
     )
 
 
-def after_validation(
-    turn: Turn, link: Link, answer: str, issues: Sequence[ValidationIssue], decision: Decision
-) -> Move:
+def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decision) -> Move:
     """What follows from the validators' findings on one attempt."""
+    answer, issues = attempt.answer, demote(attempt.issues, policy_of(turn))
     found = [issue.to_dict() for issue in issues]
-    facts = {"answer": answer, "issues": json.dumps(found)}
+    facts = {"answer": answer, "issues": json.dumps(found), "changes": json.dumps(list(attempt.changes))}
     counters = {"attempt.validated": 1, **{f"validated.validator.{name}": 1 for name in turn.request.validators}}
     if isinstance(decision, Accept):
         step, source = step_of(answer)
@@ -273,7 +272,7 @@ def after_validation(
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
-    errors = [issue for issue in issues if issue.severity == Severity.ERROR]
+    errors = [issue for issue in issues if issue.is_error]
     counters["attempt.rejected"] = 1
     counters.update({f"rejected.validator.{name}": 1 for name in {i.validator for i in errors}})
     counters.update({f"rejected.code.{code}": 1 for code in {i.code for i in errors}})
@@ -325,7 +324,7 @@ def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
             "step_source": mended.step_source,
         },
     )
-    if not any(issue.severity == Severity.ERROR for issue in mended.remaining):
+    if mended.accepted:
         return Move(
             attempt=best,
             facts=facts,
@@ -334,7 +333,7 @@ def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
             outcome=Outcome.PASSED_BY_FALLBACK,
             answer=Answer(response=mended.text, step=mended.step, step_source=mended.step_source),
         )
-    facts["remaining"] = json.dumps([issue.to_dict() for issue in mended.remaining])
+    facts["remaining"] = json.dumps([issue.to_dict() for issue in mended.issues])
     failing = {"outcome": Outcome.FAILED.value, "code": "failed", "reason": "the fallback could not mend every error"}
     return Move(
         attempt=best,

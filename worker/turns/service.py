@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -23,7 +24,8 @@ from worker.consultant.workspace import (
     session_directory,
     written_files,
 )
-from worker.enforcement.policy import assemble, decide, examine, mend
+from worker.enforcement.judge import judge
+from worker.enforcement.policy import decide, mend
 from worker.enforcement.registry import build_validators
 from worker.enforcement.validators.base import ResponseValidator
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
@@ -162,16 +164,11 @@ class TurnService:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         history = [judged(record) for record in before]
-        answer = assemble(history, this.text)
-        context = {"files": self._files(turn, this), "session_id": turn.request.session_id}
-        issues = examine(answer, self._validators(turn), context)
-        attempt = judged(this)
-        attempt = type(attempt)(
-            number=attempt.number, text=attempt.text, answer=answer, complete=True, issues=tuple(issues)
-        )
-        decision = decide([*history, attempt], policy_of(turn))
-        move = after_validation(turn, link, answer, issues, decision)
-        self._publish_if_accepted(lease, move, this)
+        policy = policy_of(turn)
+        files = self._files(turn, this)
+        attempt = judge(history, this.text, self._validators(turn), _context(turn, files), policy=policy)
+        move = after_validation(turn, link, attempt, decide([*history, attempt], policy))
+        self._publish_if_accepted(lease, move, this, files)
         return move
 
     def _fallback(self, lease: Lease) -> Move:
@@ -179,10 +176,10 @@ class TurnService:
         turn, link = lease.claim.turn, lease.claim.link
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records[turn.best or link.attempt]
-        context = {"files": self._files(turn, best), "session_id": turn.request.session_id}
-        mended = mend(best.answer, self._validators(turn), context)
+        files = self._files(turn, best)
+        mended = mend(best.answer, self._validators(turn), _context(turn, files))
         move = after_fallback(turn, link, best.number, mended)
-        self._publish_if_accepted(lease, move, best)
+        self._publish_if_accepted(lease, move, best, {**files, **mended.files})
         return move
 
     def _fail(self, lease: Lease) -> Move:
@@ -204,12 +201,16 @@ class TurnService:
     def _files(self, turn: Turn, record: AttemptRecord) -> dict[str, str]:
         return written_files(self._delivery(turn, record))
 
-    def _publish_if_accepted(self, lease: Lease, move: Move, record: AttemptRecord) -> None:
+    def _publish_if_accepted(self, lease: Lease, move: Move, record: AttemptRecord, files: dict[str, str]) -> None:
         """The accepted answer goes to the session's output/ before the commit, so that a crash repeats both."""
         turn = lease.claim.turn
         if move.outcome is None or not move.outcome.success or lease.reason:
             return
         workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
-        files = self._files(turn, record)
         delivery_id = delivery_name(turn.turn_id, record.number, record.last_delivery)
         publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)
+
+
+def _context(turn: Turn, files: dict[str, str]) -> dict[str, Any]:
+    """What validators are told besides the answer."""
+    return {"files": files, "locale": turn.request.locale, "session_id": turn.request.session_id}
