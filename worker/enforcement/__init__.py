@@ -32,6 +32,7 @@ from worker.enforcement.registry import (
     build_validators,
     known_validators,
 )
+from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
 from worker.enforcement.step import (
     STEPS,
     UNKNOWN,
@@ -59,11 +60,13 @@ __all__ = [
     "Code",
     "Decision",
     "DuplicateValidatorError",
+    "EnforcementResult",
     "Fail",
     "Fallback",
     "FileExistenceValidator",
     "Mended",
     "Policy",
+    "ResponseEnforcer",
     "ResponseValidator",
     "Retry",
     "Severity",

@@ -1,0 +1,233 @@
+"""The seeds' Python API: an agent in this process, made to answer as the validators want it (ADR-038 section 5).
+
+The decisions are ``worker.enforcement.policy``'s, the same that the engine takes over a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.codes import issue
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.judge import judge
+from worker.enforcement.marker import UNKNOWN
+from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote, mend
+from worker.enforcement.registry import UnknownValidatorError, select, unique
+from worker.enforcement.sse import error_frames
+from worker.enforcement.step import extract_step, step_of
+from worker.enforcement.validators import ResponseValidator
+
+MAX_RETRIES = 2
+
+
+class SessionRunner(Protocol):
+    """What runs the agent. A result offers ``stdout``, and ``success``, ``exit_code``, ``complete`` where known."""
+
+    async def run_session(self, *, session_id: str, prompt: str, **kwargs: Any) -> Any:
+        """Run the agent with the user's prompt."""
+
+    async def continue_session(self, *, session_id: str, prompt: str, **kwargs: Any) -> Any:
+        """Run the agent again in the same session, with feedback."""
+
+
+@dataclass(slots=True)
+class EnforcementResult:
+    """What came of it; true when the answer was accepted.
+
+    Attributes:
+        success: every active validator accepted the answer, from the agent or after the fallback.
+        response: the answer; the best one, as far as it could be mended, when there is no success.
+        attempts: how often the agent was run.
+        issues: what remains: warnings on success, errors too without.
+        fallback_applied: whether a fallback changed the answer.
+        fixed_issues: the errors that a fallback mended.
+        changes: what it changed, in words for the user.
+        step, step_source: where the conversation stands, and who says so (``marker``, ``inferred``, ``unknown``).
+        reason: without success: ``incomplete``, ``rejected`` or ``escalated``.
+        history: every attempt, with its raw text, judged answer and issues.
+    """
+
+    success: bool
+    response: str
+    attempts: int
+    issues: list[ValidationIssue]
+    fallback_applied: bool = False
+    fixed_issues: list[ValidationIssue] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    step: str = UNKNOWN
+    step_source: str = "unknown"
+    reason: str = ""
+    history: tuple[Attempt, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.success
+
+
+class ResponseEnforcer:
+    """Runs an agent until every active validator accepts its answer, then mends what it can, else fails honestly."""
+
+    def __init__(
+        self,
+        runner: SessionRunner,
+        max_retries: int = MAX_RETRIES,
+        validators: Sequence[ResponseValidator] | None = None,
+        *,
+        policy: Policy | None = None,
+        locale: str | None = None,
+    ) -> None:
+        """Make an enforcer.
+
+        Args:
+            runner: runs the agent.
+            max_retries: how often it is asked again at most; it runs once more than that.
+            validators: the validators; the list stays the caller's own.
+            policy: what is tried in which order; its ``max_attempts`` counts instead of ``max_retries``.
+            locale: language of feedback and issues, ``de`` or ``en``; without it the policy and each validator keep
+                their own, which is German unless they were told otherwise.
+
+        Raises:
+            ValueError: ``max_retries`` is negative, or two validators have the same name.
+        """
+        if max_retries < 0:
+            raise ValueError(f"max_retries must not be negative: {max_retries}")
+        self.runner = runner
+        policy = policy or Policy(max_attempts=max_retries + 1)
+        self.policy = replace(policy, locale=locale) if locale else policy
+        self.locale = locale
+        self.validators = list(unique(validators or ()))
+
+    @property
+    def max_retries(self) -> int:
+        """How often the agent is asked again at most."""
+        return self.policy.max_attempts - 1
+
+    def add_validator(self, validator: ResponseValidator) -> None:
+        """Add a validator.
+
+        Raises:
+            DuplicateValidatorError: there is one of that name.
+        """
+        self.validators = list(unique([*self.validators, validator]))
+
+    def remove_validator(self, name: str) -> ResponseValidator:
+        """Take a validator out, and return it.
+
+        Raises:
+            UnknownValidatorError: there is none of that name.
+        """
+        for validator in self.validators:
+            if validator.name == name:
+                self.validators.remove(validator)
+                return validator
+        raise UnknownValidatorError(name, [validator.name for validator in self.validators])
+
+    async def run_with_enforcement(
+        self,
+        session_id: str,
+        prompt: str,
+        validator_names: Sequence[str] | None = None,
+        context: Mapping[str, Any] | None = None,
+        **runner_kwargs: Any,
+    ) -> EnforcementResult:
+        """Run the agent, and again with feedback while its answer is rejected; then the fallback.
+
+        Args:
+            session_id: the agent's session; retries continue it.
+            prompt: the user's message.
+            validator_names: the active validators; None for all.
+            context: for the validators only (``files``, ...); the runner never sees it.
+            **runner_kwargs: for the runner, passed on as they are.
+
+        Raises:
+            UnknownValidatorError: a name is none of this enforcer's; the agent is not run.
+            TypeError: the runner's result has no text ``stdout``.
+        """
+        active = select(self.validators, validator_names)
+        judged = ({"locale": self.locale} if self.locale else {}) | dict(context or {})
+        history: list[Attempt] = []
+        feedback = ""
+        while True:
+            start = self.runner.continue_session if history else self.runner.run_session
+            result = await start(session_id=session_id, prompt=feedback or prompt, **runner_kwargs)
+            text, complete = _read(result)
+            history.append(
+                judge(history, text, active, judged, policy=self.policy, complete=complete, feedback=feedback)
+            )
+            decision = decide(history, self.policy)
+            if not isinstance(decision, Retry):
+                break
+            feedback = decision.feedback
+        chosen = history[decision.attempt - 1]
+        if isinstance(decision, Accept):
+            return self._settled(history, chosen, success=True)
+        if isinstance(decision, Fail):
+            return self._settled(history, chosen, success=False, reason=decision.reason)
+        return self._mended(history, chosen, active, judged)
+
+    async def stream_enforcement_error(self, issues: Sequence[ValidationIssue]) -> AsyncIterator[str]:
+        """ADR-038's error message as server-sent events in OpenAI's chunk format."""
+        for frame in error_frames(issues, self.policy.locale):
+            yield frame
+
+    def _settled(
+        self, history: Sequence[Attempt], chosen: Attempt, *, success: bool, reason: str = ""
+    ) -> EnforcementResult:
+        issues = list(demote(chosen.issues, self.policy))
+        if reason == "incomplete":
+            issues.insert(0, issue("INCOMPLETE_RESPONSE", self.policy.locale))
+        step, source = step_of(chosen.answer)
+        inferred = chosen.changes and step != extract_step(chosen.text)  # by a policy that repairs first
+        return EnforcementResult(
+            success=success,
+            response=chosen.answer,
+            attempts=len(history),
+            issues=issues,
+            fallback_applied=bool(chosen.changes),
+            fixed_issues=list(chosen.fixed_issues),
+            changes=list(chosen.changes),
+            step=step,
+            step_source="inferred" if inferred and source == "marker" else source,
+            reason=reason,
+            history=tuple(history),
+        )
+
+    def _mended(
+        self,
+        history: Sequence[Attempt],
+        chosen: Attempt,
+        active: Sequence[ResponseValidator],
+        context: Mapping[str, Any],
+    ) -> EnforcementResult:
+        mended = mend(chosen.answer, active, context)
+        issues = list(demote(mended.issues, self.policy))
+        success = not any(found.is_error for found in issues)
+        return EnforcementResult(
+            success=success,
+            response=mended.text,
+            attempts=len(history),
+            issues=issues,
+            fallback_applied=bool(mended.changes),
+            fixed_issues=[*chosen.fixed_issues, *mended.fixed_issues],
+            changes=[*chosen.changes, *mended.changes],
+            step=mended.step,
+            step_source=mended.step_source,
+            reason="" if success else "rejected",
+            history=tuple(history),
+        )
+
+
+def _read(result: Any) -> tuple[str, bool]:
+    """The text of a runner's result, and whether the agent really finished (ADR-036).
+
+    What the runner does not know is taken as fine; a failed run, an exit code and an empty text never are.
+    """
+    text = getattr(result, "stdout", None)
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    if not isinstance(text, str):
+        raise TypeError(f"a runner's result needs a text stdout, not {type(text).__name__}")
+    fine = getattr(result, "complete", None) is not False and getattr(result, "success", None) is not False
+    return text, fine and getattr(result, "exit_code", None) in (None, 0) and bool(text.strip())
