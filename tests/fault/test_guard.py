@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -121,6 +122,25 @@ def test_a_command_too_long_for_the_guard_is_an_error_and_not_the_end_of_it(
     assert end(start("pass")).code == 0
 
 
+def test_an_agent_has_a_session_of_its_own(start: Callable[..., AgentProcess]) -> None:
+    agent = start("import os; print(os.getsid(0) == os.getpgrp() == os.getpid())")
+    assert line(agent) == "True"
+    end(agent)
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_a_guard_short_of_descriptors_tells_a_passing_error(
+    agents: Processes, start: Callable[..., AgentProcess], room: int
+) -> None:
+    end(start("pass"))
+    used = {int(path.name) for path in Path(f"/proc/{guard_of(agents)}/fd").iterdir()}
+    limit = [number for number in range(100) if number not in used][room]
+    resource.prlimit(guard_of(agents), resource.RLIMIT_NOFILE, (limit, limit))
+    ended = end(start("pass"))
+    assert ended.passing
+    assert "Too many open files" in ended.error
+
+
 def test_two_agents_never_share_a_mark(start: Callable[..., AgentProcess]) -> None:
     first = start(SLEEPS, mark="same.1.1")
     assert end(start(SLEEPS, mark="same.1.1")).error == "an agent with mark same.1.1 runs already"
@@ -141,6 +161,17 @@ def test_a_child_that_wiped_its_environment_is_gone_when_the_run_ends(start: Cal
     child = int(line(agent))
     assert end(agent).swept == 1
     assert not alive(child)
+
+
+def test_a_process_with_the_runs_mark_is_gone_when_the_run_ends_whoever_its_parent_is(
+    start: Callable[..., AgentProcess],
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", SLEEPS], env={MARK: "m.1.1"}, stdout=subprocess.DEVNULL
+    ) as other:
+        wait_for(lambda: (other.pid, "m.1.1") in marks(), 5)
+        assert end(start("pass", mark="m.1.1")).swept == 1
+        assert other.wait(5) == -signal.SIGKILL
 
 
 def test_the_end_of_one_agent_leaves_the_children_of_another_alone(start: Callable[..., AgentProcess]) -> None:
@@ -232,7 +263,7 @@ def test_a_dead_guard_is_replaced(agents: Processes, start: Callable[..., AgentP
 def test_an_agent_asked_for_just_as_the_guard_dies_is_started_or_told_lost(
     agents: Processes, start: Callable[..., AgentProcess]
 ) -> None:
-    for _ in range(10):
+    for _ in range(20):
         os.kill(guard_of(agents), signal.SIGKILL)
         ended = end(start("pass"))
         assert (ended.code, ended.cause) in {(0, ""), (None, "guard died")}

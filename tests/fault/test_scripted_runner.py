@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tests.support import alive, processes_with, wait_for
-from worker.runners import supervision
+from worker.runners import processes, supervision
 from worker.runners.base import AgentEvent, ErrorKind, Order, RunResult
 from worker.runners.processes import SOURCE_ROOT, Processes
 from worker.runners.scripted import ScriptedRunner
@@ -54,10 +54,10 @@ class Run:
 
 @pytest.fixture(scope="module")
 def agents() -> Iterator[Processes]:
-    processes = Processes()
-    processes.start()
-    yield processes
-    processes.stop()
+    agents = Processes()
+    agents.start()
+    yield agents
+    agents.stop()
 
 
 Play = Callable[..., Run]
@@ -370,6 +370,16 @@ def test_a_missing_script_is_a_configuration_error(play: Play) -> None:
     run = play({"say": "x"}, option="/no/such.yaml")
     assert run.result.completion.kind is ErrorKind.CONFIG
     assert "/no/such.yaml: No such file" in run.reason
+
+
+def test_a_worker_short_of_descriptors_is_a_passing_error(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(processes.os, "pipe", full)
+    completion = play({"say": "x"}).result.completion
+    assert completion.kind is ErrorKind.TRANSIENT
+    assert "Too many open files" in completion.reason
 
 
 def test_a_long_message_is_no_burden(play: Play) -> None:

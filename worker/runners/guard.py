@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import errno
 import json
 import math
 import os
@@ -35,6 +36,8 @@ MAX_REQUEST = 1 << 20
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_PAUSE = 0.005
+#: Errors of a machine that is short of something: another time it works.
+_PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 #: So long after SIGKILL a process that is still there hangs in the kernel: it is reported, not waited for.
 _GIVE_UP = 10.0
 
@@ -128,6 +131,8 @@ class Guard:
         try:
             if mark in self._agents:
                 raise ValueError(f"an agent with mark {mark} runs already")
+            if len(fds) != 3:  # the kernel drops what we have no room for
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             stdin, stdout, stderr = fds
             process = subprocess.Popen(
                 request["argv"],
@@ -140,7 +145,8 @@ class Guard:
                 preexec_fn=self._in_child,  # safe here: this process has one thread
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._report(mark, event="failed", error=f"{type(error).__name__}: {error}")
+            passing = getattr(error, "errno", None) in _PASSING
+            self._report(mark, event="failed", error=f"{type(error).__name__}: {error}", passing=passing)
         else:
             self._agents[mark] = _Agent(mark, process, request["lease_ends"])
         finally:

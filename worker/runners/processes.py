@@ -39,7 +39,7 @@ class Exit:
     Attributes:
         code: exit code, or the negative number of the signal that ended it; None when it never started or is unknown.
         cause: why it was ended: empty when it ended by itself, else ``terminated``, ``lease ended``, ``guard died``.
-        error: why it could not be started, or empty.
+        error: why it could not be started, or empty. passing: it might work another time.
         pid: its process id, 0 when unknown. swept: how many processes it had left behind.
         left: processes that could not be ended, because they hang in the kernel.
     """
@@ -47,6 +47,7 @@ class Exit:
     code: int | None = None
     cause: str = ""
     error: str = ""
+    passing: bool = False
     pid: int = 0
     swept: int = 0
     left: tuple[int, ...] = ()
@@ -163,6 +164,9 @@ class Processes:
             cwd: where it runs.
             stdin: what it reads, as a file: it may be long, and nobody has to feed it.
             lease_ends: it is killed then, unless ``extend`` says otherwise.
+
+        Raises:
+            OSError: the machine is short of descriptors, memory or processes.
         """
         request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends}
         request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
@@ -188,6 +192,7 @@ class _Guard:
         self.owner = os.getpid()
         self.gone = False
         self._lock = threading.Lock()
+        self._send_lock = threading.Lock()
         self._agents: dict[str, AgentProcess] = {}
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -222,27 +227,26 @@ class _Guard:
         """Send one packet; returns why it could not be sent, or an empty text."""
         packet = json.dumps(request).encode()
         try:
-            socket.send_fds(self._sock, [packet], list(fds), socket.MSG_DONTWAIT)
+            try:
+                self._send(packet, fds)
+            except BlockingIOError:
+                writable = select.poll()
+                writable.register(self._sock, select.POLLOUT)
+                writable.poll(_SEND_SECONDS * 1000)
+                self._send(packet, fds)
         except BlockingIOError:
-            return self._send_late(packet, fds)
+            self.kill()  # a guard that takes no orders holds nobody to a lease: it is replaced
         except (BrokenPipeError, ConnectionResetError):
             return ""  # it died: the listener tells every agent's owner
         except OSError as error:
             return f"the guard cannot be told: {error}"
         return ""
 
-    def _send_late(self, packet: bytes, fds: Sequence[int]) -> str:
-        """The guard is behind with its work. One that stays so holds nothing to its lease: it is replaced."""
-        writable = select.poll()
-        writable.register(self._sock, select.POLLOUT)
-        writable.poll(_SEND_SECONDS * 1000)
-        try:
+    def _send(self, packet: bytes, fds: Sequence[int]) -> None:
+        with self._send_lock:
+            if self.gone:
+                raise BrokenPipeError
             socket.send_fds(self._sock, [packet], list(fds), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            self.kill()
-        except OSError as error:
-            return f"the guard cannot be told: {error}"
-        return ""
 
     def kill(self) -> None:
         self._process.kill()
@@ -264,11 +268,11 @@ class _Guard:
             if process is not None:
                 process.ended(Exit(**report))
         self._process.wait()
-        with self._lock:
+        with self._lock, self._send_lock:
             self.gone = True
             orphans = list(self._agents.values())
             self._agents.clear()
-        self._sock.close()
+            self._sock.close()
         if orphans:
             log.error("guard_died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
         for process in orphans:

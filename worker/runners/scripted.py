@@ -38,14 +38,17 @@ class ScriptedRunner:
             if event:
                 emit(event)
 
-        agent = self._agents.spawn(
-            [*FAST_PYTHON, "worker.runners.scripted_agent"],
-            mark=mark_of(order),
-            env=_environment(order),
-            cwd=order.directory,
-            stdin=json.dumps(_payload(order, steps)).encode(),
-            lease_ends=stop.lease_ends,
-        )
+        try:
+            agent = self._agents.spawn(
+                [*FAST_PYTHON, "worker.runners.scripted_agent"],
+                mark=mark_of(order),
+                env=_environment(order),
+                cwd=order.directory,
+                stdin=json.dumps(_payload(order, steps)).encode(),
+                lease_ends=stop.lease_ends,
+            )
+        except OSError as error:
+            return _error(ErrorKind.TRANSIENT, f"the agent could not be started: {error}")
         ending = Supervision(agent, order, stop, hear).run()
         evidence = {**ending.evidence, **transcript.evidence}
         completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
@@ -70,7 +73,11 @@ def steps_of(order: Order) -> tuple[script.Step, ...]:
 
 def config_error(reason: str) -> RunResult:
     """The result when the installation or the script is wrong."""
-    return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason))
+    return _error(ErrorKind.CONFIG, reason)
+
+
+def _error(kind: ErrorKind, reason: str) -> RunResult:
+    return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
 
 def _environment(order: Order) -> dict[str, str]:

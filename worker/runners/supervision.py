@@ -33,7 +33,8 @@ class Ending:
     Attributes:
         exit: what the guard reported.
         cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``; empty when it ended by itself.
-        detail: the limit that was reached. bytes: size of its output. stderr: the last 4 kB of standard error.
+        detail: the limit that was reached. bytes: size of its output, up to then.
+        stderr: the last 4 kB of standard error.
     """
 
     exit: Exit
@@ -102,10 +103,9 @@ class Supervision:
             self._check()
 
     def _hear(self, piece: bytes) -> None:
-        self._heard = time.monotonic()
-        self._bytes += len(piece)
         if self._cause:
             return  # it is being stopped: read on, so that it is not held up, and forget
+        self._bytes += len(piece)
         self._rest += piece
         if b"\n" in piece:
             # Only at b"\n": other separators of str.splitlines may stand inside a JSON string.
@@ -116,7 +116,7 @@ class Supervision:
             self._limit(f"a line of more than {MAX_LINE} bytes")
         elif self._bytes > MAX_OUTPUT:
             self._limit(f"more than {MAX_OUTPUT} bytes of output")
-        self._heard = time.monotonic()  # once more: handing on may have taken its time
+        self._heard = time.monotonic()  # only now: the time that handing on took is not the agent's silence
 
     def _hand_on(self, lines: list[bytes]) -> None:
         try:
@@ -164,7 +164,8 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
     """The verdict over an agent that was ended or never started; None when it ended by itself."""
     if ending.exit.error:
         reason = f"the agent could not be started: {ending.exit.error}"
-        return Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason, evidence=evidence)
+        kind = ErrorKind.TRANSIENT if ending.exit.passing else ErrorKind.CONFIG
+        return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
     if ending.cause == "limit":
         reason = f"the agent went over a limit: {ending.detail}"
         return Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
