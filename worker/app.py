@@ -75,7 +75,7 @@ def create_app(settings: Settings) -> Celery:
     """The Celery application of a worker with these settings."""
     celery = Celery("helix-turns", set_as_current=False)
     celery.conf.update(celery_settings(settings))
-    register(celery, engine_service)
+    register(celery, lambda: engine().service)
     return celery
 
 
@@ -86,18 +86,13 @@ def _settings() -> Settings:
     return settings
 
 
-app = create_app(_settings())
-
-
 @cache
 def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
     return Engine(_settings(), app)
 
 
-def engine_service() -> TurnService:
-    """The service the tasks call."""
-    return engine().service
+app = create_app(_settings())
 
 
 @signals.worker_ready.connect

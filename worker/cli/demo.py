@@ -275,7 +275,7 @@ async def _watch(
 
 
 #: The agent has written so many pieces when its worker is killed.
-_PIECES_BEFORE_KILL = 5
+_PIECES_BEFORE_KILL = 10
 
 
 def _introduce(installation: Installation, timeline: Timeline) -> None:

@@ -81,7 +81,9 @@ def _retrying(data: dict[str, Any]) -> list[Line]:
     wait = f" in {delay:g} s" if delay else ""
     of = f"/{data['max_attempts']}" if data.get("max_attempts") else ""
     reason = one_line(data.get("reason", ""))
-    return [Line(f"asking again{wait}: attempt {data.get('attempt')}{of}{', ' + reason if reason else ''}", WARN)]
+    head = Line(f"asking again{wait}: attempt {data.get('attempt')}{of}{', ' + reason if reason else ''}", WARN)
+    feedback = [line for line in safe(data.get("feedback", "")).splitlines() if line.strip()]
+    return [head, *(Line(f"| {one_line(line)}", DIM, detail=True) for line in feedback)]
 
 
 def _fallback(data: dict[str, Any]) -> list[Line]:

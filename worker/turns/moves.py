@@ -227,7 +227,7 @@ def _incomplete(
             state=TurnState.QUEUED,
             next=Link(RETRY, link.attempt + 1),
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
-            events=[ended, _retrying(turn, link, "incomplete", ())],
+            events=[ended, _retrying(turn, link, "incomplete", decision)],
             counters={"attempt.incomplete": 1},
             run_ended=True,
         )
@@ -243,14 +243,15 @@ def _incomplete(
     )
 
 
-def _retrying(turn: Turn, link: Link, reason: str, codes: Sequence[str]) -> EventData:
+def _retrying(turn: Turn, link: Link, reason: str, decision: Retry) -> EventData:
     return (
         "turn.retrying",
         {
             "attempt": link.attempt + 1,
             "max_attempts": turn.request.max_attempts,
             "reason": reason,
-            "codes": list(codes),
+            "codes": list(decision.codes),
+            "feedback": decision.feedback,
             "delay_seconds": 0,
         },
     )
@@ -284,7 +285,7 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
             next=Link(RETRY, link.attempt + 1),
             fields={"retries": str(turn.retries + 1)},
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
-            events=[rejected, _retrying(turn, link, "rejected", decision.codes)],
+            events=[rejected, _retrying(turn, link, "rejected", decision)],
             counters=counters,
         )
     if isinstance(decision, Fallback):

@@ -21,10 +21,8 @@ if held then
     look_again(number('lease_until'))
     return answer('held')
   end
-  if ARGV[4] ~= '1' then
-    look_again(NOW + tonumber(ARGV[5]))
-    return answer('later')
-  end
+  -- Left due: another reaper, which was not away, may take it at once.
+  if ARGV[4] ~= '1' then return answer('later') end
   local running = turn.state == 'running'
   redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'state', running and 'queued' or 'ran')
   local strikes = redis.call('HINCRBY', TURN, 'strikes', 1)
