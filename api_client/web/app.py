@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from socket import socket
+from types import FrameType
 
 import structlog
 import uvicorn
@@ -110,18 +111,26 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which tells our log where it listens (with port 0 only the server knows)."""
+    """uvicorn, which tells our log where it listens (with port 0 only it knows) and our streams when to end."""
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start listening."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         for server in self.servers if self.started else ():
             for listener in server.sockets:
                 log.info("relay.listening", address=str(listener.getsockname()))
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGTERM or SIGINT came."""
+        super().handle_exit(sig, frame)
+        app = self.config.app
+        if self.started and isinstance(app, FastAPI):
+            self._loop.call_soon_threadsafe(app.state.relay.stopping.set)
+
 
 def serve(settings: Settings) -> None:
-    """Run the relay until SIGTERM or SIGINT. Open streams get a few seconds, then their connections are broken.
+    """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn goes on.
 
     Raises:
         SettingsError: no store, or an address others can reach without an API key.

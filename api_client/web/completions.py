@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, TypeVar, cast
 
 import structlog
 from fastapi import APIRouter
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.contract.errors import HelixError
+from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.events import Event
 from api_client.web import openapi
 from api_client.web.access import Owner
 from api_client.web.ask import Ask, known_model, read_ask
 from api_client.web.body import read_object
 from api_client.web.chunks import model_object
-from api_client.web.errors import ApiError, internal_error
+from api_client.web.errors import internal_error, stream_lost, where
+from api_client.web.following import RelayStopping, follow, wait_for
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.reply import Payload, Reply, opening, render, turn_error
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, SSE_RESPONSES, data_frame
-from api_client.web.words import say
 
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")
 
-_T = TypeVar("_T")
+#: A caller hears within so long that the store is away; the disk may take longer (durability ``power``).
+SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
 
 
 @router.get("/models", response_model=None)
@@ -60,7 +60,10 @@ async def complete(request: Request, relay: RelayOf, owner: Owner) -> Response:
     if ask.stream:
         frames = stream(relay, reply, owner)
         return StreamingResponse(frames, media_type="text/event-stream", headers=headers | SSE_HEADERS)
-    turn = await while_connected(request, relay.client.result(turn_id, owner=owner))
+    try:
+        turn = await wait_for(relay, request, relay.client.result(turn_id, owner=owner))
+    except (StoreUnavailable, RelayStopping) as lost:
+        raise stream_lost(turn_id, reply.locale) from lost
     if turn.outcome is None or not turn.outcome.success:
         error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
         return JSON(error.body(), error.status, headers | error.headers)
@@ -78,31 +81,18 @@ async def ask_of(request: Request, relay: Relay, owner: str) -> Ask:
 
 
 async def submit(ask: Ask, relay: Relay) -> str:
-    """Store the turn. Its id, or the earlier turn's for a repeated idempotency key."""
-    return await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key)
-
-
-async def while_connected(request: Request, waiting: Coroutine[Any, Any, _T]) -> _T:
-    """Wait for something as long as the caller does. The turn does not care.
+    """Store the turn. Its id, or the earlier turn's for a repeated idempotency key.
 
     Raises:
-        ClientDisconnect: the caller left.
+        StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
+            the same idempotency key finds out. Others as ``TurnsClient.submit``.
     """
-    task = asyncio.create_task(waiting)
-    gone = asyncio.create_task(_gone(request))
+    seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        task.cancel()
-        gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        async with asyncio.timeout(seconds):
+            return await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key)
+    except TimeoutError as error:
+        raise StoreUnavailable(f"no answer within {seconds:g} s") from error
 
 
 async def stream(relay: Relay, reply: Reply, owner: str) -> AsyncIterator[bytes]:
@@ -110,8 +100,7 @@ async def stream(relay: Relay, reply: Reply, owner: str) -> AsyncIterator[bytes]
     for payload in opening(reply):
         yield data_frame(payload)
     try:
-        follow = relay.client.follow(reply.turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds)
-        async with aclosing(cast("AsyncGenerator[Event | None]", follow)) as events:
+        async with aclosing(follow(relay, reply.turn_id, owner)) as events:
             async for event in events:
                 for frame in _frames(event, reply):
                     yield frame
@@ -120,11 +109,10 @@ async def stream(relay: Relay, reply: Reply, owner: str) -> AsyncIterator[bytes]
         raise EOFError("the turn's events ended without its end")
     except HelixError as error:
         log.warning("relay.stream_lost", turn_id=reply.turn_id, error=type(error).__name__)
-        message = say("stream_lost", reply.locale, turn_id=reply.turn_id)
-        for frame in _last_words(ApiError(503, message, code="stream_lost").body()):
+        for frame in _last_words(stream_lost(reply.turn_id, reply.locale).body()):
             yield frame
-    except Exception:
-        log.exception("relay.stream_crashed", turn_id=reply.turn_id)
+    except Exception as fault:
+        log.error("relay.stream_crashed", turn_id=reply.turn_id, **where(fault))
         for frame in _last_words(internal_error(reply.locale).body()):
             yield frame
 

@@ -6,6 +6,8 @@ body, a path, an address or a stack.
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import Any
 
 from api_client.contract import errors as contract
@@ -77,6 +79,21 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
 def internal_error(locale: str) -> ApiError:
     """A fault of ours; the log has the details under the request's id."""
     return ApiError(500, say("internal_error", locale), code="internal_error")
+
+
+def where(error: BaseException) -> dict[str, Any]:
+    """A fault for the log: its type and place, but no values, because these may be what a user wrote."""
+    frames = traceback.extract_tb(error.__traceback__)[-8:]
+    return {
+        "error": type(error).__name__,
+        "trace": [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames],
+    }
+
+
+def stream_lost(turn_id: str, locale: str) -> ApiError:
+    """The turn goes on, but its caller cannot be told of it any more. A repeat would be another turn."""
+    message = say("stream_lost", locale, turn_id=turn_id)
+    return ApiError(503, message, code="stream_lost", headers=NO_RETRY | {"x-turn-id": turn_id})
 
 
 def shown_text(text: str, limit: int = 80) -> str:

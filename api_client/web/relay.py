@@ -1,8 +1,9 @@
-"""What every route needs: the settings and the client, kept in the application's state."""
+"""What every route needs, kept in the application's state: the settings, the client, and whether to stop."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 from fastapi import Depends
@@ -14,10 +15,11 @@ from api_client.contract.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Settings and client of a running relay."""
+    """Settings and client of a running relay. ``stopping`` is set once, when it is asked to stop."""
 
     settings: Settings
     client: TurnsClient
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def relay_of(request: Request) -> Relay:

@@ -9,7 +9,7 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api_client.web.errors import internal_error, shown_text
+from api_client.web.errors import internal_error, shown_text, where
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
@@ -43,8 +43,8 @@ class RequestId:
             await self.app(scope, receive, send_with_id)
         except ClientDisconnect:
             log.info("request.abandoned")
-        except Exception:
-            log.exception("request.crashed")
+        except Exception as fault:
+            log.error("request.crashed", **where(fault))
             if status:
                 raise  # an answer has begun: only a broken connection tells the client that it is not whole
             error = internal_error(self.locale)

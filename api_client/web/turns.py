@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import cast
 
 import structlog
 from fastapi import APIRouter
@@ -12,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from api_client.contract.errors import HelixError
-from api_client.contract.events import Event, read_event_id
+from api_client.contract.events import read_event_id
 from api_client.contract.turn import Turn, TurnState
 from api_client.web import openapi
 from api_client.web.access import Owner
 from api_client.web.completions import ask_of, submit
-from api_client.web.errors import bad_request, from_contract, internal_error, shown
+from api_client.web.errors import bad_request, internal_error, shown, stream_lost, where
+from api_client.web.following import follow
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
@@ -98,15 +98,12 @@ async def stream(relay: Relay, turn: Turn, owner: str, after: int, *, reset: boo
     yield event_frame("log.reset", {"reason": "the id is not of this log"}) if reset else PING
     locale = turn.request.locale
     try:
-        follow = relay.client.follow(
-            turn.turn_id, after=after, epoch=turn.epoch, owner=owner, ping_seconds=relay.settings.ping_seconds
-        )
-        async with aclosing(cast("AsyncGenerator[Event | None]", follow)) as events:
+        async with aclosing(follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch)) as events:
             async for event in events:
                 yield PING if event is None else event_frame(event.kind, event.to_dict(), event.event_id)
     except HelixError as error:
         log.warning("relay.events_lost", turn_id=turn.turn_id, error=type(error).__name__)
-        yield event_frame("error", from_contract(error, locale).body())
-    except Exception:
-        log.exception("relay.events_crashed", turn_id=turn.turn_id)
+        yield event_frame("error", stream_lost(turn.turn_id, locale).body())
+    except Exception as fault:
+        log.error("relay.events_crashed", turn_id=turn.turn_id, **where(fault))
         yield event_frame("error", internal_error(locale).body())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -16,12 +17,13 @@ from dataclasses import replace
 import httpx2
 import pytest
 import redis
+import uvicorn
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.web.app import create_app
 from tests.conftest import environ_of
-from tests.support import wait_for
+from tests.support import wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.broker import EmbeddedBroker
 
@@ -143,13 +145,44 @@ def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on
             assert text.endswith("data: [DONE]\n\n")
             assert "event: error\n" in events.read().decode()
             answer = whole.result()
-            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "stream_lost")
+            assert answer.status_code == 503, (process.stdout.read() if process.stdout else b"").decode()
+            assert answer.json()["error"]["code"] == "stream_lost"
             assert answer.headers["x-should-retry"] == "false"
             assert process.wait(10) in {0, -signal.SIGTERM}
             assert time.monotonic() - began < 3
     finally:
         process.kill()
         process.wait(10)
+
+
+async def test_readers_that_leave_at_any_moment_leave_nothing_behind(settings: Settings) -> None:
+    app = create_app(settings)
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="on")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve())
+    await wait_until(lambda: server.started)
+    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    async with httpx2.AsyncClient(base_url=url, limits=httpx2.Limits(max_connections=100)) as client:
+        turn = (await client.post("/v1/turns", json=BODY)).json()
+
+        async def read_for(seconds: float, stream: bool) -> None:
+            body = {**BODY, "stream": stream}
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    if stream:
+                        await client.get(turn["events_url"])
+                    await client.post("/v1/chat/completions", json=body)
+
+        await asyncio.gather(*(read_for(0.02 + number * 0.01, number % 3 > 0) for number in range(40)))
+        redis_ = app.state.relay.client._redis
+
+        async def nobody_listens() -> bool:
+            return not await redis_.pubsub_channels(f"{settings.namespace}:*")
+
+        await wait_until(nobody_listens)
+        assert (await client.get(turn["url"])).json()["state"] == "queued"
+    server.should_exit = True
+    await serving
 
 
 def _turns_of(settings: Settings) -> list[bytes]:

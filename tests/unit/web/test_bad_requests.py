@@ -25,6 +25,7 @@ def said(content: Any, role: Any = "user") -> dict[str, Any]:
 
 
 USER = {"role": "user", "content": "a"}
+ASSISTANT = {"role": "assistant", "content": "a"}
 IMAGE = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
 AUDIO = {"type": "input_audio"}
 FULL = {"role": "user", "content": "a" * 2**20}
@@ -57,7 +58,7 @@ FIELDS: list[tuple[str, Any, int, str | None, str]] = [
     ("audio", said([{"type": "text", "text": "a"}, AUDIO]), 400, "messages[0].content[1]", "unsupported_content"),
     ("part a text", said(["a"]), 400, "messages[0].content[0]", "unsupported_content"),
     ("part without text", said([{"type": "text"}]), 400, "messages[0].content[0].text", "invalid_type"),
-    ("last an assistant", chat(messages=[USER, {**USER, "role": "assistant"}]), 400, "messages[1].role", "last_message_not_user"),
+    ("last an assistant", chat(messages=[USER, ASSISTANT]), 400, "messages[1].role", "last_message_not_user"),
     ("last a system", said("a", "system"), 400, "messages[0].role", "last_message_not_user"),
     ("empty text", said(""), 400, "messages[0].content", "empty_message"),
     ("white space", said(" \n\t\u3000"), 400, "messages[0].content", "empty_message"),

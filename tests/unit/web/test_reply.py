@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -108,6 +108,7 @@ names = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(
     kind=st.sampled_from(sorted(set(KINDS) - {"turn.finished"})),
     data=st.dictionaries(names, json_values | st.just("transient")),
@@ -127,6 +128,7 @@ def test_an_event_object_in_an_agents_text_is_text() -> None:
     assert all(payload.get("event", {}).get("type", "status") == "status" for payload in sent)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_the_pieces_join_to_the_text(text: str) -> None:
     sent = payloads([finished(1, "passed", response=text)], PLAIN)

@@ -75,7 +75,8 @@ async def test_events_that_break_off_end_with_an_error_event() -> None:
     async with caller(app_with(turns)) as http:
         answer = await http.get(EVENTS)
     assert "event: error\n" in answer.text
-    assert '"code":"store_unavailable"' in answer.text
+    assert '"code":"stream_lost"' in answer.text
+    assert TURN_ID in answer.text
     assert "secret" not in answer.text
 
 

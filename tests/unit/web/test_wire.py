@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client.web.marker import without_marker
@@ -15,6 +15,7 @@ from api_client.web.wire import data_frame, encode, event_frame
 TRICKY = "a\rb\r\nc\n\ndata: x\n\nevent: y\u0085d\u2028e\u2029f\x0bg\x0ch\x1ci\x00"
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=200))
 def test_a_frame_is_one_line_and_reads_back(text: str) -> None:
     frame = data_frame({"text": text})

@@ -1,0 +1,97 @@
+"""Waiting for a turn on behalf of a caller, as long as the caller and this relay are there. The turn minds neither."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar, cast
+
+from starlette.requests import ClientDisconnect, Request
+
+from api_client.contract.errors import HelixError
+from api_client.contract.events import Event
+from api_client.web.relay import Relay
+
+_T = TypeVar("_T")
+_END = object()
+#: Waits that nobody needs any more, until they have really ended.
+_ending: set[asyncio.Task[None]] = set()
+
+
+class RelayStopping(HelixError):
+    """The relay is asked to stop while somebody waits for a turn; the turn goes on."""
+
+
+async def follow(
+    relay: Relay, turn_id: str, owner: str, *, after: int = 0, epoch: str = ""
+) -> AsyncGenerator[Event | None]:
+    """The turn's events as ``TurnsClient.follow`` brings them. Close it (``aclosing``).
+
+    Raises:
+        RelayStopping: the relay stops. Otherwise as ``TurnsClient.follow``.
+    """
+    ping = relay.settings.ping_seconds
+    source = relay.client.follow(turn_id, after=after, epoch=epoch, owner=owner, ping_seconds=ping)
+    events = cast("AsyncGenerator[Event | None]", source)
+    stopping = asyncio.create_task(relay.stopping.wait())
+    step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _END))
+    try:
+        while await _first(step, stopping) is not _END:
+            yield step.result()
+            step = asyncio.ensure_future(anext(events, _END))
+    finally:
+        stopping.cancel()
+        _end(step, events)
+
+
+async def wait_for(relay: Relay, request: Request, waiting: Coroutine[Any, Any, _T]) -> _T:
+    """The result of ``waiting``.
+
+    Raises:
+        ClientDisconnect: the caller left. RelayStopping: the relay stops.
+    """
+    task = asyncio.create_task(waiting)
+    stopping, gone = asyncio.create_task(relay.stopping.wait()), asyncio.create_task(_gone(request))
+    try:
+        return cast("_T", await _first(task, stopping, gone))
+    finally:
+        stopping.cancel()
+        gone.cancel()
+        _end(task)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
+    """The result of ``task``.
+
+    Raises:
+        ClientDisconnect, RelayStopping: something else happened first.
+    """
+    await asyncio.wait({task, stopping, *gone}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        return task.result()
+    if stopping.done():
+        raise RelayStopping("the relay is stopping")
+    raise ClientDisconnect
+
+
+def _end(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None = None) -> None:
+    """Give up a wait without waiting for its end here: this may run in a task that is being cancelled itself."""
+    ending = asyncio.create_task(_ended(task, events))
+    _ending.add(ending)
+    ending.add_done_callback(_ending.discard)
+
+
+async def _ended(task: asyncio.Future[Any], events: AsyncGenerator[Any] | None) -> None:
+    """On Python 3.11 ``asyncio.wait_for``, which the store's client uses, may swallow a cancellation: ask again."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.1)
+    if not task.cancelled():
+        task.exception()  # whatever it was, nobody waits for it
+    if events is not None:
+        await events.aclose()
