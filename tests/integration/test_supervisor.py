@@ -109,7 +109,7 @@ def test_a_program_deaf_to_sigterm_is_killed_with_everything_in_its_group(tmp_pa
     )
     with Supervisor([deaf]) as supervisor:
         pids = [supervisor.pid("deaf"), int(wait_for((tmp_path / "deaf.ready").read_text))]
-    assert not any(map(alive, pids))
+    wait_for(lambda: not any(map(alive, pids)), 2)
 
 
 def test_what_a_dead_program_left_in_its_group_is_killed_before_the_next_start(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_what_a_dead_program_left_in_its_group_is_killed_before_the_next_start(t
     with Supervisor([leaves]) as supervisor:
         orphan = int(wait_for((tmp_path / "leaves.ready").read_text))
         supervisor.wait_ready("leaves", after=supervisor.kill("leaves"), seconds=10)
-        assert not alive(orphan)
+        wait_for(lambda: not alive(orphan), 2)
 
 
 def test_a_second_signal_kills_without_grace(tmp_path: Path) -> None:
@@ -144,7 +144,9 @@ def test_a_program_that_is_never_ready_is_given_up_in_time(tmp_path: Path) -> No
 
 def test_a_command_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotReady, match=r"(?s)absent ended at its start.*No such file"):
-        Supervisor([Program(name="absent", command=["/no/such/program"])], logs=tmp_path).start()
+        Supervisor(
+            [Program(name="absent", command=["/no/such/program"], ready=lambda pid: False)], logs=tmp_path
+        ).start()
 
 
 def test_a_frozen_program_is_ended_too(tmp_path: Path) -> None:
