@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import alive, processes_with, wait_for
+from worker.runners import processes
 from worker.runners.marks import MARK, marks, parent_of
 from worker.runners.processes import SOURCE_ROOT, AgentProcess, Exit, Processes
 
@@ -43,9 +44,9 @@ SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
 
 @pytest.fixture
 def agents() -> Iterator[Processes]:
-    processes = Processes()
-    yield processes
-    processes.stop()
+    agents = Processes()
+    yield agents
+    agents.stop()
 
 
 @pytest.fixture
@@ -299,6 +300,18 @@ def test_stopping_ends_all_agents_and_the_guard(agents: Processes, start: Callab
     agents.stop()
     assert not alive(guard)
     assert not alive(child)
+    assert end(agent).cause == "guard died"
+
+
+def test_stopping_does_not_wait_for_a_frozen_guard(
+    agents: Processes, start: Callable[..., AgentProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.2)
+    guard, agent = guard_of(agents), start(SLEEPS)
+    line(agent)
+    os.kill(guard, signal.SIGSTOP)
+    agents.stop()
+    assert not alive(guard)
     assert end(agent).cause == "guard died"
 
 

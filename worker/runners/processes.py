@@ -30,6 +30,8 @@ FAST_PYTHON = (sys.executable, "-S", "-P", "-m")
 
 _STDERR_TAIL = 4096
 _SEND_SECONDS = 5
+#: A guard needs as long for processes that hang in the kernel.
+_STOP_SECONDS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +256,10 @@ class _Guard:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
+        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            self.kill()
+            self._thread.join()
 
     def _listen(self) -> None:
         while packet := self._receive():
