@@ -43,11 +43,14 @@ class Lease:
     @property
     def reason(self) -> str:
         """Why the run must stop: cancelled, expired, shutdown or fenced; empty while it may go on."""
-        if self._reason:
-            return self._reason
-        if time.monotonic() > self.lease_ends:
-            return "fenced"
-        return "expired" if time.monotonic() > self.deadline else ""
+        if not self._reason:
+            now = time.monotonic()
+            if now > self.lease_ends:
+                # Kept: whoever reads this stops the agent, and a beat that succeeds later does not bring it back.
+                self._reason = "fenced"
+            elif now > self.deadline:
+                self._reason = "expired"
+        return self._reason
 
     def stop(self, reason: str) -> None:
         """Ask the run to stop; the first reason stays, but a lost lease overrules any other."""

@@ -21,6 +21,9 @@ from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
 
 EventData = tuple[str, dict[str, Any]]
 
+#: Why a run was stopped, where that ends the turn.
+_CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -134,11 +137,10 @@ def after_run(
             counters={"attempt.completed": 1},
             run_ended=True,
         )
-    if stop == "shutdown":
-        return _handed_over(turn, link)
-    if completion.verdict is Verdict.CANCELLED:
-        outcome = Outcome.EXPIRED if stop == "expired" else Outcome.CANCELLED
-        return _called_off(turn, link, outcome, facts, ended)
+    if stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
+        return _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
+    if stop or completion.verdict is Verdict.CANCELLED:
+        return _handed_over(turn, link, stop)
     if completion.verdict is Verdict.ERROR:
         passing = completion.kind in {ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST}
         if passing and turn.transients < transient_retries:
@@ -147,9 +149,12 @@ def after_run(
     return _incomplete(turn, link, completion, facts, ended, history)
 
 
-def _handed_over(turn: Turn, link: Link) -> Move:
-    """The worker shuts down: the turn goes back unchanged, and another worker delivers the attempt again."""
-    lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": "shutdown"}
+def _handed_over(turn: Turn, link: Link, reason: str) -> Move:
+    """The worker shuts down, or could not keep its lease: the turn goes back, and the attempt is delivered again.
+
+    No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
+    """
+    lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": reason or "stopped"}
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,

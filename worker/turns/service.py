@@ -111,8 +111,6 @@ class TurnService:
         else:
             with EventWriter(self._ledger, claim) as writer:
                 result = runner.run(order, writer.emit, lease)
-        if lease.reason == "fenced" and result.completion.verdict is not Verdict.COMPLETE:
-            raise Fenced
         return after_run(
             turn,
             link,
