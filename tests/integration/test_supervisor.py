@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import alive, wait_for
-from worker.supervisor import NotReady, Program, Supervisor, end, spawn
+from worker.program import Program, end, spawn
+from worker.supervisor import NotReady, Supervisor
 
 # Writes its pid to the ready file ($1) once it "works", and sleeps.
 WORKS = 'echo $$ >> "$1"; exec sleep 60'
@@ -168,7 +169,7 @@ def test_a_child_that_starts_when_its_parent_is_already_gone_does_not_run(tmp_pa
     script = f"""
 import os, sys; sys.path.insert(0, {str(Path.cwd())!r})
 from pathlib import Path
-from worker.supervisor import Program, spawn
+from worker.program import Program, spawn
 os.getpid = lambda: 1
 print(spawn(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wait())
 """

@@ -41,7 +41,7 @@ def test_our_events_and_the_libraries_come_in_one_form(stream: io.StringIO) -> N
     configure_logging(json_settings(), stream)
     with structlog.contextvars.bound_contextvars(session_id="s1"):
         structlog.get_logger("worker.x").info("turn.started", turn_id="t1")
-        logging.getLogger("uvicorn.error").info("Started %d", 7, extra={"color_message": "\x1b[36mStarted"})
+        logging.getLogger("uvicorn.error").info("Started %d", 7, extra={"color_message": "Started", "data": {}})
     ours, theirs = lines(stream)
     assert ours.pop("timestamp")
     assert ours == {

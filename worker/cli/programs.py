@@ -10,7 +10,7 @@ from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from worker.supervisor import Program
+from worker.program import Program
 
 #: A worker touches the file this variable names once it consumes; `turns worker` does so when both do.
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"

@@ -21,7 +21,8 @@ from worker.broker import EmbeddedBroker
 from worker.cli import programs
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
-from worker.supervisor import Program, Supervisor
+from worker.program import Program
+from worker.supervisor import Supervisor
 
 
 class CannotStart(HelixError):
