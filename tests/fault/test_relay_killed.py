@@ -1,0 +1,103 @@
+"""The relay killed while it streams: the turn goes on, and a reader that comes back misses nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
+from tests.conftest import WorkerProcess, environ_of, turns
+from tests.fault.conftest import Meeting, judged
+from tests.support import wait_for
+
+
+class RelayProcess:
+    """A real ``turns web`` on a port of its own, that can be killed and started again on the same port."""
+
+    def __init__(self, settings: Settings) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.settings = replace(settings, web_port=port)
+        self.url = f"http://127.0.0.1:{port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(turns("web"), env=environ_of(self.settings), stdin=subprocess.DEVNULL)
+        wait_for(self.answers, 20)
+
+    def answers(self) -> bool:
+        try:
+            return httpx2.get(f"{self.url}/healthz", timeout=1).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        assert self.process
+        self.process.kill()
+        self.process.wait(10)
+
+
+@pytest.fixture
+def relay(scripted: Settings) -> Iterator[RelayProcess]:
+    made = RelayProcess(scripted)
+    made.start()
+    yield made
+    made.kill()
+
+
+def events_of(response: httpx2.Response) -> Iterator[tuple[str, dict[str, object]]]:
+    """The events of an SSE response: id and data."""
+    event_id = ""
+    for line in response.iter_lines():
+        if line.startswith("id: "):
+            event_id = line.removeprefix("id: ")
+        elif line.startswith("data: "):
+            yield event_id, json.loads(line.removeprefix("data: "))
+
+
+def watch_until_killed(relay: RelayProcess, turn_id: str) -> tuple[list[int], str]:
+    """Read events and kill the relay in the middle of the answer; returns the numbers seen and the last id."""
+    seen: list[int] = []
+    last_id = ""
+    try:
+        with httpx2.stream("GET", f"{relay.url}/v1/turns/{turn_id}/events", timeout=30) as response:
+            for event_id, event in events_of(response):
+                seen.append(int(str(event["seq"])))
+                last_id = event_id
+                if event["kind"] == "attempt.output":
+                    relay.kill()
+    except httpx2.HTTPError:
+        return seen, last_id
+    raise AssertionError("the stream ended as if nothing had happened")
+
+
+async def test_a_reader_comes_back_to_another_relay_and_sees_each_event_once(
+    relay: RelayProcess,
+    client: TurnsClient,
+    meeting: Meeting,
+    worker_process: Callable[..., WorkerProcess],
+    scripted: Settings,
+) -> None:
+    worker_process(settings=scripted)
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "held"}]}
+    turn_id = httpx2.post(f"{relay.url}/v1/turns", json=body).raise_for_status().json()["turn_id"]
+    seen, last_id = watch_until_killed(relay, turn_id)
+    meeting.go()
+    relay.start()
+    url = f"{relay.url}/v1/turns/{turn_id}/events"
+    with httpx2.stream("GET", url, headers={"Last-Event-ID": last_id}, timeout=30) as response:
+        seen += [int(str(event["seq"])) for _, event in events_of(response)]
+    relay.kill()
+    turn, _ = await judged(client, turn_id)
+    assert turn.outcome is Outcome.PASSED
+    assert turn.delivery == 1, "the agent never noticed"
+    assert seen == list(range(1, turn.seq + 1))

@@ -1,0 +1,42 @@
+"""The demo, as the README promises it: every turn comes out as told, and nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import turns
+from tests.support import processes_with
+
+
+@pytest.mark.timeout(180)
+def test_the_demo_comes_out_as_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("HELIX_", "REDIS_"))}
+    done = subprocess.run(
+        turns("demo", "--json"),
+        env={**environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [(line["outcome"], line["attempts"], line["deliveries"]) for line in results]
+    assert told == [
+        ("passed", 1, 1),
+        ("passed_after_retry", 2, 2),
+        ("passed_after_retry", 2, 2),
+        ("passed_after_retry", 2, 2),
+        ("passed_by_fallback", 3, 3),
+        ("failed", 3, 3),
+        ("passed", 1, 2),
+    ]
+    assert all(set(line) >= {"turn_id", "outcome", "attempts", "deliveries", "seconds"} for line in results)
+    assert len({line["turn_id"] for line in results}) == len(results)
+    assert processes_with(str(tmp_path)) == {}
+    assert list(tmp_path.glob("helix-demo-*")) == []
