@@ -139,10 +139,10 @@ async def _by_session(redis: Redis, settings: Settings, since_seconds: float) ->
     for shard in range(settings.shards):
         keys = Keys(settings.namespace, shard)
         since_ms = int((time.time() - since_seconds) * 1000)
-        ids = [turn_id.decode() for turn_id in await redis.zrangebyscore(keys.finished, since_ms, "+inf")]
+        found: list[Any] = await redis.zrangebyscore(keys.finished, since_ms, "+inf")
         pipe = redis.pipeline(transaction=False)
-        for turn_id in ids:
-            pipe.hmget(keys.turn(turn_id), "session_id", "retries")
+        for turn_id in found:
+            pipe.hmget(keys.turn(turn_id.decode()), "session_id", "retries")
         for session, retries in await pipe.execute():
             if session is not None:
                 turns[session.decode()] += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -29,6 +29,7 @@ _PAGE = 500
 #: How long the store may be away before a reader gives up, in seconds.
 _PATIENCE_SECONDS = 60.0
 _RECONNECT_SECONDS = 0.25
+_CONFIRM_SECONDS = 2.0
 
 
 async def follow(
@@ -44,6 +45,8 @@ async def follow(
         try:
             async with redis.pubsub(ignore_subscribe_messages=True) as bell:
                 await bell.subscribe(keys_of(namespace, turn_id).bell(turn_id))
+                # The confirmation: from here on no event can slip between the log's reading and the bell.
+                await bell.get_message(timeout=_CONFIRM_SECONDS)
                 async for event in _listen(redis, bell, namespace, turn_id, position, ping_seconds):
                     away_since = 0.0
                     if event is not None:
@@ -69,7 +72,7 @@ async def _listen(
     behind = True
     while True:
         while behind:
-            entries = await redis.xrange(log_key, min=f"({position}-0", count=_PAGE)
+            entries: list[Any] = await redis.xrange(log_key, min=f"({position}-0", count=_PAGE) or []
             for _, fields in entries:
                 event = Event.decode(fields[b"e"])
                 position = event.seq
@@ -80,12 +83,12 @@ async def _listen(
             behind = True  # a bell can be missed; the ping is when we notice
             yield None
             continue
-        event = _rung(message["data"])
-        if event is None or event.seq > position + 1:
+        rung = _rung(message["data"])
+        if rung is None or rung.seq > position + 1:
             behind = True
-        elif event.seq == position + 1:
-            position = event.seq
-            yield event
+        elif rung.seq == position + 1:
+            position = rung.seq
+            yield rung
 
 
 def _rung(data: bytes) -> Event | None:

@@ -7,7 +7,6 @@ slow store costs granularity, never text, and a fast agent cannot flood it.
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -49,9 +48,7 @@ class EventWriter:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify()
