@@ -31,6 +31,7 @@ from api_client.contract.errors import (
     TurnNotFound,
 )
 from api_client.contract.events import Event
+from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings, require_store
@@ -141,10 +142,12 @@ class TurnsClient:
         if said == "stored":
             await self._settle(keys)
             log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position)
+            reach("B2")
             if position == 0:
                 await self._announcer.announce(Link(RUN, 1), turn_id, request.session_id)
             for earlier in waiting:
                 await self.cancel(earlier)
+            reach("B1")
         return turn_id
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:

@@ -135,6 +135,7 @@ class Settings:
     ping_seconds: float = _setting(10.0, _number(0.05, 300), "Longest silence on a stream before a keep-alive.")
     max_body_bytes: int = _setting(8 * 2**20, _integer(1024, 2**30), "Largest request body the relay reads.")
     witness: str = _setting("", _text, "File in which the scripted agent records what it really executed (tests).")
+    failpoint: str = _setting("", _text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
     log_format: str = _setting("console", _choice("console", "json"), "How log lines are written.")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "Least severe level written.")
 

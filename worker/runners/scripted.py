@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.failpoints import reach
 from worker.runners import processes, script
 from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
 from worker.runners.processes import FAST_PYTHON, SOURCE_ROOT, Processes
@@ -49,7 +50,9 @@ class ScriptedRunner:
             )
         except OSError as error:
             return _error(ErrorKind.TRANSIENT, f"the agent could not be started: {error}")
+        reach("B6")
         ending = Supervision(agent, order, stop, hear).run()
+        reach("B8")
         evidence = {**ending.evidence, **transcript.evidence}
         completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import structlog
 from redis.exceptions import RedisError
 
+from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from worker.turns.ledger import Ledger, Reaped, connect
@@ -86,6 +87,7 @@ class Reaper:
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what == "announce":
+            reach("B16")
             log.info("turn.announced", turn_id=turn_id, link=found.link)
             self._announce(Link.parse(found.link), turn_id, found.session_id)
         elif found.what == "finished":

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Turn
@@ -75,6 +76,7 @@ class TurnService:
         with self._leases.hold(claim) as lease:
             try:
                 move = self._works[link.task](lease)
+                reach("B13")
                 done = self._ledger.commit(claim, move)
             except Fenced:
                 log.warning("turn.fenced", link=str(link))
@@ -86,6 +88,7 @@ class TurnService:
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
+            reach("B14")
             if done.head:
                 self._announce(Link(RUN, 1), done.head, session_id)
             return False
@@ -102,6 +105,7 @@ class TurnService:
         turn, link = claim.turn, claim.link
         history = [record for record in self._ledger.attempts(turn.turn_id) if record.number < link.attempt]
         prompt = history[-1].feedback if history else turn.request.prompt
+        reach("B4")
         try:
             order, runner = self._order(lease, prompt)
         except (DeliveryTaken, OSError, SettingsError) as error:
@@ -109,6 +113,7 @@ class TurnService:
             kind = ErrorKind.CONFIG if isinstance(error, SettingsError) else ErrorKind.TRANSIENT
             result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
         else:
+            reach("B5")
             with EventWriter(self._ledger, claim) as writer:
                 result = runner.run(order, writer.emit, lease)
         return after_run(
@@ -165,6 +170,7 @@ class TurnService:
         policy = policy_of(turn)
         files = self._files(turn, this)
         attempt = judge(history, this.text, self._validators(turn), _context(turn, files), policy=policy)
+        reach("B12")
         move = after_validation(turn, link, attempt, decide([*history, attempt], policy))
         self._publish_if_accepted(lease, move, this, files)
         return move
@@ -206,7 +212,9 @@ class TurnService:
             return
         workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
         delivery_id = delivery_name(turn.turn_id, record.number, record.last_delivery)
+        reach("B9")
         publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)
+        reach("B10")
 
 
 def _context(turn: Turn, files: dict[str, str]) -> dict[str, Any]:

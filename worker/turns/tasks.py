@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from celery import Celery, Task
 
+from api_client.contract.failpoints import reach
 from api_client.contract.tasks import FAIL, FALLBACK, QUEUES, RETRY, RUN, VALIDATE, Link
 from worker.turns.service import TurnService
 
@@ -31,7 +32,10 @@ def _body(name: str, service_of: Any) -> Any:
         link = Link.parse(f"{name}/{attempt}")
         service: TurnService = service_of()
         with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=attempt):
-            if not service.carry_out(link, turn_id, session_id):
+            reach("B3")
+            if service.carry_out(link, turn_id, session_id):
+                reach("B11")
+            else:
                 # What was to follow in this chain does not follow; what follows instead was announced.
                 self.request.chain = None
 

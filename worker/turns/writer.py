@@ -12,6 +12,7 @@ from typing import Any, Self
 import structlog
 from redis.exceptions import RedisError
 
+from api_client.contract.failpoints import reach
 from worker.runners.base import AgentEvent
 from worker.turns.ledger import Claim, Fenced, Ledger
 
@@ -76,6 +77,7 @@ class EventWriter:
                 return
             try:
                 self._ledger.append(self._claim, batch)
+                reach("B7")
             except (Fenced, RedisError) as error:
                 # The turn is not ours, or the store is gone for good: the commit will find the same and say so.
                 log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)

@@ -56,7 +56,12 @@ local function count(counters)
   for i, seconds in ipairs(SETTINGS.bucket_ttl) do redis.call('EXPIRE', KEYS[8 + i], seconds) end
 end
 
-local function look_again(at) redis.call('ZADD', DUE, int(at), ID) end
+-- When somebody must look at the turn again: never later than at its deadline, as long as that is still to come.
+local function look_again(at)
+  local deadline = number('deadline_at')
+  if NOW < deadline and deadline < at then at = deadline end
+  redis.call('ZADD', DUE, int(at), ID)
+end
 
 local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 
@@ -68,11 +73,13 @@ local function finish(outcome, answer)
   redis.call('HSET', TURN, 'state', 'finished', 'outcome', outcome, 'finished_at', int(NOW), 'next', '', 'token', '',
     'lease_until', 0, 'response', answer.response, 'step', answer.step, 'step_source', answer.step_source,
     'error', fault)
+  local led = is_head()
   redis.call('LREM', SESSION, 0, ID)
   redis.call('ZREM', DUE, ID)
-  local head = redis.call('LINDEX', SESSION, 0) or ''
-  -- The caller announces the session's next turn; should it die first, a reaper finds it here.
-  if head ~= '' then redis.call('ZADD', DUE, int(NOW + SETTINGS.announce_ms), head) end
+  -- One that only waited leaves the session's head, which may be at work, as it is.
+  local head = led and redis.call('LINDEX', SESSION, 0) or ''
+  -- The caller announces the session's next turn; should it die first, a reaper finds it here, or at its deadline.
+  if head ~= '' then redis.call('ZADD', DUE, 'LT', int(NOW + SETTINGS.announce_ms), head) end
   redis.call('ZADD', FINISHED, int(NOW), ID)
   redis.call('ZREMRANGEBYSCORE', FINISHED, '-inf', int(NOW - SETTINGS.retention_ms))
   if outcome == 'dead' then redis.call('ZADD', DEAD, int(NOW), ID) end

@@ -9,6 +9,8 @@ if turn.token == ARGV[5] then
   return again
 end
 if turn.state == 'finished' then return { 'refused', 'finished' } end
+-- A token is good for one claim: one that is delivered late, after its holder was lost or committed, takes nothing.
+if string.find(turn.tokens or '', ARGV[5], 1, true) then return { 'refused', 'late' } end
 if (turn.token or '') ~= '' then return { 'refused', 'held' } end
 if turn.next ~= ARGV[4] then return { 'refused', 'not_next' } end
 if not is_head() then return { 'refused', 'waiting' } end
@@ -20,8 +22,9 @@ if number('not_before') > NOW then return { 'refused', 'early' } end
 
 local state = turn.state == 'queued' and 'running' or 'validating'
 local link_attempt = string.match(ARGV[4], '/(%d+)$')
-redis.call('HSET', TURN, 'state', state, 'token', ARGV[5], 'cmd', 0, 'lease_until', int(NOW + tonumber(ARGV[6])),
-  'worker', cjson.decode('[' .. ARGV[7] .. ']')[1], 'attempt', link_attempt, 'not_before', 0, 'announced', 1)
+redis.call('HSET', TURN, 'state', state, 'token', ARGV[5], 'tokens', (turn.tokens or '') .. ARGV[5] .. ' ',
+  'cmd', 0, 'lease_until', int(NOW + tonumber(ARGV[6])), 'worker', cjson.decode('[' .. ARGV[7] .. ']')[1],
+  'attempt', link_attempt, 'not_before', 0, 'announced', 1)
 look_again(NOW + tonumber(ARGV[6]))
 if state == 'running' then
   local delivery = redis.call('HINCRBY', TURN, 'delivery', 1)

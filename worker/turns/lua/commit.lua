@@ -8,7 +8,7 @@
 
 if not EXISTS then return { 'fenced', '', '' } end
 if turn.last_token == ARGV[4] and tonumber(ARGV[5]) <= number('last_cmd') then
-  return { 'done', turn.last_head or '', turn.outcome or '' }
+  return { 'done', turn.last_head or '', turn.last_outcome or '' }
 end
 if turn.token ~= ARGV[4] or turn.state == 'finished' then return { 'fenced', '', '' } end
 local move = cjson.decode(ARGV[6])
@@ -43,5 +43,5 @@ else
     look_again(NOW + (move.delay_ms > 0 and move.delay_ms or SETTINGS.announce_ms))
   end
 end
-redis.call('HSET', TURN, 'last_head', head)
+redis.call('HSET', TURN, 'last_head', head, 'last_outcome', outcome)
 return { 'done', head, outcome }
