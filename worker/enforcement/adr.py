@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from worker.enforcement.frontmatter import HeaderError, Node, read_header
 from worker.enforcement.outline import Heading, Outline, outline
 
+#: More ADRs than this in one text are no answer of an agent; the text is rejected, not judged in part.
+MAX_ADRS = 20
+
 _ADR_ID = re.compile(r"[ {]{0,2}[\"']?adr_id[\"']?\s*:")
 _KEY = re.compile(r"[ {?\"']{0,3}\w[\w .-]{0,60}[\"']?\s*:")
 _TITLE = re.compile(r"ADR-\w")
@@ -103,6 +106,8 @@ def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
     for fence in out.fences:
         if fence.is_document and fence.start < first:
             found += _fenced_adrs(out, fence.start + 1, fence.end - fence.closed, fence.indent, starts)
+            if len(found) > MAX_ADRS:
+                break
     return sorted(found, key=lambda adr: adr.first_line + adr.start)
 
 
@@ -116,6 +121,7 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
     if not begins:
         return
     ends = [start for start, _ in begins[1:]] + [len(out.lines)]
+    begins, ends = begins[: MAX_ADRS + 1], ends[: MAX_ADRS + 1]
     tops = [h for h in out.headings if h.top and h.level <= 2]
     lines = [h.line for h in tops]
     for (start, header), end in zip(begins, ends, strict=True):

@@ -219,6 +219,13 @@ CODES: Mapping[str, Code] = {
         ("files.delete nennt eine Datei, die es nicht gibt: {path}", "Prüfe den Pfad{suggestion}"),
         ("files.delete names a file that does not exist: {path}", "Check the path{suggestion}"),
     ),
+    "TOO_MANY_ADRS": Code(
+        _E,
+        "The answer or a file holds more than 20 ADRs; it is not judged in part.",
+        "",
+        ("Zu viele ADRs in einem Text (mehr als {count})", "Schreibe jedes ADR in eine eigene Datei"),
+        ("Too many ADRs in one text (more than {count})", "Write each ADR to a file of its own"),
+    ),
     "ANSWER_TOO_LONG": Code(
         _E,
         "The answer or a file is longer than 4,194,304 characters; it is not examined.",

@@ -20,7 +20,7 @@ except ImportError:  # PyYAML was built without libyaml: the same events, more s
 
 MAX_CHARS = 65_536
 MAX_DEPTH = 32
-MAX_NODES = 10_000
+MAX_NODES = 2_000
 MAX_ALIASES = 100
 
 _TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map"))

@@ -17,8 +17,8 @@ STEPS = ("what", "why", "constraints", "generate", "finalize", "done")
 #: Written by the fallback alone, when nothing shows the step (ADR-036).
 UNKNOWN = "unknown"
 
-# Every quantifier is bounded or followed by something it cannot match, so that 200 kB of "<!--" stay linear.
-_MARKER = re.compile(r"<!--\s{0,40}[Ss][Tt][Ee][Pp]\s{0,40}:\s{0,40}([^\n>]{0,160}?)\s{0,40}-->")
+# Every quantifier is bounded and none overlaps the next, so that 200 kB of "<!--" or of blanks stay linear.
+_MARKER = re.compile(r"<!--\s{0,40}[Ss][Tt][Ee][Pp]\s{0,40}:([^>]{0,200})-->")
 _TICKS = re.compile(r"\\`|`+|<!--")
 
 

@@ -77,6 +77,8 @@ class Outline:
 
 def is_rule(line: str) -> bool:
     """True for a thematic break: three or more of one of ``-*_``, with nothing but blanks between them."""
+    if len(line) < 3:
+        return False
     marks = line.replace(" ", "").replace("\t", "").rstrip("\r")
     return len(marks) > 2 and marks[0] in "-*_" and marks == marks[0] * len(marks)
 
@@ -114,29 +116,51 @@ class _Scanner:
         lines, number, count = self.out.lines, 0, len(self.out.lines)
         while number < count:
             raw = lines[number]
-            if not self.stack and self.html is None:
-                if self.fence is not None:
-                    if not raw.lstrip(" ").startswith(self.mark):
-                        number += 1
-                        continue
-                elif not raw or raw == "\r":
+            if self.stack:
+                if raw and raw[0].isalpha():
+                    number = self._outdented(number)
+                    continue
+            elif self.fence is not None:
+                if not raw.lstrip(" ").startswith(self.mark):
+                    number += 1
+                    continue
+            elif self.html is None:
+                if not raw or raw == "\r":
                     self._end_paragraph(number)
                     number += 1
                     continue
-                elif raw[0].isalpha():
+                if raw[0].isalpha():
                     if self.paragraph < 0:
                         self.paragraph = number
                     number += 1
                     continue
-                elif raw[0] == "-" and self.header is not None and raw.rstrip() == "---":
-                    end = self.header(lines, number)
-                    if end:
-                        self._end_paragraph(number)
-                        self.out.headers.append((number, end))
-                        number = end
-                        continue
+            if raw[0:3] == "---" and self.header is not None and raw.rstrip() == "---":
+                end = self._front_matter(number)
+                if end:
+                    number = end
+                    continue
             number = self._line(number, raw)
         self._close_leaf(count)
+
+    def _front_matter(self, number: int) -> int:
+        """The line after the header that starts here; 0 for none. It ends every list and quote, but no open block."""
+        if self.header is None or (not self.stack and (self.fence is not None or self.html is not None)):
+            return 0
+        end = self.header(self.out.lines, number)
+        if end:
+            self._close_leaf(number)
+            self._unwind(0, number)
+            self.out.headers.append((number, end))
+        return end
+
+    def _outdented(self, number: int) -> int:
+        """A letter in the first column: it continues the open paragraph, or ends every list and quote there is."""
+        if self.paragraph >= 0:
+            return self._marked(number)
+        self._close_leaf(number)
+        self._unwind(0, number)
+        self.paragraph = number
+        return number + 1
 
     def _line(self, number: int, raw: str) -> int:
         """Scan one line; returns the number of the next."""
@@ -144,6 +168,9 @@ class _Scanner:
         if "\t" in line:
             line = line.expandtabs(4)
         blank = not line.strip(" ")
+        if blank and self.hollow < 0 and not self.quoted and self.fence is None and self.html is None:
+            self._end_paragraph(number)  # lists go on over blank lines
+            return number + 1
         pos, matched = self._match(line, blank)
         if matched < len(self.stack):
             if self.fence is not None or self.html is not None:
@@ -196,7 +223,7 @@ class _Scanner:
                     _extend(self.out.indented, number)
                 return number + 1
             char = line[start]
-            if char == ">" and len(self.stack[:matched]) < MAX_NESTING:
+            if char == ">" and matched < MAX_NESTING:
                 self._unwind(matched, number)
                 self._push(_QUOTE)
                 pos = start + 2 if line[start + 1 : start + 2] == " " else start + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
@@ -35,6 +35,7 @@ class Root:
     """The directory that paths are relative to; ``real`` is the same with all symbolic links resolved."""
 
     real: str
+    _entries: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def at(cls, root: Path) -> Root:
@@ -76,14 +77,10 @@ class Root:
 
     def suggest(self, path: str) -> str:
         """A file with a near name, or empty: each part is taken as it is, or as its likeliest neighbour."""
-        here, parts = self.real, [part for part in path.split("/") if part not in ("", ".")]
+        here = self.real
         chosen: list[str] = []
-        for part in parts:
-            try:
-                with os.scandir(here) as entries:
-                    names = [entry.name for entry in islice(entries, _MAX_ENTRIES)]
-            except OSError:
-                return ""
+        for part in (part for part in path.split("/") if part not in ("", ".")):
+            names = self._names(here)
             near = [part] if part in names else get_close_matches(part, names, n=1, cutoff=0.7)
             if not near:
                 return ""
@@ -91,6 +88,16 @@ class Root:
             here = f"{here}/{near[0]}"
         suggestion = "/".join(chosen)
         return suggestion if suggestion != path and self.find(suggestion) is Found.FILE else ""
+
+    def _names(self, directory: str) -> list[str]:
+        """The entries of a directory, some hundred at most, looked up once; empty when it cannot be read."""
+        if directory not in self._entries:
+            try:
+                with os.scandir(directory) as entries:
+                    self._entries[directory] = [entry.name for entry in islice(entries, _MAX_ENTRIES)]
+            except OSError:
+                self._entries[directory] = []
+        return self._entries[directory]
 
 
 def bare(path: str) -> str:

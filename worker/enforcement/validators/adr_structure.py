@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from worker.enforcement.adr import Adr, Section
+from worker.enforcement.adr import MAX_ADRS, Adr, Section
 from worker.enforcement.codes import DEFAULT_LOCALE, issue
 from worker.enforcement.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.part import YAML_HEADER, section_part
@@ -53,6 +53,9 @@ class ADRStructureValidator(ResponseValidator):
             adrs = text.adrs
             if not adrs and text.is_adr:
                 issues.append(issue("MISSING_YAML_HEADER", locale, file=text.file, line=1))
+            if len(adrs) > MAX_ADRS:
+                issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
+                continue
             for adr in adrs:
                 # A part can be asked for alone only where code knows where to put it.
                 judge = _Judge(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)

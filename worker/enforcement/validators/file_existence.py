@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from worker.enforcement.adr import Adr
+from worker.enforcement.adr import MAX_ADRS, Adr
 from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.document import parse
 from worker.enforcement.frontmatter import HeaderTooComplex, Node
@@ -47,6 +47,9 @@ class FileExistenceValidator(ResponseValidator):
         issues: list[ValidationIssue] = []
         for text in texts_of(response, context):
             adrs = [adr for adr in text.adrs if adr.header]
+            if len(adrs) > MAX_ADRS:
+                issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
+                continue
             for adr in adrs:
                 part = YAML_HEADER if len(adrs) == 1 and adr.offset >= 0 else ""
 
