@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import secrets
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from tests.support import alive, processes_with, wait_for
 from worker.runners import processes
 from worker.runners.marks import MARK, marks, parent_of
 from worker.runners.processes import SOURCE_ROOT, AgentProcess, Exit, Processes
+
+#: Marks are found on the whole machine: each run of these tests has its own.
+RUN = f"guard-{secrets.token_hex(4)}"
 
 #: Leaves a grandchild behind in a session of its own, which tells its process id and holds our output.
 LEAVES_A_CHILD = """
@@ -54,7 +58,7 @@ def start(agents: Processes, tmp_path: Path) -> Callable[..., AgentProcess]:
     numbers = iter(range(1000))
 
     def spawn(code: str, *, lease_ends: float = math.inf, stdin: bytes = b"", mark: str = "") -> AgentProcess:
-        mark = mark or f"{tmp_path.name}.{next(numbers)}.1"
+        mark = mark or f"{RUN}.{next(numbers)}.1"
         argv = [sys.executable, "-S", "-c", code]
         return agents.spawn(argv, mark=mark, env={"A": "b"}, cwd=tmp_path, stdin=stdin, lease_ends=lease_ends)
 
@@ -109,16 +113,16 @@ def test_an_agent_inherits_no_descriptor_of_worker_or_guard(start: Callable[...,
 
 
 def test_an_agent_that_cannot_be_started_is_told_at_once(agents: Processes, tmp_path: Path) -> None:
-    agent = agents.spawn(["/no/such/agent"], mark="a.1.1", env={}, cwd=tmp_path, lease_ends=math.inf)
+    agent = agents.spawn(["/no/such/agent"], mark=f"{RUN}.a.1", env={}, cwd=tmp_path, lease_ends=math.inf)
     assert "No such file or directory: '/no/such/agent'" in end(agent).error
-    agent = agents.spawn(["/bin/true"], mark="a.1.2", env={}, cwd=tmp_path / "nowhere", lease_ends=math.inf)
+    agent = agents.spawn(["/bin/true"], mark=f"{RUN}.a.2", env={}, cwd=tmp_path / "nowhere", lease_ends=math.inf)
     assert "nowhere" in end(agent).error
 
 
 def test_a_command_too_long_for_the_guard_is_an_error_and_not_the_end_of_it(
     agents: Processes, tmp_path: Path, start: Callable[..., AgentProcess]
 ) -> None:
-    agent = agents.spawn(["/bin/true", "x" * 3_000_000], mark="a.1.1", env={}, cwd=tmp_path, lease_ends=math.inf)
+    agent = agents.spawn(["/bin/true", "x" * 3_000_000], mark=f"{RUN}.a.1", env={}, cwd=tmp_path, lease_ends=math.inf)
     assert "Message too long" in end(agent).error
     assert end(start("pass")).code == 0
 
@@ -143,8 +147,8 @@ def test_a_guard_short_of_descriptors_tells_a_passing_error(
 
 
 def test_two_agents_never_share_a_mark(start: Callable[..., AgentProcess]) -> None:
-    first = start(SLEEPS, mark="same.1.1")
-    assert end(start(SLEEPS, mark="same.1.1")).error == "an agent with mark same.1.1 runs already"
+    first = start(SLEEPS, mark=f"{RUN}.same.1")
+    assert end(start(SLEEPS, mark=f"{RUN}.same.1")).error == f"an agent with mark {RUN}.same.1 runs already"
     first.terminate(0)
     end(first)
 
@@ -168,10 +172,10 @@ def test_a_process_with_the_runs_mark_is_gone_when_the_run_ends_whoever_its_pare
     start: Callable[..., AgentProcess],
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, "-S", "-c", SLEEPS], env={MARK: "m.1.1"}, stdout=subprocess.DEVNULL
+        [sys.executable, "-S", "-c", SLEEPS], env={MARK: f"{RUN}.m.1"}, stdout=subprocess.DEVNULL
     ) as other:
-        wait_for(lambda: (other.pid, "m.1.1") in marks(), 5)
-        assert end(start("pass", mark="m.1.1")).swept == 1
+        wait_for(lambda: (other.pid, f"{RUN}.m.1") in marks(), 5)
+        assert end(start("pass", mark=f"{RUN}.m.1")).swept == 1
         assert other.wait(5) == -signal.SIGKILL
 
 
@@ -230,7 +234,7 @@ def test_many_threads_start_agents_and_each_gets_its_own_output(start: Callable[
     def run(name: str) -> None:
         for number in range(3):
             word = f"{name}-{number}"
-            agent = start(f"print({word!r})", mark=word)
+            agent = start(f"print({word!r})", mark=f"{RUN}.{word}")
             seen.append((word, line(agent)))
             end(agent)
 
@@ -246,12 +250,12 @@ def test_many_threads_start_agents_and_each_gets_its_own_output(start: Callable[
 def test_a_killed_guard_takes_its_agents_and_their_children_along(
     agents: Processes, start: Callable[..., AgentProcess]
 ) -> None:
-    agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, mark="orphan.1.1")
+    agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, mark=f"{RUN}.orphan.1")
     child = int(line(agent))
     os.kill(guard_of(agents), signal.SIGKILL)
     assert end(agent).cause == "guard died"
     wait_for(lambda: not alive(child), 2)
-    assert "orphan.1.1" not in [mark for _, mark in marks()]
+    assert f"{RUN}.orphan.1" not in [mark for _, mark in marks()]
 
 
 def test_a_dead_guard_is_replaced(agents: Processes, start: Callable[..., AgentProcess]) -> None:
@@ -268,6 +272,13 @@ def test_an_agent_asked_for_just_as_the_guard_dies_is_started_or_told_lost(
         os.kill(guard_of(agents), signal.SIGKILL)
         ended = end(start("pass"))
         assert (ended.code, ended.cause) in {(0, ""), (None, "guard died")}
+
+
+def test_an_order_to_a_dead_guard_is_no_error_of_its_own(agents: Processes, start: Callable[..., AgentProcess]) -> None:
+    agent = start(SLEEPS)
+    os.kill(guard_of(agents), signal.SIGKILL)
+    assert end(agent) == Exit(cause="guard died")
+    assert agent._guard.send({"do": "terminate", "mark": agent.mark, "grace": 0}) == ""
 
 
 def test_the_guard_is_not_ended_by_signals_meant_for_the_worker(
@@ -337,7 +348,7 @@ def worker(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def run(code: str, lease: float, *more: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-c", textwrap.dedent(WORKER), code, f"{tmp_path.name}.1.1", str(lease), *more]
+        argv = [sys.executable, "-c", textwrap.dedent(WORKER), code, f"{RUN}.worker.1", str(lease), *more]
         env = {"PYTHONPATH": SOURCE_ROOT}
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)
         started.append(process)
@@ -357,17 +368,17 @@ def reads(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_killed_worker_leaves_no_agent_no_child_and_no_guard(
-    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    worker: Callable[..., subprocess.Popen[str]],
 ) -> None:
     process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 600)
     guard, child = map(int, reads(process).split())
     process.kill()
     wait_for(lambda: not alive(guard) and not alive(child), 2)
-    assert processes_with(f"{tmp_path.name}.1.1") == {}
+    assert processes_with(f"{RUN}.worker.1") == {}
 
 
 def test_a_worker_killed_together_with_its_guard_leaves_no_agent(
-    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    worker: Callable[..., subprocess.Popen[str]],
 ) -> None:
     process = worker("import os, time; print(os.getpid(), flush=True); time.sleep(600)", 600)
     guard, agent = map(int, reads(process).split())
@@ -378,7 +389,7 @@ def test_a_worker_killed_together_with_its_guard_leaves_no_agent(
 
 
 def test_a_killed_worker_is_noticed_even_while_a_child_it_forked_lives_on(
-    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    worker: Callable[..., subprocess.Popen[str]],
 ) -> None:
     process = worker("import os, time; print(os.getpid(), flush=True); time.sleep(600)", 600, "fork")
     guard, agent = map(int, reads(process).split())
@@ -392,13 +403,13 @@ def test_a_killed_worker_is_noticed_even_while_a_child_it_forked_lives_on(
 
 
 def test_a_frozen_workers_agent_is_gone_once_its_lease_has_ended(
-    worker: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    worker: Callable[..., subprocess.Popen[str]],
 ) -> None:
     process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 0.7)
     _, child = map(int, reads(process).split())
     process.send_signal(signal.SIGSTOP)
     try:
-        wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={tmp_path.name}.1.1") == {}, 3)
+        wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={RUN}.worker.1") == {}, 3)
         assert not alive(child)
     finally:
         process.send_signal(signal.SIGCONT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -24,6 +25,10 @@ from worker.runners.base import AgentEvent, ErrorKind, Order, RunResult
 from worker.runners.processes import SOURCE_ROOT, Processes
 from worker.runners.scripted import ScriptedRunner
 from worker.runners.transcript import MAX_ANSWER
+
+
+#: Marks are found on the whole machine: each run of these tests has its own.
+RUN = f"runner-{secrets.token_hex(4)}"
 
 
 @dataclass
@@ -73,7 +78,7 @@ def play(agents: Processes, tmp_path: Path) -> Play:
         directory.mkdir(exist_ok=True)
         witness = tmp_path / "witness"
         defaults: dict[str, Any] = {
-            "turn_id": tmp_path.name,
+            "turn_id": f"{RUN}-{tmp_path.name}",
             "session_id": "s",
             "attempt": 1,
             "delivery": 1,
@@ -95,7 +100,7 @@ def play(agents: Processes, tmp_path: Path) -> Play:
         started = time.monotonic()
         result = ScriptedRunner(agents).run(Order(**(defaults | values)), emit, stop or Asked())
         seconds = time.monotonic() - started
-        assert processes_with(f"HELIX_AGENT_MARK={tmp_path.name}.") == {}, "a process of the run is left"
+        assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}, "a process of the run is left"
         lines = witness.read_text().splitlines() if witness.exists() else []
         return Run(result, events, seconds, [json.loads(line) for line in lines])
 
@@ -326,7 +331,7 @@ def test_a_listener_that_raises_ends_the_agent_and_is_heard(agents: Processes, p
 
     with pytest.raises(RuntimeError, match="the store is gone"):
         play({"say": "x"}, "hang", when={"x": fail})
-    assert processes_with(f"HELIX_AGENT_MARK={tmp_path.name}.") == {}
+    assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}
 
 
 def test_a_killed_guard_makes_the_run_incomplete_and_the_next_one_works(play: Play, agents: Processes) -> None:
@@ -357,7 +362,7 @@ def test_an_agent_finds_its_place_and_nothing_of_the_worker_in_its_environment(
     seen = []
 
     def look() -> None:
-        found = processes_with(f"HELIX_AGENT_MARK={tmp_path.name}.2.3")
+        found = processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.2.3")
         seen.extend(Path(f"/proc/{pid}/environ").read_text() for pid in found)
         (tmp_path / "go").touch()
 
@@ -397,7 +402,7 @@ class Stop:
     lease_ends = math.inf
 directory = Path(sys.argv[1])
 print("started", flush=True)
-order = Order(turn_id="poison", session_id="s", attempt=1, delivery=1, prompt="x", messages=(), workdir=directory,
+order = Order(turn_id=sys.argv[3], session_id="s", attempt=1, delivery=1, prompt="x", messages=(), workdir=directory,
               directory=directory, option=sys.argv[2], deadline=time.monotonic() + 60)
 ScriptedRunner().run(order, lambda event: None, Stop())
 """
@@ -406,7 +411,7 @@ ScriptedRunner().run(order, lambda event: None, Stop())
 def test_an_agent_can_kill_its_worker_and_dies_with_it(tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("- attempts: [[{say: x}, fork, kill_parent]]")
-    argv = [sys.executable, "-c", POISON, str(tmp_path), str(script)]
+    argv = [sys.executable, "-c", POISON, str(tmp_path), str(script), f"{RUN}-poison"]
     worker = subprocess.run(argv, env={"PYTHONPATH": SOURCE_ROOT}, check=False, timeout=30)
     assert worker.returncode == -signal.SIGKILL
-    wait_for(lambda: processes_with("HELIX_AGENT_MARK=poison.1.1") == {}, 2)
+    wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={RUN}-poison.1.1") == {}, 2)
