@@ -84,8 +84,8 @@ def _why(data: Data) -> str:
     if data.get("reason") == "incomplete":
         return "why_cut_off"
     codes = data.get("codes")
-    known = (_WHY[code] for code in codes if code in _WHY) if isinstance(codes, list) else iter(())
-    return next(known, "why_other")
+    named = [str(code) for code in codes] if isinstance(codes, list) else []
+    return next((_WHY[code] for code in named if code in _WHY), "why_other")
 
 
 def _mended(data: Data, locale: str) -> str:

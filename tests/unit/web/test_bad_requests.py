@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import tracemalloc
 from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request
 
 from api_client.contract.errors import IdempotencyConflict, SessionBusy, StoreUnavailable
+from api_client.web.body import read_object
+from api_client.web.errors import ApiError
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 
@@ -228,6 +233,38 @@ async def test_a_body_over_the_limit_is_refused(http: httpx2.AsyncClient, size: 
     answer = await http.post(PATHS[0], content=content, headers=PLAIN_JSON)
     assert_error(answer, 413, None, "request_too_large")
     assert answer.headers["connection"] == "close"
+
+
+async def test_a_huge_body_is_neither_kept_nor_read_to_its_end() -> None:
+    received = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal received
+        received += 1
+        return {"type": "http.request", "body": b"a" * 2**20, "more_body": received < 1_000}
+
+    scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
+    tracemalloc.start()
+    with pytest.raises(ApiError) as caught:
+        await read_object(Request(scope, receive), 4 * 2**20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.status == 413
+    assert received < 10
+    assert peak < 7 * 2**20
+
+
+async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api_client.web.body.BODY_SECONDS", 0.05)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
+    with pytest.raises(ApiError) as caught:
+        await read_object(Request(scope, receive), 1_000)
+    assert (caught.value.status, caught.value.code) == (408, "request_timeout")
 
 
 async def test_a_long_message_and_a_body_at_the_limit_work(http: httpx2.AsyncClient, turns: FakeTurns) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -109,6 +110,9 @@ names = st.sampled_from(
 
 
 @settings(deadline=None)
+@example(kind="turn.mended", data={"changes": ["<img src=x onerror=alert(1)>\r\n\x1b[31m\u202e" * 50]})
+@example(kind="turn.queued", data={"position": math.nan})
+@example(kind="turn.retrying", data={"codes": [[]], "attempt": -math.inf})
 @given(
     kind=st.sampled_from(sorted(set(KINDS) - {"turn.finished"})),
     data=st.dictionaries(names, json_values | st.just("transient")),
