@@ -33,6 +33,7 @@ redis.call('HSET', TURN, 'v', 1, 'id', ID, 'epoch', epoch, 'state', 'queued', 'n
 redis.call('RPUSH', SESSION, ID)
 if body ~= '' then redis.call('SET', KEYS[12], ID .. ' ' .. body, 'PX', ARGV[11]) end
 -- The first of its session is announced by the caller; one that waits is looked at when its deadline comes.
+turn.deadline_at = deadline
 look_again(position == 0 and NOW + SETTINGS.announce_ms or deadline)
 count({ ['turn.submitted'] = 1 })
 emit('turn.queued', '{"position":' .. int(position) .. '}')

@@ -1,0 +1,118 @@
+"""What must hold when all is over: everything stored is read, and judged against what was told on the way.
+
+Numbers in brackets as in ``rules``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tests.fault.rules import PretendTurn, rule
+
+Store = dict[str, tuple[bytes, int, Any]]
+
+_LETTER = {
+    "turn.queued": "Q",
+    "attempt.started": "S",
+    "attempt.output": "o",
+    "attempt.completed": "C",
+    "attempt.accepted": "A",
+    "attempt.rejected": "R",
+    "attempt.lost": "L",
+    "turn.retrying": "y",
+    "turn.fallback": "f",
+    "turn.mended": "m",
+    "turn.stopping": "",
+    "turn.finished": "F",
+}
+#: [5] Every log, in the letters above: runs that were lost or are followed by another, the last one, and the end.
+_PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry)*(So*(CL*(A|RL*|RfL*m?L*)?)?)?F")
+_NO_EXPIRY = {"metrics:total", "finished", "dead"}
+
+
+def judge_end(namespace: str, turns: Iterable[PretendTurn], stored: Store, heard: dict[bytes, list[bytes]]) -> None:
+    """Judge what is left of a schedule that was healed and drained."""
+    counted: Counter[str] = Counter()
+    start = f"{namespace}:{{0}}:"
+    _judge_keys(start, stored)
+    zsets = {name: stored.get(start + name, (b"", 0, []))[2][::2] for name in ("finished", "dead")}
+    for turn in turns:
+        kind, _, content = stored.get(f"{start}turn:{turn.turn_id}", (b"hash", 0, []))
+        record = dict(zip(content[::2], content[1::2], strict=True))
+        rule(kind == b"hash" and bool(record) == turn.stored, "[3, 4] a turn was lost or invented")
+        if not turn.stored:
+            continue
+        rule(record[b"state"] == b"finished", "[3] an acknowledged turn did not end")
+        wires = [fields[1] for _, fields in stored[f"{start}turn:{turn.turn_id}:log"][2]]
+        bell = f"{start}turn:{turn.turn_id}:bell".encode()
+        rule(wires == heard.get(bell, []), "[10] what was published is not the log")
+        _judge_log(turn, record, [json.loads(wire) for wire in wires], counted)
+        rule((turn.id in zsets["dead"]) == (record[b"outcome"] == b"dead"), "the dead letters are not the dead turns")
+    _judge_counters(start, stored, counted)
+
+
+def _judge_keys(start: str, stored: Store) -> None:
+    for name, (_, life, _) in stored.items():
+        rule(name.startswith(start), "a key of another shard")
+        rest = name.removeprefix(start)
+        rule(rest != "due" and not rest.startswith("session:"), "[11] something is left in due or in a session")
+        rule((life < 0) == (rest in _NO_EXPIRY), "[15] a key never expires, or one expires that must not")
+
+
+def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any], counted: Counter[str]) -> None:
+    """[1, 2, 4, 5, 11] The log is what was told, on a legal path, and the record is its fold."""
+    kinds = [event["kind"] for event in events]
+    rule(kinds == [kind for kind, _ in turn.told], "[4] the log is not what was told")
+    rule([event["seq"] for event in events] == list(range(1, len(events) + 1)), "[11] seq has gaps")
+    rule({event["epoch"] for event in events} == {turn.epoch}, "[11] the log has another epoch")
+    for event, (_, data) in zip(events, turn.told, strict=True):
+        rule(not data or event["data"] == json.loads(data), "[12] an event's data was changed")
+    path = "".join(_LETTER[kind] for kind in kinds)
+    rule(_PATH.fullmatch(path), f"[1, 2, 5] no legal path: {path}")
+    end = events[-1]["data"]
+    lost = [event for event in events if event["kind"] == "attempt.lost" and event["data"]["during"] != "shutdown"]
+    retried = any(e["kind"] == "turn.retrying" and e["data"]["reason"] == "rejected" for e in events)
+    stopping = [event["data"]["reason"] for event in events if event["kind"] == "turn.stopping"]
+    started = [event["data"] for event in events if event["kind"] == "attempt.started"]
+    folded: dict[str, Any] = {
+        "seq": len(events),
+        "outcome": end["outcome"],
+        "response": end["response"],
+        "delivery": len(started),
+        "strikes": len(lost),
+        "attempt": started[-1]["attempt"] if started else 1,
+    }
+    for name, value in folded.items():
+        rule(record[name.encode()].decode() == str(value), f"[11] {name} is not the fold of the log")
+    rule(json.loads(record[b"error"]) == end["error"], "[11] error is not the fold of the log")
+    rule([s["delivery"] for s in started] == list(range(1, len(started) + 1)), "[6] a delivery is missing or doubled")
+    rule(stopping in ([], ["cancelled"]) and (not stopping or end["outcome"] == "cancelled"), "a cancel was not kept")
+    rule(end["success"] == end["outcome"].startswith("passed"), "success lies")
+    rule((end["deliveries"], end["attempts"]) == (len(started), folded["attempt"]), "the end tells wrong figures")
+    counted.update(
+        {
+            "turn.submitted": 1,
+            "turn.finished": 1,
+            f"turn.outcome.{end['outcome']}": 1,
+            "delivery.started": len(started),
+            "delivery.lost": len(lost),
+            "turn.retried": int(retried),
+            "attempt.rejected": kinds.count("attempt.rejected"),
+            "attempt.completed": kinds.count("attempt.completed"),
+        }
+    )
+
+
+def _judge_counters(start: str, stored: Store, counted: Counter[str]) -> None:
+    """[9] Totals are the fold over all logs, and so is the sum of each kind of bucket."""
+    expected = +counted
+    for size in ("total", "minute", "hour", "day"):
+        summed: Counter[str] = Counter()
+        for name, (_, _, content) in stored.items():
+            if name.startswith(f"{start}metrics:{size}"):
+                summed.update({k.decode(): int(v) for k, v in zip(content[::2], content[1::2], strict=True)})
+        rule(summed == expected, f"[9] the {size} counters are not the fold of the logs")

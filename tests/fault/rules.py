@@ -1,0 +1,335 @@
+"""What must hold whatever happens in whatever order: judged from replies and stored data alone, with no model.
+
+Numbers in brackets are the invariants of the design's fault facts: 1 at most one end, 2 nothing follows it, 3 no loss,
+4 no invention, 6 one accepted commit per claim, 7 a late worker never commits, 8 session order, 9 counters, 11 log.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tests.fault.scripts import FIELDS
+
+LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
+_LONGEST_WAIT_MS = 64 * ANNOUNCE_MS
+
+
+class Violation(AssertionError):
+    """A rule does not hold; the text says which."""
+
+
+def rule(holds: Any, text: str) -> None:
+    """Raise ``Violation`` unless it holds."""
+    if not holds:
+        raise Violation(text)
+
+
+class Seen(NamedTuple):
+    """One look at a turn: fields of its record (None when there is none), its log's size, its keys' lives, its queues."""
+
+    state: bytes | None
+    token: bytes
+    next: bytes
+    seq: int
+    lease_until: int
+    not_before: int
+    stop: bytes
+    outcome: bytes
+    strikes: int
+    delivery: int
+    others: tuple[bytes | None, ...]
+    length: int
+    top: bytes
+    lives: tuple[int, ...]
+    line: list[bytes]
+    due: dict[bytes, int]
+
+    @property
+    def record(self) -> tuple[Any, ...]:
+        """What a command that changes nothing must leave alone."""
+        return (*self[:4], *self[5:13])
+
+
+def seen(raw: list[Any]) -> Seen:
+    """Read the reply of ``scripts.LOOK``."""
+    f, length, top, lives, line, due = raw
+    pairs = iter(due)
+    return Seen(
+        *(f[0], f[1] or b"", f[2] or b"", int(f[3] or 0), int(f[4] or 0), int(f[5] or 0), f[6] or b"", f[7] or b""),
+        *(int(f[8] or 0), int(f[9] or 0), tuple(f[10:]), length, top, tuple(lives), line),
+        {member: int(score) for member, score in zip(pairs, pairs, strict=True)},
+    )
+
+
+assert FIELDS[:10] == Seen._fields[:10]
+
+
+@dataclass(slots=True, eq=False)
+class PretendTurn:
+    """What the world was told about a turn."""
+
+    turn_id: str
+    session_id: str
+    number: int
+    submit: tuple[Any, ...] = ()
+    deadline: int = 0
+    stored: bool = False
+    acknowledged: bool = False
+    epoch: str = ""
+    seen: Seen | None = None
+    tokens: set[bytes] = field(default_factory=set)
+    last_commit: tuple[Any, ...] = ()
+    held_later: int = 0
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def id(self) -> bytes:
+        return self.turn_id.encode()
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.seen and self.seen.state == b"finished")
+
+
+class Step(NamedTuple):
+    """One command: its own arguments, its reply, and the turn before and after it."""
+
+    name: str
+    now: int
+    turn: PretendTurn
+    args: tuple[Any, ...]
+    reply: list[Any]
+    before: Seen
+    after: Seen
+
+
+@lru_cache(maxsize=4096)
+def read_move(text: str) -> Any:
+    return json.loads(text)
+
+
+def off(step: Step) -> bytes:
+    """The outcome a turn had to end with before this step, or nothing."""
+    return step.before.stop or (b"expired" if step.turn.deadline <= step.now else b"")
+
+
+def unchanged(step: Step) -> None:
+    rule(step.after.record == step.before.record, "a command that was refused or repeated changed the record")
+    rule(step.after.line == step.before.line, "a command that was refused or repeated changed the session")
+
+
+def tell(turn: PretendTurn, kind: str, data: str = "") -> None:
+    """Expect an event; no data means that the store makes it."""
+    turn.told.append((kind, data))
+
+
+def advanced(step: Step, head: bytes, outcome: bytes) -> None:
+    """The turn ended in this step: once, at the end of its log, out of every queue, and the session goes on."""
+    turn, before, after = step.turn, step.before, step.after
+    rule(after.state == b"finished" and after.outcome == outcome, "[1] the outcome told is not the outcome stored")
+    rule(before.state != b"finished", "[1] it ended twice")
+    tell(turn, "turn.finished")
+    was_head = before.line[:1] == [turn.id]
+    rule(head == (after.line[0] if was_head and after.line else b""), "[8] the wrong turn was named as the next")
+    if head:
+        rule(head in after.due, "the next turn of the session is not due")
+        rule(after.due[head] <= min(before.due[head], step.now + ANNOUNCE_MS), "the next turn of the session is looked at too late")
+
+
+def submitted(step: Step) -> None:
+    said, _, other = step.reply
+    turn = step.turn
+    if said != b"stored":
+        unchanged(step)
+        rule(said != b"known" or step.before.state is not None, "[4] known, but nothing is stored")
+        if said == b"busy":
+            rule(step.args[5] == "reject" and step.before.line[:1] == [other], "refused as busy, but it is not")
+        return
+    rule(step.before.state is None, "[4] a turn was stored twice")
+    rule(step.args[5] != "reject" or not step.before.line, "stored although the session was busy")
+    rule(step.reply[1] == len(step.before.line), "told a wrong position")
+    turn.stored, turn.epoch, turn.deadline = True, step.args[1], step.now + step.args[4]
+    tell(turn, "turn.queued")
+
+
+def claimed(step: Step) -> None:
+    link, token = step.args[0].encode(), step.args[1].encode()
+    turn, before, after = step.turn, step.before, step.after
+    accepted = step.reply[0] == b"claimed"
+    if before.token == token:
+        rule(accepted, "a repeated claim did not find itself")
+        unchanged(step)
+        return
+    free = before.state not in {None, b"finished"} and not before.token
+    legal = free and before.next == link and before.line[:1] == [turn.id] and before.not_before <= step.now
+    legal = legal and not off(step) and token not in turn.tokens
+    rule(not accepted or legal, "[7, 8] a claim was accepted that must be refused")
+    rule(accepted or not legal, "a claim was refused that must be accepted")
+    if not accepted:
+        unchanged(step)
+        return
+    turn.tokens.add(token)
+    rule(after.token == token and after.lease_until == step.now + LEASE_MS, "a claim did not take the lease")
+    runs = link.startswith((b"turn.run/", b"turn.retry/"))
+    rule(after.delivery == before.delivery + runs, "[6] a claim is not one delivery")
+    if runs:
+        tell(turn, "attempt.started")
+
+
+def beaten(step: Step) -> None:
+    held = step.before.token == step.args[0].encode()
+    rule((step.reply[0] == b"held") == held, "[7] a beat was answered to the wrong one")
+    unchanged(step)
+    rule(step.after.lease_until == (step.now + LEASE_MS if held else step.before.lease_until), "a beat kept no lease")
+    rule(step.reply[1] == (step.before.stop if held else b""), "a beat did not tell of the cancel")
+
+
+def appended(step: Step) -> None:
+    token, number = step.args[0].encode(), step.args[1]
+    held = step.before.token == token
+    rule((step.reply[0] == b"done") == held, "[7] an append was answered to the wrong one")
+    rule(not held or step.reply[1] == step.after.seq, "an append told a wrong length")
+    if not held or number <= int(step.before.others[1] or 0):
+        unchanged(step)
+        return
+    for i in range(2, len(step.args), 2):
+        tell(step.turn, step.args[i], step.args[i + 1])
+
+
+def committed(step: Step) -> None:
+    token, number, move = step.args[0].encode(), step.args[1], read_move(step.args[2])
+    turn, before, after = step.turn, step.before, step.after
+    if turn.last_commit and turn.last_commit[:2] == (token, number):
+        unchanged(step)
+        rule(step.reply == turn.last_commit[2], "a repeated commit was answered differently")
+        return
+    accepted = step.reply[0] == b"done"
+    rule(
+        accepted == (before.token == token), "[6, 7] a commit was accepted from another than the holder, or refused him"
+    )
+    if not accepted:
+        unchanged(step)
+        return
+    turn.last_commit = (token, number, step.reply)
+    for i in range(3, len(step.args), 2):
+        tell(turn, step.args[i], step.args[i + 1])
+    wanted = move["outcome"].encode()
+    outcome = before.stop or wanted or off(step)
+    rule(step.reply[2] == outcome, "a commit led to another outcome than it must")
+    rule(after.token == b"" and after.lease_until == 0, "a commit kept the lease")
+    if outcome:
+        advanced(step, step.reply[1], outcome)
+        return
+    rule(after.next == move["next"].encode() and after.state == move["state"].encode(), "a commit went elsewhere")
+    rule(after.not_before == (step.now + move["delay_ms"] if move["delay_ms"] else 0), "a wrong delay was stored")
+
+
+def reaped(step: Step) -> None:
+    what, link, session, head, outcome = step.reply
+    turn, before, after = step.turn, step.before, step.after
+    taken = before.token != b"" and after.token != before.token
+    if taken:
+        rule(before.lease_until <= step.now and step.args[0] == 1, "[7] a reaper took a lease that holds")
+        rule(after.strikes == before.strikes + 1, "a lost delivery is not one strike")
+        tell(turn, "attempt.lost")
+    if what == b"finished":
+        expected = off(step) or (b"dead" if taken and after.strikes >= STRIKES else b"")
+        rule(outcome == expected and expected, "a reaper ended a turn that goes on")
+        advanced(step, head, outcome)
+        return
+    rule(not taken or what == b"announce", "a turn was taken from its worker and not announced")
+    if before.due.get(turn.id, step.now + 1) <= step.now:
+        lapsed = before.token and before.lease_until <= step.now and step.args[0] == 1
+        rule(taken or not lapsed, "[14] a lapsed lease was left alone")
+        rule(before.token or not off(step), "a turn that was called off was not ended")
+        ready = not before.token and before.line[:1] == [turn.id] and before.not_before <= step.now
+        rule(what == b"announce" or not ready, "[3] a turn nobody has was not announced")
+    if not taken:
+        unchanged(step)
+    if what == b"later":
+        turn.held_later = step.now + LEASE_MS
+    if what == b"announce":
+        rule(after.line[:1] == [turn.id] and not after.token and not off(step), "announced what cannot be claimed")
+        rule(link == before.next and session == turn.session_id.encode(), "announced another link than the next")
+        rule(before.not_before <= step.now, "announced too early")
+
+
+def cancelled(step: Step) -> None:
+    said, head = step.reply
+    before, after = step.before, step.after
+    if said == b"missing" or before.state == b"finished":
+        rule((said == b"missing") == (before.state is None), "a stored turn was not found")
+        unchanged(step)
+    elif said == b"stopping":
+        rule(before.token != b"" and after.stop == b"cancelled", "a cancel was not kept")
+        if not before.stop:
+            tell(step.turn, "turn.stopping")
+    else:
+        rule(before.token == b"", "[7] a cancel ended a turn that is held")
+        advanced(step, head, b"cancelled")
+
+
+_OF_COMMAND = {
+    "submit": submitted,
+    "claim": claimed,
+    "beat": beaten,
+    "append": appended,
+    "commit": committed,
+    "reap": reaped,
+    "cancel": cancelled,
+}
+_TAKES = {"claim", "commit", "reap"}
+
+
+def judge(step: Step, line: list[bytes], latest: int) -> None:
+    """Judge one step. ``line``: the session's unfinished turns in the order they were stored, before this step."""
+    turn, before, after = step.turn, step.before, step.after
+    if before.state == b"finished":
+        rule(after.record == before.record and after.lives[0] > 0, "[2] something followed the end")
+    if after.token != before.token:
+        rule(
+            step.name in _TAKES and b"" in {before.token, after.token}, "a lease changed hands behind its holder's back"
+        )
+    rule(after.outcome == before.outcome or after.state == b"finished", "an outcome without an end")
+    rule(after.stop in {before.stop, b"cancelled"}, "a cancel was forgotten")
+    _OF_COMMAND[step.name](step)
+    others_untouched(step)
+    rule(after.seq == len(turn.told), "[11] events are missing, doubled or invented")
+    rule(after.length == after.seq and after.top == b"%d-0" % after.seq, "[11] the log has another length than its seq")
+    stored = step.name == "submit" and step.reply[0] == b"stored"
+    expected = [*line, turn.id] if stored else [other for other in line if other != turn.id or not _ended(after)]
+    rule(after.line == expected, "[8, 11] the session's line is not its unfinished turns in their order")
+    if after.state is None:
+        rule(turn.id not in after.due, "something is due that does not exist")
+    elif _ended(after):
+        rule(turn.id not in after.due and not after.token, "[11] a finished turn is still due or held")
+        rule(all(life > 0 or life == -2 for life in after.lives), "a finished turn's key never expires")
+    else:
+        rule(all(life < 0 for life in after.lives), "a live turn's key expires")
+        rule(turn.id in after.due, "[3] an unfinished turn is not due")
+        rule(after.due[turn.id] <= latest_look(turn, after, latest), "[14] a turn is looked at too late")
+
+
+def others_untouched(step: Step) -> None:
+    """No command moves another turn's time, but for the one that now leads the session."""
+    for member, score in step.before.due.items():
+        if member != step.turn.id and step.after.due.get(member) != score:
+            ended = _ended(step.after) and not _ended(step.before)
+            next_one = step.before.line[:1] == [step.turn.id] and step.after.line[:1] == [member]
+            rule(ended and next_one, "[14] a command moved the time at which another turn is looked at")
+
+
+def _ended(look: Seen) -> bool:
+    return look.state == b"finished"
+
+
+def latest_look(turn: PretendTurn, look: Seen, latest: int) -> int:
+    """When somebody must look at an unfinished turn at the latest. ``latest``: the furthest the clock ever was."""
+    if look.token:
+        return max(look.lease_until, turn.held_later)
+    if look.line[:1] != [turn.id]:
+        return max(turn.deadline, latest)
+    return max(latest, min(turn.deadline, max(look.not_before, latest + _LONGEST_WAIT_MS)))

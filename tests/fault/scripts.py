@@ -1,0 +1,91 @@
+"""The real Lua commands with a clock the test owns, and the same with one guard broken.
+
+The one place where the commands read the server's clock is replaced by the last of KEYS; nothing else is touched. A
+``Mutant`` replaces one more text, so that a test can show that it would notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import api_client.client
+import worker.turns.ledger
+from api_client.contract.commands import command_text
+
+_CLIENT = Path(api_client.client.__file__).with_name("lua")
+_WORKER = Path(worker.turns.ledger.__file__).with_name("lua")
+FILES = {
+    "submit": _CLIENT / "submit.lua",
+    "cancel": _CLIENT / "cancel.lua",
+    **{name: _WORKER / f"{name}.lua" for name in ("claim", "beat", "append", "commit", "reap")},
+}
+
+_SERVER_CLOCK = """local clock = redis.call('TIME')
+local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
+_OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
+
+#: What a look at one turn returns: these fields of its record, then ``Seen`` in the order of its attributes.
+FIELDS = (
+    *("state", "token", "next", "seq", "lease_until", "not_before", "stop", "outcome", "strikes"),
+    *("delivery", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
+)
+
+# KEYS: turn, log, attempts, session, due
+LOOK = f"""
+local top = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
+return {{
+  redis.call('HMGET', KEYS[1], '{"', '".join(FIELDS)}'),
+  redis.call('XLEN', KEYS[2]), top[1] and top[1][1] or '0-0',
+  {{ redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3]) }},
+  redis.call('LRANGE', KEYS[4], 0, -1), redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'),
+}}
+"""
+
+# ARGV: pattern. Everything that is stored: name, type, time to live, content; and it is deleted.
+TAKE_ALL = """
+local read = {
+  hash = function(key) return redis.call('HGETALL', key) end,
+  stream = function(key) return redis.call('XRANGE', key, '-', '+') end,
+  list = function(key) return redis.call('LRANGE', key, 0, -1) end,
+  zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
+  string = function(key) return redis.call('GET', key) end,
+}
+local found = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  local kind = redis.call('TYPE', key).ok
+  found[#found + 1] = { key, kind, redis.call('PTTL', key), read[kind](key) }
+  redis.call('DEL', key)
+end
+return found
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One guard broken: in ``command``, or in every command where the text is in the common part."""
+
+    name: str
+    command: str
+    old: str
+    new: str = ""
+
+
+def _replaced_once(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, f"occurs {text.count(old)} times, not once: {old!r}"
+    return text.replace(old, new)
+
+
+def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
+    """Name to text of every command, under the test's clock."""
+    texts = {name: _replaced_once(command_text(path), _SERVER_CLOCK, _OWN_CLOCK) for name, path in FILES.items()}
+    if mutant:
+        for name in texts if mutant.command == "turn" else (mutant.command,):
+            texts[name] = _replaced_once(texts[name], mutant.old, mutant.new)
+    return texts
+
+
+def sha(text: str) -> str:
+    """How EVALSHA names a script."""
+    return hashlib.sha1(text.encode()).hexdigest()
