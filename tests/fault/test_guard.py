@@ -19,8 +19,9 @@ import pytest
 
 from tests.support import alive, processes_with, wait_for
 from worker.runners import processes
+from worker.runners.agent_process import AgentProcess, Exit
 from worker.runners.marks import MARK, marks, parent_of
-from worker.runners.processes import SOURCE_ROOT, AgentProcess, Exit, Processes
+from worker.runners.processes import SOURCE_ROOT, Processes
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"guard-{secrets.token_hex(4)}"
@@ -278,7 +279,7 @@ def test_an_order_to_a_dead_guard_is_no_error_of_its_own(agents: Processes, star
     agent = start(SLEEPS)
     os.kill(guard_of(agents), signal.SIGKILL)
     assert end(agent) == Exit(cause="guard died")
-    assert agent._guard.send({"do": "terminate", "mark": agent.mark, "grace": 0}) == ""
+    assert agent._tell({"do": "terminate", "mark": agent.mark, "grace": 0}) == ""
 
 
 def test_the_guard_is_not_ended_by_signals_meant_for_the_worker(

@@ -26,7 +26,6 @@ from worker.runners.processes import SOURCE_ROOT, Processes
 from worker.runners.scripted import ScriptedRunner
 from worker.runners.transcript import MAX_ANSWER
 
-
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"runner-{secrets.token_hex(4)}"
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import structlog
 
 import worker
 from worker.runners import marks
+from worker.runners.agent_process import AgentProcess, Exit
 
 log = structlog.get_logger(__name__)
 
@@ -28,102 +28,9 @@ SOURCE_ROOT = str(Path(worker.__file__).resolve().parent.parent)
 #: A Python that starts fast: no site packages, nothing imported from the working directory.
 FAST_PYTHON = (sys.executable, "-S", "-P", "-m")
 
-_STDERR_TAIL = 4096
 _SEND_SECONDS = 5
 #: A guard needs as long for processes that hang in the kernel.
 _STOP_SECONDS = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
-    """How a run's processes ended. None of them is left, save those in ``left``.
-
-    Attributes:
-        code: exit code, or the negative number of the signal that ended it; None when it never started or is unknown.
-        cause: why it was ended: empty when it ended by itself, else ``terminated``, ``lease ended``, ``guard died``.
-        error: why it could not be started, or empty. passing: it might work another time.
-        pid: its process id, 0 when unknown. swept: how many processes it had left behind.
-        left: processes that could not be ended, because they hang in the kernel.
-    """
-
-    code: int | None = None
-    cause: str = ""
-    error: str = ""
-    passing: bool = False
-    pid: int = 0
-    swept: int = 0
-    left: tuple[int, ...] = ()
-
-
-class AgentProcess:
-    """One agent, started by the guard. Owned by one thread; closing it frees the descriptors."""
-
-    def __init__(self, mark: str, guard: _Guard, stdout: int, stderr: int) -> None:
-        self.mark = mark
-        self._guard = guard
-        self._ended = threading.Event()
-        self._exit = Exit()
-        self._fds = {stdout, stderr}
-        self._stdout = stdout
-        self._tail = b""
-        self._poll = select.poll()
-        for fd in self._fds:
-            os.set_blocking(fd, False)
-            self._poll.register(fd, select.POLLIN)
-
-    def read(self, seconds: float) -> bytes | None:
-        """The next piece of standard output; empty when none came within ``seconds``, None at its end."""
-        if self._stdout not in self._fds:
-            return None
-        piece: bytes | None = b""
-        for fd, _ in self._poll.poll(seconds * 1000):
-            data = os.read(fd, 65_536)
-            if not data:
-                self._close(fd)
-            if fd == self._stdout:
-                piece = data or None
-            else:
-                self._tail = (self._tail + data)[-_STDERR_TAIL:]
-        return piece
-
-    def stderr(self) -> str:
-        """The last 4 kB of standard error; to be read after the end."""
-        with contextlib.suppress(BlockingIOError):
-            for fd in self._fds - {self._stdout}:
-                while data := os.read(fd, 65_536):
-                    self._tail = (self._tail + data)[-_STDERR_TAIL:]
-        return self._tail.decode("utf-8", "replace")
-
-    def wait(self, seconds: float) -> Exit | None:
-        """How it ended; None when some process of it is still there after ``seconds``."""
-        return self._exit if self._ended.wait(seconds) else None
-
-    def extend(self, lease_ends: float) -> None:
-        """Let it live until ``lease_ends`` by ``time.monotonic()``, whatever becomes of this worker."""
-        self._guard.send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
-
-    def terminate(self, grace: float) -> None:
-        """SIGTERM to its process group, SIGKILL after ``grace`` seconds; at once for 0."""
-        self._guard.send({"do": "terminate", "mark": self.mark, "grace": grace})
-
-    def abandon(self) -> None:
-        """The guard does not do what it is told: end it, and all its agents with it."""
-        self._guard.kill()
-
-    def close(self) -> None:
-        """Free what it holds."""
-        for fd in list(self._fds):
-            self._close(fd)
-
-    def ended(self, report: Exit) -> None:
-        """The guard's report has come."""
-        self._exit = report
-        self._ended.set()
-
-    def _close(self, fd: int) -> None:
-        self._poll.unregister(fd)
-        self._fds.discard(fd)
-        os.close(fd)
 
 
 class Processes:
@@ -135,10 +42,7 @@ class Processes:
 
     def start(self) -> int:
         """Start the guard, if none runs, and return its process id."""
-        with self._lock:
-            if self._guard is None or self._guard.gone or self._guard.owner != os.getpid():
-                self._guard = _Guard()
-            return self._guard.pid
+        return self._running().pid
 
     def stop(self) -> None:
         """End the guard and every agent; returns when they are gone."""
@@ -172,23 +76,25 @@ class Processes:
         """
         request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends}
         request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
-        source = _file_of(stdin)
-        stdout, agent_stdout = os.pipe()
-        stderr, agent_stderr = os.pipe()
-        try:
-            self.start()
-            guard = self._guard
-            assert guard is not None  # noqa: S101 - start() has set it
-            process = AgentProcess(mark, guard, stdout, stderr)
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            source = _file_of(stdin)
+            theirs.callback(os.close, source)
+            (stdout, agent_stdout), (stderr, agent_stderr) = (_pipe(ours, theirs) for _ in range(2))
+            guard = self._running()
+            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill)
+            ours.pop_all()  # now the process closes them
             guard.spawn(process, request, [source, agent_stdout, agent_stderr])
             return process
-        finally:
-            for fd in (source, agent_stdout, agent_stderr):
-                os.close(fd)
+
+    def _running(self) -> _Guard:
+        with self._lock:
+            if self._guard is None or self._guard.gone or self._guard.owner != os.getpid():
+                self._guard = _Guard()
+            return self._guard
 
 
 class _Guard:
-    """One guard process, from its start to its death."""
+    """One guard process as the worker sees it, from its start to its death."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -289,6 +195,13 @@ class _Guard:
             return self._sock.recv(65_536)
         except OSError:
             return b""
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    ours.callback(os.close, reader)
+    theirs.callback(os.close, writer)
+    return reader, writer
 
 
 def _file_of(content: bytes) -> int:

@@ -41,13 +41,15 @@ class ProcessPlayer(Player):
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
         """Leave a child behind, in a session of its own, holding our output; ``scrub`` wipes its environment."""
+        reader, writer = os.pipe()
         middle = os.fork()
         if middle:
             os.waitpid(middle, 0)
+            self.tell({"event": "note", "text": "left behind", "detail": os.read(reader, 32).decode()})
             return
         os.setsid()
         if os.fork() == 0:
-            self.tell({"event": "note", "text": "left behind", "detail": str(os.getpid())})
+            os.write(writer, str(os.getpid()).encode())
             command = [sys.executable, "-S", "-c", f"import time; time.sleep({seconds})"]
             os.execve(sys.executable, command, {} if scrub else dict(os.environ))  # noqa: S606 - a child to be found
         os._exit(0)

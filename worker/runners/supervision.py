@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from worker.runners.agent_process import AgentProcess, Exit
 from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict
-from worker.runners.processes import AgentProcess, Exit
 
 #: How often ``stop`` is looked at, in seconds.
 PATIENCE = 0.1
@@ -121,7 +121,7 @@ class Supervision:
     def _hand_on(self, lines: list[bytes]) -> None:
         try:
             for line in lines:
-                if line.strip() and not self._cause:
+                if line.strip():
                     self._on_line(line)
         except LimitReached as limit:
             self._limit(str(limit))
