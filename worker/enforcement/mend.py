@@ -30,6 +30,7 @@ class Mended:
         step: the answer's step; ``unknown`` when nothing shows it.
         step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
         files: the files that were mended, name to new text.
+        context: what a later examination of the text must be told: that ``unknown`` is the fallback's own word.
     """
 
     text: str
@@ -39,11 +40,7 @@ class Mended:
     step: str = UNKNOWN
     step_source: StepSource = "unknown"
     files: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def context(self) -> dict[str, str]:
-        """What a later examination of this text must be told: ``unknown`` is the fallback's own word."""
-        return {FALLBACK_STEP: UNKNOWN} if self.step_source == "unknown" and self.changes else {}
+    context: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:
@@ -76,6 +73,7 @@ def mend(answer: str, validators: Sequence[ResponseValidator], context: Mapping[
         step=step or UNKNOWN,
         step_source=source,
         files={name: text for name, text in work.files.items() if text != work.original.get(name)},
+        context={FALLBACK_STEP: UNKNOWN} if work.context.get(FALLBACK_STEP) == UNKNOWN else {},
     )
 
 
@@ -107,7 +105,7 @@ class _Work:
             told = [str(line) for line in told]
         except (Exception, SystemExit):  # the error it should have mended stays, and is told
             return False
-        if not isinstance(after, str) or after == before:
+        if not isinstance(after, str):
             return False
         text, files = (self.text, self.files | {name: after}) if name else (after, self.files)
         context = self.context | ({"files": files} if files else {}) | _fallback_step(validator, text, name)

@@ -16,7 +16,7 @@ MAX_PATH_CHARS, MAX_NAME_BYTES = 1024, 255
 _MAX_ENTRIES = 500
 
 _ELSEWHERE = re.compile(r"[/\\~]|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]{1,20}:/|file:", re.IGNORECASE)
-_PATTERN = re.compile(r"[*?<>|]|\[[^\]]*\]|\{[^}]*,[^}]*\}")
+_PATTERN = re.compile(r"[*?]|\[[^\]]*\]|\{[^}]*,[^}]*\}")
 _SUFFIX = re.compile(r"(?::\d[\d:,-]*|#L\d[\dL-]*|\s+\([^()]*\)|\s+(?:#|//|->|–|—).*)$")
 
 
@@ -81,7 +81,7 @@ class Root:
         chosen: list[str] = []
         for part in (part for part in path.split("/") if part not in ("", ".")):
             names = self._names(here)
-            near = [part] if part in names else get_close_matches(part, names, n=1, cutoff=0.7)
+            near = [part] if part in names else get_close_matches(part, names, n=1, cutoff=0.6)
             if not near:
                 return ""
             chosen.append(near[0])

@@ -88,9 +88,7 @@ def put_marker(answer: str, step: str) -> str:
         and (mark := _FENCE_MARK.match(_line(answer, last_fence.start)))
     ):
         answer += ("" if answer.endswith("\n") else eol) + mark[1]  # nothing after an open fence would be seen
-    if answer.strip():
-        answer += eol * (2 - len(answer[-4:].replace("\r", "")) + len(answer[-4:].replace("\r", "").rstrip("\n")))
-    return answer + marker(step)
+    return answer + _gap(answer) + marker(step)
 
 
 def put_header(answer: str, adr: Adr, header: str) -> str:
@@ -189,6 +187,12 @@ def _unfenced(text: str) -> str:
 
 def _line(text: str, number: int) -> str:
     return parse(text).out.lines[number]
+
+
+def _gap(answer: str) -> str:
+    """What is missing for a blank line behind an answer; nothing behind an empty one."""
+    tail = answer[-4:].replace("\r", "")
+    return _eol(answer) * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if answer else ""
 
 
 def _eol(text: str) -> str:

@@ -155,3 +155,10 @@ def test_the_fallback_keeps_the_answers_line_endings() -> None:
 def test_messages_come_in_english_too() -> None:
     assert StepMarkerValidator("en").validate("x", {})[0].message == "The response has no STEP marker"
     assert VALIDATOR.validate("x", {"locale": "en"})[0].message == "The response has no STEP marker"
+
+
+def test_a_models_unknown_becomes_the_fallbacks_when_nothing_shows_the_step() -> None:
+    mended = mend("Hallo.\n\n<!-- STEP: unknown -->", [VALIDATOR])
+    assert (mended.accepted, mended.text, mended.step_source) == (True, "Hallo.\n\n<!-- STEP: unknown -->", "unknown")
+    assert codes(mended.fixed_issues) == ["INVALID_STEP"]
+    assert mend("Was nun?\n\n<!-- STEP: unknown -->", [VALIDATOR]).step == "what"
