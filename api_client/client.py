@@ -22,10 +22,11 @@ from redis.exceptions import RedisError
 
 from api_client import metrics
 from api_client.announcer import Announcer
-from api_client.contract.commands import command_text, common_settings, turn_keys
+from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.errors import (
     BadRequest,
     IdempotencyConflict,
+    NotFinished,
     SessionBusy,
     StoreUnavailable,
     TurnNotFound,
@@ -44,6 +45,7 @@ from api_client.contract.turn import (
     TurnRequest,
     TurnState,
     new_turn_id,
+    replay_id,
 )
 from api_client.stream import follow
 
@@ -52,7 +54,7 @@ log = structlog.get_logger()
 _LUA = Path(__file__).with_name("lua")
 #: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
-_MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID = 20, 604_800.0, 255
+_MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID, _HIGHEST_COST = 20, 604_800.0, 255, 1e6
 
 
 class TurnsClient:
@@ -71,7 +73,8 @@ class TurnsClient:
         )
         self._common = common_settings(settings)
         self._submit = self._redis.register_script(command_text(_LUA / "submit.lua"))
-        self._cancel = self._redis.register_script(command_text(_LUA / "cancel.lua"))
+        self._cancel = self._redis.register_script(command_text(CANCEL))
+        self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
 
     async def __aenter__(self) -> Self:
@@ -129,6 +132,10 @@ class TurnsClient:
                 keep_ms,
                 request.session_id,
                 replay_of,
+                request.token_budget,
+                int(request.cost_budget_usd * 1e6),
+                request.token_budget // request.max_attempts,
+                int(request.cost_budget_usd * 1e6) // request.max_attempts,
             ],
             more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id)],
         )
@@ -226,6 +233,40 @@ class TurnsClient:
                 await self._announcer.announce(Link(RUN, 1), head.decode(), turn.request.session_id)
         return await self.get(turn_id, owner=owner)
 
+    async def dead(self) -> list[Turn]:
+        """The dead letters: turns that took down their workers too often, oldest first. They stay until dropped.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        found: list[Turn] = []
+        for shard in range(self.settings.shards):
+            ids = await self._ask(self._redis.zrange(Keys(self.settings.namespace, shard).dead, 0, -1))
+            found += [await self.get(turn_id.decode()) for turn_id in ids]
+        return sorted(found, key=lambda turn: turn.finished_at)
+
+    async def replay(self, turn_id: str) -> str:
+        """Hand a finished turn in again, as a new turn of its session; returns the new id. Twice makes one turn.
+
+        Raises:
+            NotFinished: it is still going on. TurnNotFound, StoreUnavailable: as ``get``.
+        """
+        turn = await self.get(turn_id)
+        if turn.state is not TurnState.FINISHED:
+            raise NotFinished(turn_id)
+        return await self.submit(turn.request, turn_id=replay_id(turn_id), replay_of=turn_id)
+
+    async def drop(self, turn_id: str) -> None:
+        """Take a turn off the dead letter list; it is then kept as long as any finished turn. Idempotent.
+
+        Raises:
+            NotFinished: it is no dead letter. TurnNotFound, StoreUnavailable: as ``get``.
+        """
+        turn = await self.get(turn_id)
+        [said] = await self._call(self._drop, turn_id, turn.request.session_id, [turn.request.owner])
+        if said == b"alive":
+            raise NotFinished(turn_id, "is no dead letter")
+
     async def retry_rate(self, since_seconds: float, by: str = "") -> metrics.RetryRate:
         """How often agents had to be asked again in the last ``since_seconds``; see ``metrics.RetryRate``.
 
@@ -285,6 +326,8 @@ def _check(request: TurnRequest, settings: Settings) -> None:
         raise BadRequest(f"max_attempts must be from 1 to {_MOST_ATTEMPTS}", param="max_attempts")
     if not 0 < request.deadline_seconds <= _LONGEST_SECONDS:
         raise BadRequest(f"deadline_seconds must be above 0 and at most {_LONGEST_SECONDS:g}", param="deadline_seconds")
+    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= _HIGHEST_COST:
+        raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:g} dollars", param="token_budget")
     unknown = sorted(set(request.validators) - {*settings.validators, *DEFAULT_VALIDATORS})
     if unknown:
         known = ", ".join(dict.fromkeys([*settings.validators, *DEFAULT_VALIDATORS]))

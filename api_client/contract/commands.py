@@ -12,7 +12,11 @@ from api_client.contract.keys import BUCKETS, keys_of
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
 
-_COMMON = Path(__file__).with_name("lua") / "turn.lua"
+_LUA = Path(__file__).with_name("lua")
+_COMMON = _LUA / "turn.lua"
+
+#: Both sides cancel: a caller its turn, a reaper the turn that another is to interrupt.
+CANCEL = _LUA / "cancel.lua"
 
 
 def command_text(path: Path) -> str:

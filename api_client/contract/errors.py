@@ -47,6 +47,14 @@ class SessionBusy(HelixError):
         self.turn_id = turn_id
 
 
+class NotFinished(HelixError):
+    """What was asked for needs a turn that has ended, or that is a dead letter."""
+
+    def __init__(self, turn_id: str, state: str = "is still going on") -> None:
+        super().__init__(f"turn {turn_id!r} {state}")
+        self.turn_id = turn_id
+
+
 class StoreUnavailable(HelixError):
     """The store does not answer, or refuses to write; nothing was changed that a repeat would double."""
 

@@ -1,8 +1,11 @@
-"""Failpoints: places where a test makes this process die, freeze, raise or dawdle. Nothing happens unless one is armed.
+"""Failpoints: places where a test makes this process die, freeze, raise or wait. Nothing happens unless one is armed.
 
-``HELIX_FAILPOINT=B7=kill@3`` kills the process the third time it passes B7; ``stop`` freezes it (SIGSTOP), ``raise``
-raises, ``sleep:2`` waits two seconds. With ``:/path`` at the end the point fires once over all processes that share the
-path, so that the process that takes over is spared.
+``HELIX_FAILPOINT=B7=kill@3`` kills the process the third time it passes B7. ``HELIX_FAILPOINT=/path`` lets a test arm
+points while the processes run: as long as the folder has a file ``B7`` that says ``kill@3``, every pass of B7 by any
+process leaves a file ``B7.<n>`` with its process id, and the third one is fatal. So a point fires once over all
+processes that share the folder, and the process that takes over is spared.
+
+Actions: ``kill``, ``stop`` (SIGSTOP), ``raise``, ``sleep:<seconds>``, ``meet:<file>`` (wait until the file exists).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 import signal
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 #: The boundaries of the crash matrix: what has happened when a process passes each.
@@ -38,45 +42,56 @@ class FailpointError(Exception):
     """What an armed failpoint raises."""
 
 
-class _Armed:
-    """The one failpoint this process is armed with, as the environment names it."""
+class _OfProcess:
+    """The one point of this process alone that the environment names."""
 
     def __init__(self, spec: str) -> None:
-        spec, _, path = spec.partition(":/")
-        self.name, _, action = spec.partition("=")
-        self.action, _, at = action.partition("@")
-        self.once = Path(f"/{path}") if path else None
+        self._name, _, order = spec.partition("=")
+        self._action, _, at = order.partition("@")
         self._left = int(at or 1)
         self._lock = threading.Lock()
 
-    def due(self, name: str) -> bool:
-        """True the one time the point fires."""
-        if name != self.name:
-            return False
+    def action(self, name: str) -> str:
+        """What to do at this pass of a point; empty for nothing."""
+        if name != self._name:
+            return ""
         with self._lock:
             self._left -= 1
-            if self._left != 0:
-                return False
-        if self.once:
+            return self._action if self._left == 0 else ""
+
+
+class _OfFolder:
+    """Points armed by files, their passes counted over all processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def action(self, name: str) -> str:
+        """What to do at this pass of a point; empty for nothing."""
+        try:
+            action, _, at = (self._folder / name).read_text().partition("@")
+        except FileNotFoundError:
+            return ""
+        return action if self._pass(name) == int(at or 1) else ""
+
+    def _pass(self, name: str) -> int:
+        for number in count(1):
             try:
-                self.once.touch(exist_ok=False)
+                with (self._folder / f"{name}.{number}").open("x") as mark:
+                    mark.write(str(os.getpid()))
             except FileExistsError:
-                return False
-        return True
-
-    def fire(self) -> None:
-        """Die, freeze, raise or wait."""
-        if self.action == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif self.action == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        elif self.action.startswith("sleep:"):
-            time.sleep(float(self.action.removeprefix("sleep:")))
-        else:
-            raise FailpointError(self.name)
+                continue
+            return number
+        raise AssertionError("unreachable")
 
 
-_armed = _Armed(os.environ["HELIX_FAILPOINT"]) if os.environ.get("HELIX_FAILPOINT") else None
+def _armed(spec: str) -> _OfProcess | _OfFolder | None:
+    if not spec:
+        return None
+    return _OfFolder(Path(spec)) if spec.startswith("/") else _OfProcess(spec)
+
+
+_points = _armed(os.environ.get("HELIX_FAILPOINT", ""))
 
 
 def reach(name: str) -> None:
@@ -84,6 +99,25 @@ def reach(name: str) -> None:
 
     Raises:
         FailpointError: it is armed with ``raise``.
+        ValueError: it is armed with something that is no action.
     """
-    if _armed is not None and _armed.due(name):
-        _armed.fire()
+    if _points is not None and (action := _points.action(name)):
+        _fire(name, action)
+
+
+def _fire(name: str, action: str) -> None:
+    verb, _, argument = action.partition(":")
+    match verb:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "raise":
+            raise FailpointError(name)
+        case "sleep":
+            time.sleep(float(argument))
+        case "meet":
+            while not Path(argument).exists():
+                time.sleep(0.01)
+        case _:
+            raise ValueError(f"{name}: no such action of a failpoint: {action}")

@@ -5,6 +5,7 @@ Source: DESIGN sections 2 and 3; step names from ADR-038, section "Step Marker V
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -82,6 +83,7 @@ class TurnRequest:
         max_attempts: how often the agent is run at most; ``max_retries`` of ADR-038 plus one.
         deadline_seconds: wall time over all attempts, waiting included, in seconds.
         double_text: what to do when the session is busy.
+        token_budget, cost_budget_usd: what all attempts together may use, tokens in and out, US dollars; 0: no limit.
         metadata: the caller's own notes, strings to strings; shown, never interpreted.
     """
 
@@ -94,6 +96,8 @@ class TurnRequest:
     max_attempts: int = 3
     deadline_seconds: float = 3600.0
     double_text: DoubleText = DoubleText.QUEUE
+    token_budget: int = 0
+    cost_budget_usd: float = 0.0
     metadata: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -122,7 +126,10 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet."""
+    """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
+
+    ``cost_used`` is in millionths of a US dollar.
+    """
 
     turn_id: str
     epoch: str
@@ -146,6 +153,9 @@ class Turn:
     retries: int = 0
     transients: int = 0
     best: int = 0
+    tokens_used: int = 0
+    cost_used: int = 0
+    replay_of: str = ""
     failing: dict[str, str] = field(default_factory=dict)
     agent_session: str = ""
     worker: str = ""
@@ -207,6 +217,15 @@ class AttemptRecord:
 def new_turn_id(shard: int = 0) -> str:
     """A fresh turn id. It carries its shard, so that every key of the turn can be named from the id alone."""
     return f"t{shard}-{secrets.token_hex(16)}"
+
+
+def replay_id(turn_id: str) -> str:
+    """The id of a turn's replay. Derived, so that replaying twice makes one turn.
+
+    Raises:
+        ValueError: this is no turn id.
+    """
+    return f"t{shard_of(turn_id)}-{hashlib.sha256(f'replay of {turn_id}'.encode()).hexdigest()[:32]}"
 
 
 def new_session_id() -> str:

@@ -2,7 +2,8 @@
 -- KEYS[12] idempotency (string)
 -- ARGV[4] request (JSON)  ARGV[5] epoch  ARGV[6] owner  ARGV[7] locale  ARGV[8] deadline in ms from now
 -- ARGV[9] double-text policy  ARGV[10] hash of the body, or ''  ARGV[11] life of the idempotency key in ms
--- ARGV[12] session id  ARGV[13] replay of (turn id, or '')
+-- ARGV[12] session id  ARGV[13] replay of (turn id, or '')  ARGV[14], ARGV[15] budgets: tokens, cost (0: none)
+-- ARGV[16], ARGV[17] what is set aside of each for one run
 -- answers {'stored', position, ''} | {'known', 0, turn id} | {'repeated', 0, turn id} | {'conflict', 0, turn id}
 --         | {'busy', 0, id of the turn in work}
 
@@ -29,12 +30,14 @@ epoch = ARGV[5]
 local deadline = NOW + tonumber(ARGV[8])
 redis.call('HSET', TURN, 'v', 1, 'id', ID, 'epoch', epoch, 'state', 'queued', 'next', 'turn.run/1', 'request', ARGV[4],
   'owner', ARGV[6], 'locale', ARGV[7], 'session_id', ARGV[12], 'attempt', 1, 'delivery', 0, 'strikes', 0,
-  'created_at', int(NOW), 'deadline_at', int(deadline), 'token', '', 'announced', 1, 'replay_of', ARGV[13])
+  'created_at', int(NOW), 'deadline_at', int(deadline), 'token', '', 'announced', 1, 'replay_of', ARGV[13],
+  'double_text', ARGV[9], 'token_budget', ARGV[14], 'cost_budget', ARGV[15], 'token_reserve', ARGV[16],
+  'cost_reserve', ARGV[17])
 redis.call('RPUSH', SESSION, ID)
 if body ~= '' then redis.call('SET', KEYS[12], ID .. ' ' .. body, 'PX', ARGV[11]) end
 -- The first of its session is announced by the caller; one that waits is looked at when its deadline comes.
 turn.deadline_at = deadline
-look_again(position == 0 and NOW + SETTINGS.announce_ms or deadline)
+look_again((position == 0 or ARGV[9] == 'interrupt') and NOW + SETTINGS.announce_ms or deadline)
 count({ ['turn.submitted'] = 1 })
 emit('turn.queued', '{"position":' .. int(position) .. '}')
 return { 'stored', position, '' }

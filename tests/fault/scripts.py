@@ -10,17 +10,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import api_client.client
-import worker.turns.ledger
 from api_client.contract.commands import command_text
 
-_CLIENT = Path(api_client.client.__file__).with_name("lua")
-_WORKER = Path(worker.turns.ledger.__file__).with_name("lua")
-FILES = {
-    "submit": _CLIENT / "submit.lua",
-    "cancel": _CLIENT / "cancel.lua",
-    **{name: _WORKER / f"{name}.lua" for name in ("claim", "beat", "append", "commit", "reap")},
-}
+_FOLDERS = [Path(module.__file__).with_name("lua") for module in (commands, client, ledger)]
+#: Every command there is, by name: a new one is found by itself.
+FILES = {path.stem: path for folder in _FOLDERS for path in folder.glob("*.lua") if path.stem != "turn"}
 
 _SERVER_CLOCK = """local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
@@ -29,7 +23,7 @@ _OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
 #: What a look at one turn returns: these fields of its record, then ``Seen`` in the order of its attributes.
 FIELDS = (
     *("state", "token", "next", "seq", "lease_until", "not_before", "stop", "outcome", "strikes"),
-    *("delivery", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
+    *("delivery", "tokens_used", "token_budget", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
 )
 
 # KEYS: turn, log, attempts, session, due

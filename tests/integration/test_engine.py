@@ -74,6 +74,7 @@ class Bench:
     def __init__(self, settings: Settings, client: TurnsClient) -> None:
         self.settings, self.client, self.runner = settings, client, ScriptedByTest()
         self.announced: list[tuple[Link, str, str]] = []
+        self.isolated: list[tuple[Link, str, str]] = []
         self.ledger = Ledger(settings, "w")
         self.leases = LeaseKeeper(settings, "w")
         self.leases.start()
@@ -83,6 +84,7 @@ class Bench:
             self.leases,
             lambda spec: (self.runner, ""),
             lambda *what: self.announced.append(what),
+            lambda *what: self.isolated.append(what),
         )
 
     async def submit(self, *plays: Play, **more: object) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, IdempotencyConflict, SessionBusy, TurnNotFound
+from api_client.contract.errors import BadRequest, IdempotencyConflict, NotFinished, SessionBusy, TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
@@ -115,7 +116,7 @@ async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submit(request())
-    arguments = ("turn.run/1", "token-of-this-worker", 1500, '"w"')
+    arguments = ("turn.run/1", "token-of-this-worker", 1500, '"w"', 0, 5)
     first = ledger._call("claim", turn_id, "s-1", *arguments)
     again = ledger._call("claim", turn_id, "s-1", *arguments)
     assert first[0] == again[0] == b"claimed"
@@ -285,7 +286,8 @@ async def test_a_turn_that_kills_its_workers_is_dead_after_its_last_strike(
     turn_id = await client.submit(request(locale="en"))
     claimed(ledger, turn_id)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce", 5)
-    claimed(ledger, turn_id)
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("alone"), "its last delivery is for a process of its own"
+    assert isinstance(ledger.claim(turn_id, "s-1", FIRST, alone=True), Claim)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead", 5)
     assert "administrator" in (await client.get(turn_id)).error["message"]
     assert store.zscore(Keys(settings.namespace).dead, turn_id) is not None
@@ -364,3 +366,63 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
     assert (session.name, session.rejected, session.validated) == ("s-1", 1, 2)
     with pytest.raises(ValueError, match="validator, code or session"):
         await client.retry_rate(3600, "model")
+
+
+async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new_turn(
+    settings: Settings, client: TurnsClient, store: redis.Redis
+) -> None:
+    ledger = Ledger(replace(settings, strikes=1, lease_seconds=0.5), "w")
+    turn_id = await client.submit(request())
+    with pytest.raises(NotFinished, match="still going on"):
+        await client.replay(turn_id)
+    assert isinstance(ledger.claim(turn_id, "s-1", FIRST, alone=True), Claim)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead", 5)
+    assert [turn.turn_id for turn in await client.dead()] == [turn_id]
+    key = Keys(settings.namespace).turn(turn_id)
+    assert store.ttl(key) == -1
+    replayed = await client.replay(turn_id)
+    assert await client.replay(turn_id) == replayed != turn_id
+    assert (await client.get(replayed)).replay_of == turn_id
+    with pytest.raises(NotFinished, match="no dead letter"):
+        await client.drop(replayed)
+    for _ in range(2):
+        await client.drop(turn_id)
+    assert await client.dead() == []
+    assert store.ttl(key) > 0
+
+
+async def test_a_turn_whose_attempts_used_up_its_budget_expires_before_the_next_run(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request(token_budget=1000))
+    again = Move(attempt=1, state=TurnState.QUEUED, next=Link("turn.retry", 2), fields={"tokens_used": "1000"})
+    assert ledger.commit(claimed(ledger, turn_id), again).outcome == "expired"
+    turn = await client.get(turn_id)
+    assert (turn.outcome, turn.error["reason"]) == (Outcome.EXPIRED, "tokens")
+
+
+async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request(cost_budget_usd=0.5))
+    ran = Move(attempt=1, next=Link(VALIDATE, 1), fields={"cost_used": "600000"})
+    assert ledger.commit(claimed(ledger, turn_id), ran).outcome == ""
+    assert ledger.commit(claimed(ledger, turn_id, Link(VALIDATE, 1)), PASSED).outcome == "passed"
+
+
+async def test_a_lost_run_is_charged_what_was_set_aside_for_it(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request(token_budget=900))
+    for charged in (300, 600):
+        claimed(ledger, turn_id)
+        await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce", 5)
+        assert (await client.get(turn_id)).tokens_used == charged
+    claimed(ledger, turn_id)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "expired", 5)
+
+
+async def test_an_interrupt_whose_client_died_is_carried_out_by_a_reaper(client: TurnsClient, ledger: Ledger) -> None:
+    first = await client.submit(request("1"))
+    client._waiting = AsyncMock(return_value=[])  # the client dies before it can cancel
+    second = await client.submit(request("2", double_text=DoubleText.INTERRUPT))
+    found = await wait_until(lambda: (found := ledger.reap(second, may_take=True)).what == "interrupt" and found, 5)
+    assert found.head == first
+    ledger.cancel(found.head, found.session_id)
+    assert (await client.get(first)).outcome is Outcome.CANCELLED

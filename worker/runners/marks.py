@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 #: The environment name of the mark; its value is ``<turn>.<attempt>.<delivery>``.
 MARK = "HELIX_AGENT_MARK"
@@ -20,48 +19,39 @@ _PREFIX = f"{MARK}=".encode()
 
 
 def marks() -> Iterator[tuple[int, str]]:
-    """Every process whose environment can be read, with its mark; an empty text for one without."""
+    """Every process with its mark; an empty text for one without, or whose environment cannot be read."""
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and this is on the path of every run
-        if not entry.isdecimal():
-            continue
-        try:
-            fd = os.open(f"/proc/{entry}/environ", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # gone, or another user's
-            yield int(entry), ""
-            continue
-        try:
-            environ = _read(fd)
-        except OSError:
-            environ = b""
-        finally:
-            os.close(fd)
-        yield int(entry), _mark_in(environ)
+        if entry.isdecimal():
+            yield int(entry), _mark_in(_read(f"/proc/{entry}/environ"))
 
 
-def _read(fd: int) -> bytes:
+def _read(path: str) -> bytes:
+    """A file of /proc; empty when the process is gone, or another user's. Five times as fast as ``Path.read_bytes``."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
     pieces = []
-    while piece := os.read(fd, 65_536):
-        pieces.append(piece)
+    try:
+        while piece := os.read(fd, 65_536):
+            pieces.append(piece)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
     return b"".join(pieces)
 
 
 def _mark_in(environ: bytes) -> str:
-    start = 0 if environ.startswith(_PREFIX) else environ.find(b"\0" + _PREFIX) + 1
-    if start == 0 and not environ.startswith(_PREFIX):
-        return ""
-    start += len(_PREFIX)
-    end = environ.find(b"\0", start)
-    return environ[start : end if end >= 0 else len(environ)].decode("utf-8", "replace")
+    _, found, rest = (b"\0" + environ).partition(b"\0" + _PREFIX)
+    return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else ""
 
 
 def parent_of(pid: int) -> int:
     """The parent's process id; 0 when the process is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        # The name, in brackets, may hold spaces and brackets itself; the state and the parent follow the last one.
-        return int(stat.rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+    # The name, in brackets, may hold spaces and brackets itself; the state and the parent follow the last one.
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
 
 
 def kill(pid: int) -> None:

@@ -23,7 +23,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from api_client.contract.commands import command_text, common_settings, turn_keys
+from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings, require_store
@@ -114,7 +114,8 @@ class Ledger:
         self._redis = store or connect(settings)
         self._common = common_settings(settings)
         names = ("claim", "beat", "append", "commit", "reap")
-        self._scripts = {name: self._redis.register_script(command_text(_LUA / f"{name}.lua")) for name in names}
+        paths = {name: _LUA / f"{name}.lua" for name in names} | {"cancel": CANCEL}
+        self._scripts = {name: self._redis.register_script(command_text(path)) for name, path in paths.items()}
 
     def _call(self, name: str, turn_id: str, session_id: str, *args: Any) -> Any:
         keys = turn_keys(self.settings.namespace, turn_id, session_id, time.time())
@@ -125,10 +126,13 @@ class Ledger:
     def _lease_ms(self) -> int:
         return int(self.settings.lease_seconds * 1000)
 
-    def claim(self, turn_id: str, session_id: str, link: Link) -> Claim | Refusal:
-        """Take the turn for ``link``, if that is what comes next and nobody holds it."""
+    def claim(self, turn_id: str, session_id: str, link: Link, *, alone: bool = False) -> Claim | Refusal:
+        """Take the turn for ``link``, if that is what comes next and nobody holds it.
+
+        A turn that is one strike from being dead is refused as ``alone`` to every process that also does other work.
+        """
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        args = (str(link), token, self._lease_ms, json.dumps(self.worker))
+        args = (str(link), token, self._lease_ms, json.dumps(self.worker), int(alone), self.settings.strikes)
         reply = self._patiently(lambda: self._call("claim", turn_id, session_id, *args))
         if reply[0] == b"refused":
             return Refusal(reply[1].decode())
@@ -188,6 +192,10 @@ class Ledger:
         args = (int(may_take), self._lease_ms, self.settings.strikes)
         reply = self._call("reap", turn_id, session_id, *args)
         return Reaped(*(part.decode() for part in reply))
+
+    def cancel(self, turn_id: str, session_id: str) -> None:
+        """Call a turn off, because a later one of its session is to interrupt it."""
+        self._call("cancel", turn_id, session_id, "", "cancelled")
 
     def attempts(self, turn_id: str) -> list[AttemptRecord]:
         """The turn's attempts, oldest first."""

@@ -90,6 +90,8 @@ class Reaper:
             reach("B16")
             log.info("turn.announced", turn_id=turn_id, link=found.link)
             self._announce(Link.parse(found.link), turn_id, found.session_id)
+        elif found.what == "interrupt":
+            self._ledger.cancel(found.head, found.session_id)
         elif found.what == "finished":
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
             if found.head:

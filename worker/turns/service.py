@@ -30,9 +30,11 @@ from worker.enforcement.policy import decide, mend
 from worker.enforcement.registry import build_validators
 from worker.enforcement.validators.base import ResponseValidator
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
+from worker.turns.after_judging import after_fallback, after_giving_up, after_validation
+from worker.turns.after_run import after_run
 from worker.turns.lease import Lease, LeaseKeeper
 from worker.turns.ledger import Claim, Committed, Fenced, Ledger, Refusal
-from worker.turns.moves import Move, after_fallback, after_giving_up, after_run, after_validation, judged, policy_of
+from worker.turns.moves import Move, judged, policy_of
 from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
@@ -45,13 +47,20 @@ class TurnService:
     """Carries out the links of turns' chains. One per worker process, used by many threads."""
 
     def __init__(
-        self, settings: Settings, ledger: Ledger, leases: LeaseKeeper, runners: BuildRunner, announce: Announce
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        leases: LeaseKeeper,
+        runners: BuildRunner,
+        announce: Announce,
+        isolate: Announce,
     ) -> None:
         self._settings = settings
         self._ledger = ledger
         self._leases = leases
         self._runners = runners
         self._announce = announce
+        self._isolate = isolate
         self._works: dict[str, Callable[[Lease], Move]] = {
             RUN: self._run,
             RETRY: self._run,
@@ -60,18 +69,20 @@ class TurnService:
             FAIL: self._fail,
         }
 
-    def carry_out(self, link: Link, turn_id: str, session_id: str) -> bool:
+    def carry_out(self, link: Link, turn_id: str, session_id: str, *, alone: bool = False) -> bool:
         """Carry out one link; returns True when the rest of the Celery chain may go on.
 
         The chain goes on only after a run that is to be validated; in every other case the next link was announced
-        here, or there is none.
+        here, or there is none. ``alone`` says that this process does nothing else and has no chain.
 
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
-        claim = self._ledger.claim(turn_id, session_id, link)
+        claim = self._ledger.claim(turn_id, session_id, link, alone=alone)
         if isinstance(claim, Refusal):
             log.info("turn.refused", link=str(link), why=claim.why)
+            if claim.why == "alone":
+                self._isolate(link, turn_id, session_id)
             return False
         with self._leases.hold(claim) as lease:
             try:
@@ -81,7 +92,10 @@ class TurnService:
             except Fenced:
                 log.warning("turn.fenced", link=str(link))
                 return False
-        return self._go_on(claim, move, done)
+        goes_on = self._go_on(claim, move, done)
+        if goes_on and alone and move.next is not None:
+            self._announce(move.next, turn_id, session_id)
+        return goes_on
 
     def _go_on(self, claim: Claim, move: Move, done: Committed) -> bool:
         """Tell Celery what comes next. Not vital: a reaper announces whatever is not announced here."""

@@ -90,21 +90,37 @@ local function finish(outcome, answer)
     ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) ..
     ',"response":' .. cjson.encode(answer.response) .. ',"step":' .. cjson.encode(answer.step) ..
     ',"step_source":' .. cjson.encode(answer.step_source) .. ',"error":' .. fault .. '}')
-  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], int(SETTINGS.retention_ms)) end
+  -- A dead letter stays until somebody drops it.
+  if outcome ~= 'dead' then
+    for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], int(SETTINGS.retention_ms)) end
+  end
   return head
+end
+
+-- The budget the turn has used up: '' | tokens | cost. Asked only before another agent run.
+local function spent()
+  if number('token_budget') > 0 and number('tokens_used') >= number('token_budget') then return 'tokens' end
+  if number('cost_budget') > 0 and number('cost_used') >= number('cost_budget') then return 'cost' end
+  return ''
 end
 
 -- End a turn that nobody judged: cancelled, expired or dead, with the message for the user in the turn's language.
 local function give_up(outcome)
   local texts = SETTINGS.errors[outcome]
   local message = texts[turn.locale] or texts.en
+  local reason = outcome
+  if outcome == 'expired' then
+    reason = spent()
+    if reason == '' then reason = 'deadline' end
+  end
   return finish(outcome, { response = '', step = '', step_source = '',
-    error = cjson.encode({ code = outcome, message = message }) })
+    error = cjson.encode({ code = outcome, message = message, reason = reason }) })
 end
 
--- The outcome a turn must end with now whatever it is doing: '' | cancelled | expired
-local function called_off()
+-- The outcome a turn must end with now: '' | cancelled | expired. will_run: the agent is to run next.
+local function called_off(will_run)
   if (turn.stop or '') ~= '' then return turn.stop end
   if number('deadline_at') > 0 and number('deadline_at') <= NOW then return 'expired' end
+  if will_run and spent() ~= '' then return 'expired' end
   return ''
 end

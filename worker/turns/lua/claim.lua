@@ -1,5 +1,6 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
 -- ARGV[4] link, such as turn.run/1  ARGV[5] token  ARGV[6] lease in ms  ARGV[7] worker (JSON string)
+-- ARGV[8] 1 when this process works on nothing else, else 0  ARGV[9] strikes that make a turn dead
 -- answers {'claimed', now, record ...} | {'refused', why}
 
 if not EXISTS then return { 'refused', 'missing' } end
@@ -14,17 +15,19 @@ if string.find(turn.tokens or '', ARGV[5], 1, true) then return { 'refused', 'la
 if (turn.token or '') ~= '' then return { 'refused', 'held' } end
 if turn.next ~= ARGV[4] then return { 'refused', 'not_next' } end
 if not is_head() then return { 'refused', 'waiting' } end
-if called_off() ~= '' then
+if called_off(turn.state == 'queued') ~= '' then
   look_again(NOW)
   return { 'refused', 'called_off' }
 end
 if number('not_before') > NOW then return { 'refused', 'early' } end
+-- The delivery before the last strike runs in a process of its own: only what dies alone is to blame for it.
+if ARGV[8] ~= '1' and number('strikes') >= tonumber(ARGV[9]) - 1 then return { 'refused', 'alone' } end
 
 local state = turn.state == 'queued' and 'running' or 'validating'
 local link_attempt = string.match(ARGV[4], '/(%d+)$')
 redis.call('HSET', TURN, 'state', state, 'token', ARGV[5], 'tokens', (turn.tokens or '') .. ARGV[5] .. ' ',
   'cmd', 0, 'lease_until', int(NOW + tonumber(ARGV[6])), 'worker', cjson.decode('[' .. ARGV[7] .. ']')[1],
-  'attempt', link_attempt, 'not_before', 0, 'announced', 1)
+  'attempt', link_attempt, 'not_before', 0, 'announced', 1, 'alone', ARGV[8])
 look_again(NOW + tonumber(ARGV[6]))
 if state == 'running' then
   local delivery = redis.call('HINCRBY', TURN, 'delivery', 1)

@@ -33,7 +33,7 @@ if (turn.stop or '') ~= '' and outcome ~= turn.stop then
 elseif outcome ~= '' then
   head = finish(outcome, move.answer)
 else
-  outcome = called_off()
+  outcome = called_off(move.state == 'queued')
   if outcome ~= '' then
     head = give_up(outcome)
   else

@@ -2,7 +2,7 @@
 -- ARGV[4] 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- ARGV[5] lease in ms  ARGV[6] strikes that make a turn dead
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
---   what: gone | early | held | later | waiting | announce | finished
+--   what: gone | early | held | later | waiting | interrupt (head is to be cancelled) | announce | finished
 
 local function answer(what, link, head, outcome)
   return { what, link or '', turn.session_id or '', head or '', outcome or '' }
@@ -29,14 +29,25 @@ if held then
   count({ ['delivery.lost'] = 1 })
   emit('attempt.lost', '{"attempt":' .. int(number('attempt')) .. ',"delivery":' .. int(number('delivery')) ..
     ',"during":"' .. turn.state .. '"}')
-  if called_off() == '' and strikes >= tonumber(ARGV[6]) then
+  -- A lost run is charged what was set aside for it: nobody knows what it used.
+  if running then
+    turn.tokens_used = redis.call('HINCRBY', TURN, 'tokens_used', number('token_reserve'))
+    turn.cost_used = redis.call('HINCRBY', TURN, 'cost_used', number('cost_reserve'))
+    turn.state = 'queued'
+  end
+  if called_off() == '' and strikes >= tonumber(ARGV[6]) and turn.alone == '1' then
     return answer('finished', '', give_up('dead'), 'dead')
   end
 end
 
-local outcome = called_off()
+local outcome = called_off(turn.state == 'queued')
 if outcome ~= '' then return answer('finished', '', give_up(outcome), outcome) end
 if not is_head() then
+  -- The client that asked to interrupt the turn before it may have died before it could.
+  if turn.double_text == 'interrupt' then
+    look_again(NOW + SETTINGS.announce_ms)
+    return answer('interrupt', '', redis.call('LINDEX', SESSION, 0) or '')
+  end
   look_again(number('deadline_at'))
   return answer('waiting')
 end

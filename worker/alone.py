@@ -1,0 +1,35 @@
+"""Carries out one link of one turn in a process of its own: ``python -m worker.alone TASK ATTEMPT TURN SESSION``.
+
+A turn that has taken down workers gets its last delivery here (DESIGN section 3, poison cap): what dies now dies alone,
+and no other turn is struck with it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from api_client.contract.tasks import Link
+from worker.app import app, settings_of_process
+from worker.turns.engine import Engine
+
+
+def main() -> None:
+    """Carry out the link the command line names. SIGTERM hands the turn over without a strike."""
+    task, attempt, turn_id, session_id = sys.argv[1:]
+    engine = Engine(settings_of_process(), app, reaps=False)
+    engine.start()
+    signal.signal(signal.SIGTERM, lambda *_: engine.hand_over())
+    work = threading.Thread(
+        target=engine.service.carry_out,
+        args=(Link.parse(f"{task}/{attempt}"), turn_id, session_id),
+        kwargs={"alone": True},
+    )
+    work.start()
+    work.join()
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

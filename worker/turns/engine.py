@@ -1,0 +1,99 @@
+"""The parts of one worker process, put together: service, leases, reaper, the guard of its agents."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import structlog
+from celery import Celery, chain
+from kombu.exceptions import OperationalError
+
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import Link, chain_of
+from worker.program import Program, bury, spawn
+from worker.runners import processes
+from worker.runners.registry import build_runner
+from worker.turns.lease import LeaseKeeper
+from worker.turns.ledger import Ledger
+from worker.turns.reaper import Reaper
+from worker.turns.service import TurnService
+
+log = structlog.get_logger()
+
+
+class Engine:
+    """One worker process's engine. ``reaps`` is False in a process that carries out a single link."""
+
+    def __init__(self, settings: Settings, celery: Celery, *, reaps: bool = True) -> None:
+        self.settings = settings
+        self.name = f"{socket.gethostname()}-{os.getpid()}"
+        self.leases = LeaseKeeper(settings, self.name)
+        self.service = TurnService(
+            settings, Ledger(settings, self.name), self.leases, build_runner, self.announce, self.isolate
+        )
+        self._celery = celery
+        self._reaper = Reaper(settings, self.name, self.announce) if reaps else None
+        self._isolated: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the threads and the guard of the agents."""
+        processes.shared().start()
+        self.leases.start()
+        if self._reaper:
+            self._reaper.start()
+
+    def announce(self, link: Link, turn_id: str, session_id: str) -> None:
+        """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again."""
+        signatures = [
+            self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
+            for item in chain_of(link, turn_id, session_id)
+        ]
+        try:
+            chain(*signatures).apply_async(retry=False)
+        except (OperationalError, OSError) as error:
+            log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
+
+    def isolate(self, link: Link, turn_id: str, session_id: str) -> None:
+        """Carry out ``link`` in a process of its own, and wait for it: the turn has taken down workers before."""
+        arguments = [link.task, str(link.attempt), turn_id, session_id]
+        process = spawn(
+            Program(
+                name="alone",
+                command=[sys.executable, "-P", "-m", "worker.alone", *arguments],
+                # Not SIGKILL: our own death must not look like the turn's fault.
+                death_signal=signal.SIGTERM,
+            )
+        )
+        with self._lock:
+            self._isolated.add(process)
+        log.warning("turn.isolated", turn_id=turn_id, link=str(link), pid=process.pid)
+        process.wait()
+        with self._lock:
+            self._isolated.discard(process)
+        log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=bury(process))
+
+    def shut_down(self) -> None:
+        """Let running agents finish for a while, then hand their turns over to other workers."""
+        timer = threading.Timer(self.settings.shutdown_seconds, self.hand_over)
+        timer.daemon = True
+        timer.start()
+
+    def hand_over(self) -> None:
+        """Stop every run of this process; their turns go to other workers without a strike."""
+        self.leases.stop_all("shutdown")
+        with self._lock:
+            for process in self._isolated:
+                process.terminate()
+
+    def close(self) -> None:
+        """Stop the threads and whatever agent is left."""
+        if self._reaper:
+            self._reaper.close()
+        self.leases.close()
+        processes.shared().stop()
