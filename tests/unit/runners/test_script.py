@@ -138,3 +138,16 @@ def test_a_rule_cannot_be_changed_by_those_who_share_it() -> None:
     rule = script.parse(GOOD, "s.yaml")[0]
     with pytest.raises(dataclasses.FrozenInstanceError):
         rule.when = "x"  # type: ignore[misc]
+
+
+def test_the_example_in_the_docs_is_a_script() -> None:
+    docs = Path(script.__file__).parents[2] / "docs/scripted-agent.md"
+    example = docs.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    rules = script.parse(example, "docs")
+    assert [len(rule.lists) for rule in rules] == [2]
+
+
+def test_the_docs_name_every_step() -> None:
+    docs = Path(script.__file__).parents[2] / "docs/scripted-agent.md"
+    text = docs.read_text(encoding="utf-8")
+    assert [name for name in script._STEPS if f"| `{name}` |" not in text] == []

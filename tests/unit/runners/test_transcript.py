@@ -92,6 +92,11 @@ def test_an_answer_has_a_limit() -> None:
         transcript.take(SAID)
 
 
+def test_what_was_taken_back_does_not_count_towards_the_limit() -> None:
+    long = {"event": "output", "text": "x" * MAX_ANSWER}
+    assert len(told(long, {"event": "reset"}, long).text) == MAX_ANSWER
+
+
 def test_an_error_outweighs_everything_else() -> None:
     completion = judge(told(SAID, RESULT, {"event": "error", "kind": "transient", "retry_after": 3}), 0, {})
     assert (completion.kind, completion.retry_after) == (ErrorKind.TRANSIENT, 3.0)

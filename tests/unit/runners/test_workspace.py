@@ -144,7 +144,8 @@ def test_what_the_agent_wrote_is_found(delivery: Path) -> None:
 def test_links_pipes_folders_second_names_and_huge_files_are_left_out(tmp_path: Path, delivery: Path) -> None:
     output = delivery / "output"
     (tmp_path / "secret").write_text("secret")
-    (output / "ADR-1.md").symlink_to(tmp_path / "secret")
+    (tmp_path / "linked").write_text("secret")
+    (output / "ADR-1.md").symlink_to(tmp_path / "linked")
     os.mkfifo(output / "ADR-2.md")
     (output / "ADR-3.md").mkdir()
     os.link(tmp_path / "secret", output / "ADR-4.md")
