@@ -6,12 +6,16 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN, Link
 from tests.conftest import environ_of, turns
+from tests.support import wait_for
+from worker.turns.ledger import Claim, Ledger
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -139,3 +143,18 @@ def test_a_dead_broker_is_one_line_and_exit_code_2(run: Run, settings: Settings,
     assert done.stderr.startswith("turns: the store does not answer")
     assert done.stderr.count("\n") == 1
     assert time.monotonic() - started < 5
+
+
+def test_a_dead_letter_is_listed_shown_replayed_and_gone(run: Run, settings: Settings) -> None:
+    assert run("dead", "list").stdout == "no dead letters\n"
+    turn_id = run("submit", "Grüße", "--session", "s1").stdout.strip()
+    assert run("dead", "drop", turn_id).returncode == 1
+    ledger = Ledger(replace(settings, strikes=1, lease_seconds=0.5), "w")
+    assert isinstance(ledger.claim(turn_id, "s1", Link(RUN, 1), alone=True), Claim)
+    wait_for(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead", 5)
+    assert turn_id in run("dead", "list").stdout
+    assert "dead" in run("dead", "show", turn_id).stdout
+    new = json.loads(run("dead", "replay", turn_id, "--json").stdout)
+    assert new["replay_of"] == turn_id
+    assert json.loads(run("show", new["turn_id"], "--json").stdout)["replay_of"] == turn_id
+    assert json.loads(run("dead", "list", "--json").stdout) == []

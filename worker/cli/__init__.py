@@ -15,6 +15,7 @@ import click
 from api_client.contract.errors import (
     HelixError,
     IdempotencyConflict,
+    NotFinished,
     SessionBusy,
     SettingsError,
     TurnNotFound,
@@ -34,6 +35,7 @@ COMMANDS = {
     "attempts": ("worker.cli.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
     "cancel": ("worker.cli.turn:cancel", "Stop a turn."),
     "retry-rate": ("worker.cli.rates:retry_rate", "How often the agent had to be asked again, and by which rule."),
+    "dead": ("worker.cli.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
@@ -109,7 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _complain([error.format_message()], USAGE)
     except SettingsError as error:
         code = _complain(error.problems, USAGE)
-    except (TurnNotFound, SessionBusy, IdempotencyConflict) as error:
+    except (TurnNotFound, SessionBusy, IdempotencyConflict, NotFinished) as error:
         code = _complain([str(error)], NO)
     except (HelixError, OSError) as error:
         code = _complain([str(error)], USAGE)
