@@ -100,7 +100,7 @@ PIECES = [
 answers = st.one_of(st.lists(st.sampled_from(PIECES), max_size=25).map("".join), st.text(max_size=80))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(answers, answers)
 def test_no_text_makes_anything_raise(first: str, second: str) -> None:
     history = [judge([], first, ALL)]
@@ -110,7 +110,7 @@ def test_no_text_makes_anything_raise(first: str, second: str) -> None:
         extract_step(text), step_of(text), strip_marker(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(answers)
 def test_the_marker_validators_fallback_always_validates_and_twice_changes_nothing(text: str) -> None:
     step = ALL[0]
@@ -121,7 +121,7 @@ def test_the_marker_validators_fallback_always_validates_and_twice_changes_nothi
     assert step.apply_fallback(mended.text, {}) in (None, mended.text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(answers)
 def test_mending_brings_no_error_and_twice_changes_nothing(text: str) -> None:
     before = {(issue.validator, issue.code) for issue in examine(text, ALL) if issue.is_error}
@@ -131,7 +131,7 @@ def test_mending_brings_no_error_and_twice_changes_nothing(text: str) -> None:
     assert mend(mended.text, ALL, mended.context).text == mended.text
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(answers)
 def test_examining_never_changes_its_mind(text: str) -> None:
     found = examine(text, ALL)

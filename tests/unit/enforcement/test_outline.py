@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -54,6 +54,7 @@ def by_outline(text: str) -> dict[str, list[object]]:
     }
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(LINES), max_size=9).map("\n".join))
 @example("- a\n\n  ```\n  # x\n# y")
 @example("> a\nb\n===")
@@ -64,6 +65,7 @@ def test_the_outline_is_what_markdown_it_reads(text: str) -> None:
     assert by_outline(text) == by_referee(text)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="#->`~ \t\n1.a=*_<!|", max_size=40))
 def test_the_outline_is_what_markdown_it_reads_letter_by_letter(text: str) -> None:
     assert by_outline(text) == by_referee(text)

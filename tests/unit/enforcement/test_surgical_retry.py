@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.enforcement.samples import ADR, BODY, HEADER
@@ -112,6 +112,7 @@ def test_windows_line_endings_are_kept_when_a_part_is_spliced() -> None:
     assert examine(answer, ALL) == []
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab #-`>\n<!", max_size=60), st.text(alphabet="ab #-`>\n<!STEP: done", max_size=40))
 def test_whatever_is_said_a_long_answer_is_never_lost(noise: str, reply: str) -> None:
     base = f"{LONG}\n\n{noise}"
