@@ -10,7 +10,8 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,6 +55,8 @@ log = structlog.get_logger()
 _LUA = Path(__file__).with_name("lua")
 #: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
+#: Longest wait for one answer, a disk's confirmation included.
+_PATIENCE_SECONDS = 4.0
 _MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID, _HIGHEST_COST = 20, 604_800.0, 255, 1e6
 
 
@@ -158,7 +161,7 @@ class TurnsClient:
         return turn_id
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """The turn's record.
+        """The record of a turn.
 
         Raises:
             TurnNotFound: no such turn, or not this owner's. StoreUnavailable: the store does not answer.
@@ -189,22 +192,26 @@ class TurnsClient:
         epoch: str = "",
         owner: str | None = None,
         ping_seconds: float | None = None,
-    ) -> AsyncIterator[Event | None]:
+    ) -> AsyncGenerator[Event | None]:
         """Every event of the turn after number ``after``, once and in order, until the turn has finished.
 
-        ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's belongs to
-        another history: everything is sent again from the start.
+        ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's, or a number
+        beyond the turn's last, belongs to another history: everything is sent again from the start.
 
         Raises:
             TurnNotFound: as ``get``. StoreUnavailable: the store was away for longer than a minute.
         """
         turn = await self.get(turn_id, owner=owner)
-        start = after if epoch in {"", turn.epoch} else 0
+        start = after if epoch in {"", turn.epoch} and after <= turn.seq else 0
+        if turn.state is TurnState.FINISHED and start == turn.seq:
+            return
         ping = ping_seconds or self.settings.ping_seconds
-        async for event in follow(self._redis, self.settings.namespace, turn_id, after=start, ping_seconds=ping):
-            if event is not None and event.final:
-                await self._settle(keys_of(self.settings.namespace, turn_id))
-            yield event
+        found = follow(self._redis, self.settings.namespace, turn_id, after=start, ping_seconds=ping)
+        async with aclosing(found) as events:
+            async for event in events:
+                if event is not None and event.final:
+                    await self._settle(keys_of(self.settings.namespace, turn_id))
+                yield event
 
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
         """Wait for the turn's end and return its record.
@@ -242,7 +249,9 @@ class TurnsClient:
         found: list[Turn] = []
         for shard in range(self.settings.shards):
             ids = await self._ask(self._redis.zrange(Keys(self.settings.namespace, shard).dead, 0, -1))
-            found += [await self.get(turn_id.decode()) for turn_id in ids]
+            for turn_id in ids:
+                with suppress(TurnNotFound):  # dropped meanwhile
+                    found.append(await self.get(turn_id.decode()))
         return sorted(found, key=lambda turn: turn.finished_at)
 
     async def replay(self, turn_id: str) -> str:
@@ -299,7 +308,8 @@ class TurnsClient:
 
     async def _ask(self, answer: Awaitable[Any]) -> Any:
         try:
-            return await answer
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await answer
         except (RedisError, OSError, TimeoutError) as error:
             raise StoreUnavailable(type(error).__name__) from error
 

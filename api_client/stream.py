@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -34,7 +35,7 @@ _CONFIRM_SECONDS = 2.0
 
 async def follow(
     redis: Redis, namespace: str, turn_id: str, *, after: int, ping_seconds: float
-) -> AsyncIterator[Event | None]:
+) -> AsyncGenerator[Event | None]:
     """Every event after number ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
 
     Raises:
@@ -47,13 +48,15 @@ async def follow(
                 await bell.subscribe(keys_of(namespace, turn_id).bell(turn_id))
                 # The confirmation: from here on no event can slip between the log's reading and the bell.
                 await bell.get_message(timeout=_CONFIRM_SECONDS)
-                async for event in _listen(redis, bell, namespace, turn_id, position, ping_seconds):
-                    away_since = 0.0
-                    if event is not None:
-                        position = event.seq
-                    yield event
-                    if event is not None and event.final:
-                        return
+                found = _listen(redis, bell, namespace, turn_id, position, ping_seconds)
+                async with aclosing(found) as events:
+                    async for event in events:
+                        away_since = 0.0
+                        if event is not None:
+                            position = event.seq
+                        yield event
+                        if event is not None and event.final:
+                            return
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             away_since = away_since or time.monotonic()
             if time.monotonic() - away_since > _PATIENCE_SECONDS:
@@ -66,7 +69,7 @@ async def follow(
 
 async def _listen(
     redis: Redis, bell: PubSub, namespace: str, turn_id: str, position: int, ping_seconds: float
-) -> AsyncIterator[Event | None]:
+) -> AsyncGenerator[Event | None]:
     """One connection's worth of events: the log up to now, then what the bell brings, then the log again on a gap."""
     log_key = keys_of(namespace, turn_id).log(turn_id)
     behind = True
@@ -79,6 +82,9 @@ async def _listen(
                 yield event
             behind = len(entries) == _PAGE
         message = await bell.get_message(timeout=ping_seconds)
+        if (task := asyncio.current_task()) and task.cancelling():
+            # On Python 3.11 the Redis client can swallow a cancellation; the reader must still end.
+            raise asyncio.CancelledError
         if message is None:
             behind = True  # a bell can be missed; the ping is when we notice
             yield None

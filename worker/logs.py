@@ -66,7 +66,11 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
 
 def _rendering(log_format: str, stream: TextIO) -> list[Processor]:
     if log_format == "json":
-        return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        # Local variables stay out of log lines: they hold users' messages.
+        faults = structlog.processors.ExceptionRenderer(
+            structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        )
+        return [faults, structlog.processors.JSONRenderer()]
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
 
 

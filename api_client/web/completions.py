@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.events import Event
+from api_client.contract.failpoints import reach
 from api_client.web import openapi
 from api_client.web.access import Owner
 from api_client.web.ask import Ask, known_model, read_ask
@@ -103,6 +104,8 @@ async def stream(relay: Relay, reply: Reply, owner: str) -> AsyncIterator[bytes]
         async with aclosing(follow(relay, reply.turn_id, owner)) as events:
             async for event in events:
                 for frame in _frames(event, reply):
+                    if frame is DONE:
+                        reach("B15")
                     yield frame
                 if event is not None and event.final:
                     return

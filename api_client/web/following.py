@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -31,8 +31,7 @@ async def follow(
         RelayStopping: the relay stops. Otherwise as ``TurnsClient.follow``.
     """
     ping = relay.settings.ping_seconds
-    source = relay.client.follow(turn_id, after=after, epoch=epoch, owner=owner, ping_seconds=ping)
-    events = cast("AsyncGenerator[Event | None]", source)
+    events = relay.client.follow(turn_id, after=after, epoch=epoch, owner=owner, ping_seconds=ping)
     stopping = asyncio.create_task(relay.stopping.wait())
     step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _END))
     try:

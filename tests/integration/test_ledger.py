@@ -426,3 +426,18 @@ async def test_an_interrupt_whose_client_died_is_carried_out_by_a_reaper(client:
     assert found.head == first
     ledger.cancel(found.head, found.session_id)
     assert (await client.get(first)).outcome is Outcome.CANCELLED
+
+
+async def test_a_reader_that_has_seen_the_end_is_told_nothing_and_one_from_beyond_it_starts_anew(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    ledger.commit(claimed(ledger, turn_id), PASSED)
+    assert [event async for event in client.follow(turn_id, after=3)] == []
+    assert [event.seq async for event in client.follow(turn_id, after=99) if event is not None] == [1, 2, 3]
+
+
+async def test_waiting_for_a_result_ends_when_its_time_is_up(client: TurnsClient) -> None:
+    turn_id = await client.submit(request())
+    with pytest.raises(TimeoutError):
+        await client.result(turn_id, timeout=0.3)
