@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from worker.enforcement.frontmatter import HeaderError, Node, read_header
-from worker.enforcement.outline import Heading, Outline, outline
+from worker.enforcement.outline import Heading, Outline
+from worker.enforcement.scan import outline
 
 #: More ADRs than this in one text are no answer of an agent; the text is rejected, not judged in part.
 MAX_ADRS = 20

@@ -7,7 +7,8 @@ from itertools import accumulate
 
 from worker.enforcement.adr import Adr, find_adrs, header_end
 from worker.enforcement.marker import Marker, candidates, outside_code, surely_outside
-from worker.enforcement.outline import Outline, outline
+from worker.enforcement.outline import Outline
+from worker.enforcement.scan import outline
 
 
 class Document:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from worker.enforcement.codes import words
 
+#: The sections every ADR has, in their order (ADR-038 section 3).
+REQUIRED_SECTIONS = ("Kontext", "Entscheidung", "Akzeptanzkriterien")
+
 STEP_MARKER = "step_marker"
 YAML_HEADER = "yaml_header"
 _SECTION = "## "

@@ -26,10 +26,10 @@ MAX_RETRIES = 2
 class SessionRunner(Protocol):
     """What runs the agent. A result offers ``stdout``, and ``success``, ``exit_code``, ``complete`` where known."""
 
-    async def run_session(self, *, session_id: str, prompt: str, **kwargs: Any) -> Any:
+    async def run_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
         """Run the agent with the user's prompt."""
 
-    async def continue_session(self, *, session_id: str, prompt: str, **kwargs: Any) -> Any:
+    async def continue_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
         """Run the agent again in the same session, with feedback."""
 
 

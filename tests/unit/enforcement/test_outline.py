@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from worker.enforcement.adr import header_end
-from worker.enforcement.outline import outline
+from worker.enforcement.scan import outline
 
 _REFEREE = MarkdownIt("commonmark")
 _REFEREE.core.ruler.enableOnly(["normalize", "block"])
@@ -24,7 +24,7 @@ LINES = [
 
 
 def lines_of(title: str) -> list[str]:
-    return [line.strip() for line in title.strip().split("\n")]
+    return [" ".join(line.split()) for line in title.strip().split("\n")]
 
 
 def by_referee(text: str) -> dict[str, list[object]]:

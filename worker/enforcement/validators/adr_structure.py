@@ -12,17 +12,16 @@ from typing import Any
 from worker.enforcement.adr import MAX_ADRS, Adr, Section
 from worker.enforcement.codes import DEFAULT_LOCALE, issue
 from worker.enforcement.frontmatter import HeaderTooComplex, Node
-from worker.enforcement.part import YAML_HEADER, section_part
-from worker.enforcement.splice import REQUIRED_ORDER
+from worker.enforcement.part import REQUIRED_SECTIONS, YAML_HEADER, section_part
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
 from worker.enforcement.validators.texts import Text, texts_of
 
 REQUIRED_FIELDS = ("adr_id", "title", "status")
 #: Required sections and the titles that are accepted besides; letter case does not matter.
 SECTION_TITLES: Mapping[str, Sequence[str]] = dict(
-    zip(REQUIRED_ORDER, (("Context",), ("Decision",), ("Acceptance Criteria",)), strict=True)
+    zip(REQUIRED_SECTIONS, (("Context",), ("Decision",), ("Acceptance Criteria",)), strict=True)
 )
-CRITERIA = REQUIRED_ORDER[-1]
+CRITERIA = REQUIRED_SECTIONS[-1]
 MIN_CRITERIA = 3
 
 _CRITERION = re.compile(r"\s{0,40}(?:[-*+]\s{1,20}\[[ xX]\]|\d{1,9}[.)]\s{1,20}\S)")
@@ -33,7 +32,7 @@ _LEADING_ZERO = re.compile(r"0\d+")
 class ADRStructureValidator(ResponseValidator):
     """Judges every ADR in the answer and in the files; an answer without one has nothing to be judged."""
 
-    REQUIRED_SECTIONS = REQUIRED_ORDER
+    REQUIRED_SECTIONS = REQUIRED_SECTIONS
     REQUIRED_YAML_FIELDS = REQUIRED_FIELDS
 
     def __init__(self, locale: str = DEFAULT_LOCALE, sections: Mapping[str, Sequence[str]] = SECTION_TITLES) -> None:

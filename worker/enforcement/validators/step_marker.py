@@ -10,7 +10,7 @@ from worker.enforcement.document import parse
 from worker.enforcement.marker import STEPS, UNKNOWN
 from worker.enforcement.part import STEP_MARKER
 from worker.enforcement.splice import put_marker
-from worker.enforcement.step import infer_step, trailing_marker
+from worker.enforcement.step import infer_step, strip_marker, trailing_marker
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
 
 #: Key of the context that tells the re-validation which step the fallback put in: only it may write ``unknown``.
@@ -54,8 +54,9 @@ class StepMarkerValidator(ResponseValidator):
         last = trailing_marker(response)
         if last is not None and last.step:
             return None
-        bare = response if last is None else response[: last.start] + response[last.end :]
-        return put_marker(response, infer_step(bare))  # the same text when it says ``unknown`` already, and rightly
+        return put_marker(
+            response, infer_step(strip_marker(response))
+        )  # the same text when it says ``unknown`` already, and rightly
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Which step was put in."""
