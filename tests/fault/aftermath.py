@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from tests.fault.rules import PretendTurn, rule
@@ -34,11 +33,12 @@ _PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry)*(So*(CL*(A|RL*|RfL*m?L*)?)?)?F")
 _NO_EXPIRY = {"metrics:total", "finished", "dead"}
 
 
-def judge_end(namespace: str, turns: Iterable[PretendTurn], stored: Store, heard: dict[bytes, list[bytes]]) -> None:
+def judge_end(namespace: str, turns: list[PretendTurn], stored: Store, heard: dict[bytes, list[bytes]]) -> None:
     """Judge what is left of a schedule that was healed and drained."""
     counted: Counter[str] = Counter()
     start = f"{namespace}:{{0}}:"
-    _judge_keys(start, stored)
+    kept = {turn.turn_id for turn in turns if turn.seen and turn.seen.outcome == b"dead" and not turn.dropped}
+    _judge_keys(start, stored, kept)
     zsets = {name: stored.get(start + name, (b"", 0, []))[2][::2] for name in ("finished", "dead")}
     for turn in turns:
         kind, _, content = stored.get(f"{start}turn:{turn.turn_id}", (b"hash", 0, []))
@@ -51,16 +51,17 @@ def judge_end(namespace: str, turns: Iterable[PretendTurn], stored: Store, heard
         bell = f"{start}turn:{turn.turn_id}:bell".encode()
         rule(wires == heard.get(bell, []), "[10] what was published is not the log")
         _judge_log(turn, record, [json.loads(wire) for wire in wires], counted)
-        rule((turn.id in zsets["dead"]) == (record[b"outcome"] == b"dead"), "the dead letters are not the dead turns")
+        rule((turn.id in zsets["dead"]) == (turn.turn_id in kept), "the dead letters are not the dead turns")
     _judge_counters(start, stored, counted)
 
 
-def _judge_keys(start: str, stored: Store) -> None:
+def _judge_keys(start: str, stored: Store, kept: set[str]) -> None:
     for name, (_, life, _) in stored.items():
         rule(name.startswith(start), "a key of another shard")
         rest = name.removeprefix(start)
         rule(rest != "due" and not rest.startswith("session:"), "[11] something is left in due or in a session")
-        rule((life < 0) == (rest in _NO_EXPIRY), "[15] a key never expires, or one expires that must not")
+        stays = rest in _NO_EXPIRY or (rest.startswith("turn:") and rest.split(":")[1] in kept)
+        rule((life < 0) == stays, "[15] a key never expires, or one expires that must not")
 
 
 def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any], counted: Counter[str]) -> None:

@@ -28,7 +28,7 @@ def rule(holds: Any, text: str) -> None:
 
 
 class Seen(NamedTuple):
-    """One look at a turn: fields of its record (None when there is none), its log's size, its keys' lives, its queues."""
+    """One look at a turn: its record (no state when there is none), its log's size, its keys' lives, its queues."""
 
     state: bytes | None
     token: bytes
@@ -40,6 +40,8 @@ class Seen(NamedTuple):
     outcome: bytes
     strikes: int
     delivery: int
+    tokens_used: int
+    token_budget: int
     others: tuple[bytes | None, ...]
     length: int
     top: bytes
@@ -50,21 +52,26 @@ class Seen(NamedTuple):
     @property
     def record(self) -> tuple[Any, ...]:
         """What a command that changes nothing must leave alone."""
-        return (*self[:4], *self[5:13])
+        return (*self[:4], *self[5:15])
 
 
 def seen(raw: list[Any]) -> Seen:
     """Read the reply of ``scripts.LOOK``."""
-    f, length, top, lives, line, due = raw
+    fields, length, top, lives, line, due = raw
     pairs = iter(due)
-    return Seen(
-        *(f[0], f[1] or b"", f[2] or b"", int(f[3] or 0), int(f[4] or 0), int(f[5] or 0), f[6] or b"", f[7] or b""),
-        *(int(f[8] or 0), int(f[9] or 0), tuple(f[10:]), length, top, tuple(lives), line),
-        {member: int(score) for member, score in zip(pairs, pairs, strict=True)},
-    )
+    first = [int(value or 0) if at in _NUMBERS else value or b"" for at, value in enumerate(fields[:12])]
+    scores = {member: int(score) for member, score in zip(pairs, pairs, strict=True)}
+    return Seen._make([fields[0], *first[1:], tuple(fields[12:]), length, top, tuple(lives), line, scores])
 
 
-assert FIELDS[:10] == Seen._fields[:10]
+#: A turn that is not stored.
+NOTHING = Seen(
+    None, b"", b"", 0, 0, 0, b"", b"", 0, 0, 0, 0, (None,) * len(FIELDS[12:]), 0, b"0-0", (-2, -2, -2), [], {}
+)
+_NUMBERS = {*range(3, 6), *range(8, 12)}
+assert FIELDS[:12] == Seen._fields[:12]
+#: A turn that is not stored.
+NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2], [], []])
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +89,9 @@ class PretendTurn:
     seen: Seen | None = None
     tokens: set[bytes] = field(default_factory=set)
     last_commit: tuple[Any, ...] = ()
-    held_later: int = 0
+    cmd: int = 0
+    alone: bool = False
+    dropped: bool = False
     told: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -111,9 +120,10 @@ def read_move(text: str) -> Any:
     return json.loads(text)
 
 
-def off(step: Step) -> bytes:
-    """The outcome a turn had to end with before this step, or nothing."""
-    return step.before.stop or (b"expired" if step.turn.deadline <= step.now else b"")
+def off(step: Step, state: bytes | None, used: int) -> bytes:
+    """The outcome a turn must end with in this step, or nothing. ``used``: tokens, which count before another run."""
+    spent = state == b"queued" and 0 < step.before.token_budget <= used
+    return step.before.stop or (b"expired" if step.turn.deadline <= step.now or spent else b"")
 
 
 def unchanged(step: Step) -> None:
@@ -136,7 +146,10 @@ def advanced(step: Step, head: bytes, outcome: bytes) -> None:
     rule(head == (after.line[0] if was_head and after.line else b""), "[8] the wrong turn was named as the next")
     if head:
         rule(head in after.due, "the next turn of the session is not due")
-        rule(after.due[head] <= min(before.due[head], step.now + ANNOUNCE_MS), "the next turn of the session is looked at too late")
+        rule(
+            after.due[head] <= min(before.due[head], step.now + ANNOUNCE_MS),
+            "the next turn of the session is looked at too late",
+        )
 
 
 def submitted(step: Step) -> None:
@@ -165,13 +178,15 @@ def claimed(step: Step) -> None:
         return
     free = before.state not in {None, b"finished"} and not before.token
     legal = free and before.next == link and before.line[:1] == [turn.id] and before.not_before <= step.now
-    legal = legal and not off(step) and token not in turn.tokens
+    legal = legal and not off(step, before.state, before.tokens_used) and token not in turn.tokens
+    legal = legal and (step.args[4] == 1 or before.strikes < STRIKES - 1)
     rule(not accepted or legal, "[7, 8] a claim was accepted that must be refused")
     rule(accepted or not legal, "a claim was refused that must be accepted")
     if not accepted:
         unchanged(step)
         return
     turn.tokens.add(token)
+    turn.alone, turn.cmd = step.args[4] == 1, 0
     rule(after.token == token and after.lease_until == step.now + LEASE_MS, "a claim did not take the lease")
     runs = link.startswith((b"turn.run/", b"turn.retry/"))
     rule(after.delivery == before.delivery + runs, "[6] a claim is not one delivery")
@@ -192,9 +207,10 @@ def appended(step: Step) -> None:
     held = step.before.token == token
     rule((step.reply[0] == b"done") == held, "[7] an append was answered to the wrong one")
     rule(not held or step.reply[1] == step.after.seq, "an append told a wrong length")
-    if not held or number <= int(step.before.others[1] or 0):
+    if not held or number <= step.turn.cmd:
         unchanged(step)
         return
+    step.turn.cmd = number
     for i in range(2, len(step.args), 2):
         tell(step.turn, step.args[i], step.args[i + 1])
 
@@ -217,7 +233,7 @@ def committed(step: Step) -> None:
     for i in range(3, len(step.args), 2):
         tell(turn, step.args[i], step.args[i + 1])
     wanted = move["outcome"].encode()
-    outcome = before.stop or wanted or off(step)
+    outcome = before.stop or wanted or off(step, move["state"].encode(), after.tokens_used)
     rule(step.reply[2] == outcome, "a commit led to another outcome than it must")
     rule(after.token == b"" and after.lease_until == 0, "a commit kept the lease")
     if outcome:
@@ -234,25 +250,34 @@ def reaped(step: Step) -> None:
     if taken:
         rule(before.lease_until <= step.now and step.args[0] == 1, "[7] a reaper took a lease that holds")
         rule(after.strikes == before.strikes + 1, "a lost delivery is not one strike")
+        charged = turn.submit[12] if before.state == b"running" else 0
+        rule(after.tokens_used == before.tokens_used + charged, "[16] a lost run is not charged what was set aside")
         tell(turn, "attempt.lost")
+    called_off = off(step, b"queued" if taken and before.state == b"running" else before.state, after.tokens_used)
+    poisoned = taken and after.strikes >= STRIKES and turn.alone
     if what == b"finished":
-        expected = off(step) or (b"dead" if taken and after.strikes >= STRIKES else b"")
-        rule(outcome == expected and expected, "a reaper ended a turn that goes on")
+        right = outcome == called_off if called_off else poisoned and outcome == b"dead"
+        rule(right or (poisoned and outcome == b"dead" and not before.stop), "a reaper ended a turn that goes on")
         advanced(step, head, outcome)
         return
+    rule(not poisoned, "[16] a turn that kills its workers goes on")
     rule(not taken or what == b"announce", "a turn was taken from its worker and not announced")
     if before.due.get(turn.id, step.now + 1) <= step.now:
         lapsed = before.token and before.lease_until <= step.now and step.args[0] == 1
         rule(taken or not lapsed, "[14] a lapsed lease was left alone")
-        rule(before.token or not off(step), "a turn that was called off was not ended")
+        rule(before.token or not called_off, "a turn that was called off was not ended")
         ready = not before.token and before.line[:1] == [turn.id] and before.not_before <= step.now
         rule(what == b"announce" or not ready, "[3] a turn nobody has was not announced")
     if not taken:
         unchanged(step)
-    if what == b"later":
-        turn.held_later = step.now + LEASE_MS
+    rule(not head or what == b"interrupt", "a reaper named a next turn though this one goes on")
+    if what == b"interrupt":
+        rule(
+            turn.submit[5] == "interrupt" and before.line[:1] == [head] != [turn.id], "interrupted without being asked"
+        )
+    rule(what == b"later" or after.due.get(turn.id, step.now + 1) > step.now, "looked at, and due again at once")
     if what == b"announce":
-        rule(after.line[:1] == [turn.id] and not after.token and not off(step), "announced what cannot be claimed")
+        rule(after.line[:1] == [turn.id] and not after.token and not called_off, "announced what cannot be claimed")
         rule(link == before.next and session == turn.session_id.encode(), "announced another link than the next")
         rule(before.not_before <= step.now, "announced too early")
 
@@ -272,6 +297,13 @@ def cancelled(step: Step) -> None:
         advanced(step, head, b"cancelled")
 
 
+def dropped(step: Step) -> None:
+    unchanged(step)
+    said = {None: b"missing", b"dead": b"dropped"}.get(step.before.outcome if step.before.state else None, b"alive")
+    rule(step.reply == [said], "a dead letter was dropped that is none, or kept")
+    step.turn.dropped |= said == b"dropped"
+
+
 _OF_COMMAND = {
     "submit": submitted,
     "claim": claimed,
@@ -280,6 +312,7 @@ _OF_COMMAND = {
     "commit": committed,
     "reap": reaped,
     "cancel": cancelled,
+    "drop": dropped,
 }
 _TAKES = {"claim", "commit", "reap"}
 
@@ -288,7 +321,7 @@ def judge(step: Step, line: list[bytes], latest: int) -> None:
     """Judge one step. ``line``: the session's unfinished turns in the order they were stored, before this step."""
     turn, before, after = step.turn, step.before, step.after
     if before.state == b"finished":
-        rule(after.record == before.record and after.lives[0] > 0, "[2] something followed the end")
+        rule(after.record == before.record, "[2] something followed the end")
     if after.token != before.token:
         rule(
             step.name in _TAKES and b"" in {before.token, after.token}, "a lease changed hands behind its holder's back"
@@ -306,7 +339,8 @@ def judge(step: Step, line: list[bytes], latest: int) -> None:
         rule(turn.id not in after.due, "something is due that does not exist")
     elif _ended(after):
         rule(turn.id not in after.due and not after.token, "[11] a finished turn is still due or held")
-        rule(all(life > 0 or life == -2 for life in after.lives), "a finished turn's key never expires")
+        stays = after.outcome == b"dead" and not turn.dropped
+        rule(all(life == -2 or (life < 0) == stays for life in after.lives), "a finished turn's key never expires")
     else:
         rule(all(life < 0 for life in after.lives), "a live turn's key expires")
         rule(turn.id in after.due, "[3] an unfinished turn is not due")
@@ -329,7 +363,8 @@ def _ended(look: Seen) -> bool:
 def latest_look(turn: PretendTurn, look: Seen, latest: int) -> int:
     """When somebody must look at an unfinished turn at the latest. ``latest``: the furthest the clock ever was."""
     if look.token:
-        return max(look.lease_until, turn.held_later)
+        return look.lease_until
     if look.line[:1] != [turn.id]:
-        return max(turn.deadline, latest)
+        interrupts = turn.submit[5] == "interrupt"
+        return max(latest, min(turn.deadline, latest + ANNOUNCE_MS) if interrupts else turn.deadline)
     return max(latest, min(turn.deadline, max(look.not_before, latest + _LONGEST_WAIT_MS)))

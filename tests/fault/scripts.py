@@ -10,9 +10,12 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from api_client import client
+from api_client.contract import commands
 from api_client.contract.commands import command_text
+from worker.turns import ledger
 
-_FOLDERS = [Path(module.__file__).with_name("lua") for module in (commands, client, ledger)]
+_FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, client, ledger)]
 #: Every command there is, by name: a new one is found by itself.
 FILES = {path.stem: path for folder in _FOLDERS for path in folder.glob("*.lua") if path.stem != "turn"}
 

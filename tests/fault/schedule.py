@@ -1,0 +1,333 @@
+"""A schedule: pretend clients, workers and reapers step in random order on the real Lua commands.
+
+One seed is one schedule: who steps next, what is lost, doubled, reordered or repeated, and how the clock jumps. After
+every step ``rules`` judges it; at the end everything is healed and drained, and ``aftermath`` judges what is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import hiredis
+
+from api_client.contract.commands import common_settings, turn_keys
+from api_client.contract.keys import keys_of
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
+from api_client.contract.turn import TurnRequest
+from tests.fault import rules, scripts
+from tests.fault.aftermath import judge_end
+from tests.fault.decisions import CHOICES, STRAIGHT, commit_arguments
+from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, PretendTurn, Step, Violation, rule
+from tests.fault.wire import Command, Steps
+
+Ask = Generator[list[Command], list[Any], Any]
+
+_COMMON = common_settings(Settings(announce_seconds=ANNOUNCE_MS / 1000, retention_seconds=86_400))
+_LONG_MS, _START_MS = 3_600_000, 1_800_000_000_000
+_SESSIONS = ("s-0", "s-1")
+_REQUESTS = {
+    session: TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id=session).to_json()
+    for session in _SESSIONS
+}
+_LOOK, _TAKE_ALL = scripts.sha(scripts.LOOK), scripts.sha(scripts.TAKE_ALL)
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A pretend worker's view of a claim. It may be late and not know it."""
+
+    turn: PretendTurn
+    link: Link
+    token: str
+    number: int = 0
+
+
+class Schedule:
+    """One seed's world. ``steps`` runs it; ``trace`` is what happened, for people."""
+
+    def __init__(self, seed: int, namespace: str, shas: dict[str, str], heard: dict[bytes, list[bytes]]) -> None:
+        self.seed = seed
+        self._random = Random(seed)
+        self._namespace = namespace
+        self._shas = shas
+        self._heard = heard
+        self._now = self._latest = _START_MS
+        self._turns: list[PretendTurn] = []
+        self._lines: dict[str, list[bytes]] = {session: [] for session in _SESSIONS}
+        self._due: dict[bytes, int] = {}
+        self._runs: list[Run] = []
+        self._healed = False
+        self._messages: list[tuple[PretendTurn, Link]] = []
+        self._history: list[tuple[str, PretendTurn, tuple[Any, ...]]] = []
+        self._bodies: dict[tuple[str, str], tuple[str, bytes]] = {}
+        self._keys: dict[tuple[str, int], list[str]] = {}
+        self._trace: list[tuple[Any, ...]] = []
+        #: How often each command got each answer, and turns each outcome.
+        self.counts: Counter[str] = Counter()
+
+    def steps(self) -> Steps:
+        """Everything that happens, to the judged end.
+
+        Raises:
+            Violation: a rule does not hold; the text has the whole schedule.
+        """
+        try:
+            for _ in range(self._random.randint(15, 45)):
+                yield from self._step()
+            yield from self._drain()
+            yield from self._judge_end()
+        except Violation as violation:
+            raise Violation(f"seed {self.seed}: {violation}\n{self.trace()}") from violation
+
+    def trace(self) -> str:
+        """The schedule as it went, a line per command."""
+        return "\n".join(
+            f"{number:3} {now - _START_MS:>9} ms  turn {turn.number} {name:7} {_short(args)} -> {_short(reply)}"
+            for number, (now, name, turn, args, reply) in enumerate(self._trace)
+        )
+
+    # What the world can do
+
+    def _step(self) -> Ask:
+        random = self._random
+        if random.random() < 0.4:
+            self._move_clock()
+        dice = random.random()
+        if dice < 0.14 or not self._turns:
+            yield from self._submit()
+        elif dice < 0.42 and self._messages:
+            yield from self._receive()
+        elif dice < 0.76 and self._runs:
+            yield from self._work(random.choice(self._runs))
+        elif dice < 0.86 and self._history:
+            yield from self._again(random.choice(self._history[-8:] if random.random() < 0.6 else self._history))
+        elif dice < 0.885:
+            yield from self._cancel(random.choice(self._turns))
+        elif dice < 0.89:
+            yield from self._drop(random.choice(self._turns))
+        else:
+            yield from self._reap(self._overdue() or random.choice(self._turns), random.random() < 0.8)
+
+    def _move_clock(self) -> None:
+        dice, random = self._random.random(), self._random
+        if dice < 0.5:
+            self._now += random.randint(1, 400)
+        elif dice < 0.85:
+            self._now += random.choice((LEASE_MS, LEASE_MS // 2, ANNOUNCE_MS, 2 * ANNOUNCE_MS))
+        elif dice < 0.93:
+            self._now = max(self._now, min(self._due.values(), default=self._now))
+        elif dice < 0.98:
+            self._now -= random.choice((50, LEASE_MS, ANNOUNCE_MS, 60_000))
+        else:
+            self._now += random.choice((60_000, _LONG_MS))
+        self._latest = max(self._latest, self._now)
+
+    def _submit(self) -> Ask:
+        random = self._random
+        number = len(self._turns)
+        session = random.choice(_SESSIONS)
+        turn = PretendTurn(f"t0-{number:032x}", session, number)
+        key = random.choice("kl") if random.random() < 0.2 else ""
+        body = random.choice(("b1", "b2")) if key else ""
+        deadline = _LONG_MS if random.random() < 0.85 else random.randint(1, 8_000)
+        policy = random.choice(("reject", "interrupt", *("queue",) * 8))
+        budget = 0 if random.random() < 0.9 else 30
+        owner, epoch = random.choice("pq"), f"{number:012x}"
+        request = (_REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session, "")
+        args = (*request, budget, 0, budget // 2, 0, key)
+        self._turns.append(turn)
+        turn.submit = args
+        yield from self._send_submit(turn)
+
+    def _send_submit(self, turn: PretendTurn) -> Ask:
+        reply = yield from self._do("submit", turn, *turn.submit)
+        owner, body, key = turn.submit[2], turn.submit[6], turn.submit[-1]
+        known = self._bodies.get((owner, key)) if key else None
+        if reply[0] in {b"repeated", b"conflict"}:
+            rule(known, "[4] an idempotency key is known that was never used")
+            right = b"repeated" if known and known[0] == body else b"conflict"
+            rule(known and reply[0] == right and reply[2] == known[1], "[4] an idempotency key names the wrong turn")
+        if reply[0] == b"stored":
+            rule(not known, "[4] one idempotency key made two turns")
+            if key:
+                self._bodies[owner, key] = (body, turn.id)
+            if reply[1] == 0:
+                self._announce(turn, Link(RUN, 1))
+
+    def _announce(self, turn: PretendTurn, link: Link) -> None:
+        """Celery's part: sometimes a message is lost, or comes twice."""
+        dice = self._random.random()
+        self._messages += [(turn, link)] * (0 if dice < 0.1 else 2 if dice > 0.9 else 1)
+
+    def _receive(self) -> Ask:
+        at = 0 if self._random.random() < 0.6 else self._random.randrange(len(self._messages))
+        turn, link = self._messages.pop(at)
+        dice = self._random.random()
+        if dice < 0.05:
+            link = Link(VALIDATE, link.attempt)  # reordered: the second link of the chain comes first
+        elif dice < 0.1:
+            turn, link = self._random.choice(self._turns), Link(RUN, 1)  # an hour late, or before its time
+        yield from self._claim(turn, link)
+
+    def _claim(self, turn: PretendTurn, link: Link) -> Ask:
+        token = f"{self._random.getrandbits(96):024x}"
+        alone = int(self._healed or self._random.random() < 0.6)
+        reply = yield from self._do("claim", turn, str(link), token, LEASE_MS, '"w"', alone, STRIKES)
+        if reply[0] == b"claimed":
+            record = dict(zip(reply[2::2], reply[3::2], strict=True))
+            rule(record[b"token"] == token.encode(), "a claim answered another's record")
+            self._runs.append(Run(turn, link, token))
+            return self._runs[-1]
+        return None
+
+    def _work(self, run: Run) -> Ask:
+        dice = self._random.random()
+        if dice < 0.12:
+            self._runs.remove(run)  # the worker dies
+        elif dice < 0.25:
+            reply = yield from self._do("beat", run.turn, run.token, LEASE_MS)
+            self._notice(run, reply)
+        elif dice < 0.5:
+            run.number += 1
+            pieces = [json.dumps({"attempt": run.link.attempt, "text": f"ä{n}"}) for n in range(1, 3)]
+            events = [part for piece in pieces[: self._random.randint(1, 2)] for part in ("attempt.output", piece)]
+            if run.link.task in {RUN, RETRY}:
+                reply = yield from self._do("append", run.turn, run.token, run.number, *events)
+                self._notice(run, reply)
+        else:
+            choices = CHOICES[run.link.task]
+            stopped = run.turn.seen and run.turn.seen.stop and run.link.task in {RUN, RETRY}
+            name = "called off" if stopped and self._random.random() < 0.7 else self._random.choice(choices)
+            yield from self._commit(run, name)
+
+    def _notice(self, run: Run, reply: list[Any]) -> None:
+        if reply[0] == b"fenced" and self._random.random() < 0.7:
+            self._runs.remove(run)
+
+    def _commit(self, run: Run, name: str) -> Ask:
+        if name in {"incomplete", "retry"} and run.link.attempt >= 3:
+            name = "unable" if name == "incomplete" else "reject"
+        retries = int((run.turn.seen and run.turn.seen.others[4]) or 0)
+        run.number += 1
+        args = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))
+        reply = yield from self._do("commit", run.turn, run.token, run.number, *args)
+        self._runs.remove(run)
+        if reply[0] == b"done":
+            self._go_on(run, rules.read_move(args[0]), reply)
+
+    def _go_on(self, run: Run, move: dict[str, Any], reply: list[Any]) -> None:
+        if reply[2]:
+            self._announce_head(reply[1])
+        elif not move["delay_ms"]:
+            self._announce(run.turn, Link.parse(move["next"]))
+
+    def _announce_head(self, head: bytes) -> None:
+        if head:
+            self._announce(self._turn_of(head), Link(RUN, 1))
+
+    def _again(self, sent: tuple[str, PretendTurn, tuple[Any, ...]]) -> Ask:
+        """A command comes once more: its reply was lost, or a connection delivers late."""
+        name, turn, args = sent
+        if name == "submit" and self._random.random() < 0.7:
+            return
+        if name == "submit":
+            yield from self._send_submit(turn)
+        else:
+            yield from self._do(name, turn, *args)
+
+    def _cancel(self, turn: PretendTurn) -> Ask:
+        reply = yield from self._do("cancel", turn, turn.submit[2], "cancelled")
+        self._announce_head(reply[1])
+
+    def _drop(self, turn: PretendTurn) -> Ask:
+        yield from self._do("drop", turn, turn.submit[2])
+
+    def _overdue(self) -> PretendTurn | None:
+        due = [member for member, score in self._due.items() if score <= self._now]
+        return self._turn_of(self._random.choice(due)) if due else None
+
+    def _turn_of(self, turn_id: bytes) -> PretendTurn:
+        return self._turns[int(turn_id[3:], 16)]
+
+    def _reap(self, turn: PretendTurn, may_take: bool) -> Ask:
+        reply = yield from self._do("reap", turn, int(may_take), LEASE_MS, STRIKES)
+        if reply[0] == b"announce":
+            self._announce(turn, Link.parse(reply[1].decode()))
+        elif reply[0] == b"interrupt":
+            yield from self._cancel(self._turn_of(reply[3]))
+        elif reply[0] == b"finished":
+            self._announce_head(reply[3])
+
+    # The healed world
+
+    def _drain(self) -> Ask:
+        """No more faults: workers that live finish, reapers look, and within bounded work every turn ends."""
+        self._healed = True
+        for _ in range(40 + 30 * len(self._turns)):
+            if self._runs:
+                run = self._runs[0]
+                yield from self._commit(run, STRAIGHT[run.link.task])
+            elif self._messages:
+                turn, link = self._messages.pop(0)
+                yield from self._claim(turn, link)
+            elif self._due:
+                soonest = min(self._due, key=lambda member: self._due[member])
+                self._now = max(self._now, self._due[soonest])
+                self._latest = max(self._latest, self._now)
+                yield from self._reap(self._turn_of(soonest), may_take=True)
+            else:
+                return
+        raise Violation("[3, 14] the healed world does not come to rest")
+
+    def _judge_end(self) -> Ask:
+        for turn in self._turns:
+            if turn.seen and turn.seen.outcome == b"dead" and self._random.random() < 0.5:
+                yield from self._drop(turn)
+        [found] = yield [("EVALSHA", _TAKE_ALL, 0, f"{self._namespace}:*")]
+        stored = {key.decode(): (kind, life, content) for key, kind, life, content in found}
+        heard = {bell: self._heard.pop(bell, []) for bell in [b for b in self._heard if b.startswith(self._start)]}
+        judge_end(self._namespace, self._turns, stored, heard)
+        self.counts.update(f"outcome {turn.seen.outcome.decode()}" for turn in self._turns if turn.seen and turn.stored)
+
+    # One command and its judgement
+
+    @property
+    def _start(self) -> bytes:
+        return f"{self._namespace}:".encode()
+
+    def _do(self, name: str, turn: PretendTurn, *args: Any) -> Ask:
+        self._history.append((name, turn, args))
+        keys = self._keys_of(turn)
+        look = ("EVALSHA", _LOOK, 5, *keys[:5])
+        before = (turn.seen or rules.NOTHING)._replace(line=self._lines[turn.session_id], due=self._due)
+        own = list(args)
+        if name == "submit":
+            owner, key = args[2], own.pop()
+            keys = [*keys, keys_of(self._namespace, turn.turn_id).idempotency(owner, key or turn.turn_id)]
+        bell = f"{keys[0]}:bell"
+        command = ("EVALSHA", self._shas[name], len(keys) + 1, *keys, self._now, bell, turn.turn_id, _COMMON, *own)
+        reply, look_after = yield [command, look]
+        self._trace.append((self._now, name, turn, args, reply))
+        if isinstance(reply, hiredis.ReplyError):
+            raise Violation(f"a command failed: {reply}")
+        after = rules.seen(look_after)
+        rules.judge(Step(name, self._now, turn, args, reply, before, after), self._lines[turn.session_id], self._latest)
+        turn.seen, self._lines[turn.session_id], self._due = after, after.line, after.due
+        self.counts[f"{name} {reply[0].decode()}"] += 1
+        return reply
+
+    def _keys_of(self, turn: PretendTurn) -> list[str]:
+        place = turn.turn_id, self._now // 60_000
+        if place not in self._keys:
+            self._keys[place] = turn_keys(self._namespace, turn.turn_id, turn.session_id, self._now / 1000)
+        return self._keys[place]
+
+
+def _short(parts: Any) -> str:
+    return " ".join((part.decode() if isinstance(part, bytes) else str(part))[:60] for part in parts)[:200]
