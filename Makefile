@@ -18,16 +18,17 @@ setup: $(READY) ## Make .venv from the lock file (hashes checked)
 # The lock is installed first and checked hash by hash; our own package adds no dependency of its own.
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make setup: needs Python 3.11, 3.12 or 3.13 with venv; name it with PYTHON=/path/to/python" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Setting up $(VENV) from requirements.lock (once; a minute or less) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: $(READY) ## Watch turns being rejected, repaired, delivered, and a worker killed in the middle
-	$(BIN)/turns demo
+	@$(BIN)/turns demo
 
 up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
-	$(BIN)/turns up
+	@$(BIN)/turns up
 
 test: $(READY) ## Run all tests (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,7 +179,7 @@ def demo(as_json: bool) -> None:
         flower_port=0,
         log_level="warning",
     )
-    configure_logging(settings)
+    configure_logging(replace(settings, log_level="error"))  # the timeline tells the story
     logs = directory / "logs"
     logs.mkdir()
     try:
