@@ -114,6 +114,8 @@ class Settings:
     locale: str = _setting("de", _choice("de", "en"), "Language of feedback and of messages to the user.")
     max_attempts: int = _setting(3, _integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.")
     deadline_seconds: float = _setting(3600.0, _number(1, 604_800), "Wall time of a turn, over all attempts.")
+    token_budget: int = _setting(0, _integer(0, 10**9), "Tokens all attempts of a turn may use together; 0: no limit.")
+    cost_budget_usd: float = _setting(0.0, _number(0, 10**6), "The same for money, in US dollars; 0: no limit.")
     idle_seconds: float = _setting(600.0, _number(0.1, 86_400), "An agent silent for so long is stopped.")
     kill_grace_seconds: float = _setting(5.0, _number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
     transient_retries: int = _setting(4, _integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")

@@ -59,6 +59,8 @@ def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owne
         max_attempts=int(_number(body, "max_attempts", 1, MAX_ATTEMPTS, settings.max_attempts, whole=True)),
         deadline_seconds=_number(body, "deadline_seconds", 1, MAX_DEADLINE_SECONDS, settings.deadline_seconds),
         double_text=DoubleText(_choice(body, "double_text", tuple(DoubleText), DoubleText.QUEUE)),
+        token_budget=int(_number(body, "token_budget", 0, 10**9, settings.token_budget, whole=True)),
+        cost_budget_usd=_number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
         metadata=_metadata(chat_id, headers),
     )
     _number(body, "n", 1, 1, 1, whole=True)

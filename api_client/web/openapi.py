@@ -28,6 +28,8 @@ _TURN: dict[str, Any] = {
     "validators": {"type": "array", "items": {"type": "string"}},
     "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
     "deadline_seconds": {"type": "number", "minimum": 1, "maximum": MAX_DEADLINE_SECONDS},
+    "token_budget": {"type": "integer", "minimum": 0, "maximum": 10**9},
+    "cost_budget_usd": {"type": "number", "minimum": 0, "maximum": 10**6},
     "double_text": {"enum": [policy.value for policy in DoubleText]},
     "locale": {"enum": list(LOCALES)},
 }

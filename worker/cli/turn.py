@@ -43,6 +43,8 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
 @click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
 @click.option("--max-attempts", type=int, help="Agent runs at most.")
 @click.option("--deadline", type=float, help="Wall time over all attempts, in seconds.")
+@click.option("--token-budget", type=int, help="Tokens all attempts may use together; 0: no limit.")
+@click.option("--cost-budget", type=float, help="US dollars all attempts may use together; 0: no limit.")
 @click.option("--busy", type=click.Choice([d.value for d in DoubleText]), help="If the session still works on a turn.")
 @click.option("--idempotency-key", default="", help="Submitting again with the same key gives the same turn.")
 @click.option("--wait", is_flag=True, help="Wait for the end and write the answer.")
@@ -86,6 +88,8 @@ def _request(
     locale: str | None,
     max_attempts: int | None,
     deadline: float | None,
+    token_budget: int | None,
+    cost_budget: float | None,
     busy: str | None,
 ) -> TurnRequest:
     if not message.strip():
@@ -98,6 +102,8 @@ def _request(
         locale=locale or settings.locale,
         max_attempts=settings.max_attempts if max_attempts is None else max_attempts,
         deadline_seconds=settings.deadline_seconds if deadline is None else deadline,
+        token_budget=settings.token_budget if token_budget is None else token_budget,
+        cost_budget_usd=settings.cost_budget_usd if cost_budget is None else cost_budget,
         double_text=DoubleText(busy or DoubleText.QUEUE),
     )
 
