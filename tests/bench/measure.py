@@ -50,15 +50,7 @@ async def measure(side: Side, kind: Kind, load: Load) -> Figures:
     """One round of one row: turns one at a time, then many in flight; costs are those of the turns in flight."""
     alone = sorted([await _timed(side, kind) for _ in range(load.alone)])
     before, started = _costs(side), time.perf_counter()
-    slots = asyncio.Semaphore(load.in_flight)
-
-    async def one() -> None:
-        async with slots:
-            await side.turn(kind)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(load.together):
-            group.create_task(one())
+    await together(side, kind, load)
     seconds = time.perf_counter() - started
     after = _costs(side)
     spent = {name: (after[name] - before[name]) / load.together for name in before}
@@ -68,6 +60,19 @@ async def measure(side: Side, kind: Kind, load: Load) -> Figures:
         turns_per_s=load.together / seconds,
         **spent,
     )
+
+
+async def together(side: Side, kind: Kind, load: Load) -> None:
+    """Many turns at once; also the warm-up."""
+    slots = asyncio.Semaphore(load.in_flight)
+
+    async def one() -> None:
+        async with slots:
+            await side.turn(kind)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(load.together):
+            group.create_task(one())
 
 
 async def _timed(side: Side, kind: Kind) -> float:

@@ -10,7 +10,7 @@ from api_client.contract.turn import TurnRequest
 from tests.bench.side import Side
 from tests.bench.work import Kind, stream_message
 from worker.cli import programs
-from worker.supervisor import Program
+from worker.program import Program
 
 
 class Ours(Side):

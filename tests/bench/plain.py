@@ -17,7 +17,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE, celery_settings
 from tests.bench.side import Side
 from tests.bench.work import CHANNEL, ENDED, Kind
 from worker.cli import programs
-from worker.supervisor import Program
+from worker.program import Program
 
 _REPOSITORY = Path(__file__).parents[2]
 

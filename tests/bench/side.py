@@ -13,7 +13,8 @@ from api_client.contract.settings import Settings
 from tests.bench.work import Kind, write_script
 from worker.broker import EmbeddedBroker
 from worker.cli import programs
-from worker.supervisor import Program, Supervisor
+from worker.program import Program
+from worker.supervisor import Supervisor
 
 
 class Side(ABC):
