@@ -1,5 +1,7 @@
 """Records as the first landed version wrote them, kept as files: a newer version must still finish them."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

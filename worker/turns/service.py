@@ -227,7 +227,12 @@ class TurnService:
         workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
         delivery_id = delivery_name(turn.turn_id, record.number, record.last_delivery)
         reach("B9")
-        publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)
+        try:
+            workdir.mkdir(parents=True, exist_ok=True)
+            publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)
+        except OSError as error:
+            # The record keeps the answer; a full disk must not cost its user an accepted one.
+            log.error("answer.not_published", error=str(error))
         reach("B10")
 
 
