@@ -13,13 +13,13 @@ import hashlib
 import json
 import os
 import re
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 
 from api_client.contract.errors import HelixError
+from worker.folders import made, opened, read, replace
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,6 @@ DONE = ".done"
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCII)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DeliveryTaken(HelixError):
@@ -75,14 +74,14 @@ def delivery_directory(sessions_dir: Path, session_id: str, turn_id: str, attemp
     session = session_directory(sessions_dir, session_id)
     session.mkdir(parents=True, exist_ok=True)
     name = delivery_name(turn_id, attempt, delivery)
-    with _open(session) as root, _made(root, "attempts") as attempts:
+    with opened(session) as root, made(root, "attempts") as attempts:
         try:
             os.mkdir(name, dir_fd=attempts)
         except FileExistsError:
             raise DeliveryTaken(session / "attempts" / name) from None
-        with _open(name, attempts) as own:
+        with opened(name, attempts) as own:
             os.mkdir("output", dir_fd=own)
-        with _made(root, "output") as output, contextlib.suppress(FileNotFoundError):
+        with made(root, "output") as output, contextlib.suppress(FileNotFoundError):
             os.unlink(DONE, dir_fd=output)
     return session / "attempts" / name
 
@@ -95,11 +94,11 @@ def written_files(directory: Path) -> dict[str, str]:
     """
     files: dict[str, str] = {}
     try:
-        with _open(directory) as own, _open("output", own) as output:
+        with opened(directory) as own, opened("output", own) as output:
             names = sorted(filter(_ANSWER_FILE.fullmatch, os.listdir(output)))  # noqa: PTH208 - a descriptor
             for name in names[:MAX_FILES]:
                 try:
-                    files[name] = _read(name, output)
+                    files[name] = read(name, output, MAX_FILE).decode("utf-8", "replace")
                 except OSError as error:
                     log.warning("agent_file_left_out", directory=str(directory), file=name, reason=str(error))
             if len(names) > MAX_FILES:
@@ -128,11 +127,11 @@ def publish(session: Path, text: str, *, attempt_id: str, files: Mapping[str, st
     for name in contents:
         if not _ANSWER_FILE.fullmatch(name):
             raise ValueError(f"an answer has no file {name!r}")
-    with _open(session) as root, _made(root, "output") as output:
+    with opened(session) as root, made(root, "output") as output:
         for name, content in contents.items():
-            _replace(name, content, output)
+            replace(name, content.encode("utf-8", "replace"), output)
         os.fsync(output)
-        _replace(DONE, json.dumps({"attempt_id": attempt_id}) + "\n", output)
+        replace(DONE, json.dumps({"attempt_id": attempt_id}).encode() + b"\n", output)
         os.fsync(output)
 
 
@@ -140,51 +139,20 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-@contextlib.contextmanager
-def _open(path: Path | str, parent: int | None = None) -> Iterator[int]:
-    """A folder, held open so that nobody can swap it; a link is refused."""
-    fd = os.open(path, _DIRECTORY, dir_fd=parent)
+def check_session_done(session: Path, attempt_id: str = "") -> bool:
+    """True when the session's last message has its accepted answer: ``output/.done``, not status.json (ADR-036, phase 3).
+
+    The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly
+    while ``output/`` holds an accepted answer and no attempt runs.
+
+    Args:
+        session: the session's folder.
+        attempt_id: where given, only this delivery's answer counts.
+    """
     try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
-def _made(parent: int, name: str) -> Iterator[int]:
-    """A folder below ``parent``, made when it is missing."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, dir_fd=parent)
-    with _open(name, parent) as fd:
-        yield fd
-
-
-def _read(name: str, parent: int) -> str:
-    # O_NONBLOCK: opening a FIFO must not wait for a writer.
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    with os.fdopen(fd, "rb") as file:
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode):
-            raise OSError("no regular file")
-        if facts.st_nlink > 1:
-            raise OSError("has another name, maybe outside the session")
-        content = file.read(MAX_FILE + 1)
-    if len(content) > MAX_FILE:
-        raise OSError(f"larger than {MAX_FILE} bytes")
-    return content.decode("utf-8", "replace")
-
-
-def _replace(name: str, content: str, parent: int) -> None:
-    temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o644, dir_fd=parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content.encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(fd)
-        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=parent)
-        raise
+        with opened(session) as root, opened("output", root) as output:
+            done = json.loads(read(DONE, output, MAX_FILE))
+    except (OSError, ValueError):
+        return False
+    accepted = done.get("attempt_id") if isinstance(done, dict) else None
+    return bool(accepted) and attempt_id in {"", accepted}

@@ -1,0 +1,80 @@
+"""Reading and writing in folders that agents write in too: nothing follows a link, and every file appears whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
+    """A folder, held open so that nobody can swap it; a link is refused.
+
+    Raises:
+        OSError: there is no such folder, or a link in its place.
+    """
+    fd = os.open(path, _DIRECTORY, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def made(parent: int, name: str) -> Iterator[int]:
+    """A folder below ``parent``, made when it is missing.
+
+    Raises:
+        OSError: it cannot be made, or there is something else in its place.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+    with opened(name, parent) as fd:
+        yield fd
+
+
+def read(name: str, parent: int, limit: int) -> bytes:
+    """The content of a regular file with a single name.
+
+    Raises:
+        OSError: there is none, it is no regular file, has another name, or is larger than ``limit`` bytes.
+    """
+    # O_NONBLOCK: opening a FIFO must not wait for a writer.
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    with os.fdopen(fd, "rb") as file:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError("no regular file")
+        if facts.st_nlink > 1:
+            raise OSError("has another name, maybe outside the session")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(f"larger than {limit} bytes")
+    return content
+
+
+def replace(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
+    """Write a file, whole or not at all. ``durable`` waits for the disk; the folder itself is not synced.
+
+    Raises:
+        OSError: it cannot be written; what was there before is still there.
+    """
+    temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o644, dir_fd=parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(fd)
+        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=parent)
+        raise

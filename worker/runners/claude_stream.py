@@ -1,0 +1,209 @@
+"""What the Claude CLI tells on standard output (stream-json), line by line: the answer so far, tools, usage. Pure.
+
+The text is joined from the blocks of the assistant's messages: ``result`` holds only the last of them. Text that was
+streamed and then not confirmed (the service broke off, the CLI asks again) is taken back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from worker.runners.base import AgentEvent
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
+
+#: The CLI's own messages, such as "API Error: ...": nobody's answer.
+_SYNTHETIC = "<synthetic>"
+#: What of a tool's input tells what it does, the first that is there.
+_TOLD = ("file_path", "path", "pattern", "command", "url", "query", "description")
+_DETAIL = 200
+_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class ClaudeStream:
+    """Collects what one run told. Feed it every line; it returns what others should hear of it."""
+
+    def __init__(self) -> None:
+        self.result: dict[str, Any] = {}
+        self.error = ""
+        self.retries = 0
+        self.retry_after = 0.0
+        self.skipped = 0
+        self._settled = ""
+        self._open = ""
+        self._gap = ""
+        self._used: dict[str, int] = {}
+        self._spent: dict[str, dict[str, int]] = {}
+        self._message = ""
+
+    @property
+    def text(self) -> str:
+        """The answer so far, or the fragment of one."""
+        return self._settled + self._open
+
+    def take_line(self, line: bytes) -> list[AgentEvent]:
+        """Read one line; one that is no JSON object is skipped and counted.
+
+        Raises:
+            AnswerTooLong: the answer is longer than an answer may be.
+        """
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict):
+            self.skipped += 1
+            return []
+        if told.get("parent_tool_use_id"):
+            return []  # a subagent talks to the agent, not to the user
+        match told.get("type"):
+            case "stream_event":
+                return self._streamed(_mapping(told, "event"))
+            case "assistant":
+                return self._assistant(told)
+            case "user":
+                if any(block.get("type") == "tool_result" for block in _blocks(told)):
+                    self._gap = "\n\n"
+            case "system":
+                return self._system(told)
+            case "result":
+                self.result = told
+                self._count(_mapping(told, "usage"))
+        return []
+
+    def usage(self, spent_before: float = 0.0) -> dict[str, Any]:
+        """Tokens and cost of this run; ``spent_before`` is the cost of the session it continued, in US dollars.
+
+        The CLI counts a continued session's cost on. Without a result there is no cost, and the tokens are those of the
+        messages seen.
+        """
+        used = dict(self._used)
+        if not self.result:
+            for message in self._spent.values():
+                for name, amount in message.items():
+                    used[name] = used.get(name, 0) + amount
+        if not used:
+            return {}
+        usage: dict[str, Any] = dict(used)
+        total = self.result.get("total_cost_usd")
+        if isinstance(total, int | float):
+            usage["cost_usd"] = total - spent_before if total >= spent_before else total
+        return usage
+
+    def replace(self, text: str) -> list[AgentEvent]:
+        """Make another text the answer, such as the file the agent wrote it into."""
+        if text == self.text:
+            return []
+        self._settled, self._open = text, ""
+        return [AgentEvent(kind="reset", text="the answer is in the file"), *_output(text)]
+
+    def _streamed(self, event: Mapping[str, Any]) -> list[AgentEvent]:
+        match event.get("type"):
+            case "message_start":
+                message = _mapping(event, "message")
+                self._message = str(message.get("id"))
+                self._note_usage(_mapping(message, "usage"))
+                return self._take_back()
+            case "message_delta":
+                self._note_usage(_mapping(event, "usage"))
+            case "content_block_delta":
+                delta = _mapping(event, "delta")
+                if delta.get("type") == "text_delta":
+                    return self._say(_clean(delta.get("text")))
+        return []
+
+    def _say(self, text: str) -> list[AgentEvent]:
+        if text and not self._open and self._settled:
+            text = self._gap + text
+        self._open += text
+        self._check()
+        return _output(text)
+
+    def _assistant(self, told: Mapping[str, Any]) -> list[AgentEvent]:
+        message = _mapping(told, "message")
+        if message.get("model") == _SYNTHETIC:
+            self.error = str(told.get("error") or "")
+            return []
+        self._message = str(message.get("id"))
+        self._note_usage(_mapping(message, "usage"))
+        events: list[AgentEvent] = []
+        for block in _blocks(told):
+            if block.get("type") == "text":
+                events += self._settle(_clean(block.get("text")))
+            elif block.get("type") == "tool_use":
+                name, given = str(block.get("name")), _mapping(block, "input")
+                detail = next((str(given[key]) for key in _TOLD if given.get(key)), "")
+                events.append(AgentEvent(kind="tool", text=name, detail=_clean(detail)[:_DETAIL]))
+        return events
+
+    def _settle(self, text: str) -> list[AgentEvent]:
+        """A whole block has come: what was streamed of it is confirmed, completed or taken back."""
+        if not text:
+            return self._take_back()
+        before, shown = self._settled, self.text
+        self._settled = before + (self._gap if before else "") + text
+        self._open, self._gap = "", ""
+        self._check()
+        if self._settled.startswith(shown):
+            return _output(self._settled[len(shown) :])
+        return [AgentEvent(kind="reset", text="the answer came anew"), *_output(self._settled)]
+
+    def _take_back(self) -> list[AgentEvent]:
+        if not self._open:
+            return []
+        self._open = ""
+        return [AgentEvent(kind="reset", text="the answer broke off"), *_output(self._settled)]
+
+    def _system(self, told: Mapping[str, Any]) -> list[AgentEvent]:
+        match told.get("subtype"):
+            case "api_retry":
+                self.retries += 1
+                delay = told.get("retry_delay_ms")
+                self.retry_after = delay / 1000 if isinstance(delay, int | float) else 0.0
+                status = told.get("error_status") or told.get("error") or "no answer"
+                return [*self._take_back(), AgentEvent(kind="note", text=f"the service is asked again: {status}")]
+            case "permission_denied":
+                return [AgentEvent(kind="note", text=f"not allowed: {_clean(told.get('tool_name'))}")]
+        return []
+
+    def _check(self) -> None:
+        if len(self._settled) + len(self._open) > MAX_ANSWER:
+            raise AnswerTooLong
+
+    def _note_usage(self, usage: Mapping[str, Any]) -> None:
+        """Each message reports its own usage, growing: the last report of a message counts."""
+        self._spent.setdefault(self._message, {}).update(_tokens(usage))
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        """One process may tell several results (background tasks); each counts its own turn."""
+        for name, amount in _tokens(usage).items():
+            self._used[name] = self._used.get(name, 0) + amount
+
+
+def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if any(isinstance(usage.get(name), int) for name in _INPUTS):
+        found["input_tokens"] = sum(usage[name] for name in _INPUTS if isinstance(usage.get(name), int))
+    if isinstance(usage.get("output_tokens"), int):
+        found["output_tokens"] = usage["output_tokens"]
+    return found
+
+
+def _output(text: str) -> list[AgentEvent]:
+    return [AgentEvent(kind="output", text=text)] if text else []
+
+
+def _clean(text: object) -> str:
+    """A text that can be stored: a lone surrogate can be written in JSON, but in no file, message or key."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
+
+
+def _mapping(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = holder.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _blocks(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = _mapping(told, "message").get("content")
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
