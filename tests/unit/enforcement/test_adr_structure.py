@@ -68,6 +68,7 @@ def test_an_adr_in_three_backticks_with_code_blocks_of_its_own_is_read_to_its_en
 def test_a_rule_before_the_header_is_no_header() -> None:  # B-A2
     assert found(f"Vorab.\n\n---\n\nEin Absatz.\n\n{ADR}") == NOTHING
     assert found(f"---\n\nEin Absatz.\n\n{ADR}") == NOTHING
+    assert found(f"---\nBitte ergänze den Kopf um\nadr_id: 12\n\n{ADR}") == NOTHING
 
 
 @pytest.mark.parametrize("first", ["---\n---\n", "---\n# nur ein Kommentar\n---\n", "---\n5\n---\n"])

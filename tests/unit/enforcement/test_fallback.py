@@ -184,3 +184,12 @@ def test_a_fallback_that_brings_another_error_is_not_taken() -> None:
     marked = "abc\n\n<!-- STEP: done -->"
     mended = mend(marked, [STEP, Shouting(lambda text: "ABC")])
     assert mended.text == marked
+
+
+def test_a_fallback_that_brings_an_error_for_two_is_not_taken() -> None:
+    class Twice(Shouting):
+        def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+            return [] if response.isupper() else [ValidationIssue(code, "m", "f") for code in ("ONE", "TWO")]
+
+    marked = "abc\n\n<!-- STEP: done -->"
+    assert mend(marked, [STEP, Twice(lambda text: "ABC")]).text == marked

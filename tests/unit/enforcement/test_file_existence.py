@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.enforcement.samples import ADR, codes, header_with
-from worker.enforcement import FileExistenceValidator, ValidationIssue
+from worker.enforcement import ADRStructureValidator, FileExistenceValidator, ValidationIssue, examine
 
 
 @pytest.fixture
@@ -103,6 +103,8 @@ def test_a_rule_before_the_header_hides_nothing(root: Path) -> None:  # B-F9
 
 def test_invalid_yaml_is_told_and_not_silently_valid(root: Path) -> None:  # B-F10
     assert codes(issues_of(root, "files: [\n")) == ["INVALID_YAML"]
+    both = [ADRStructureValidator(), FileExistenceValidator(root)]
+    assert codes(examine(header_with("files: [\n"), both)) == ["INVALID_YAML"]  # told once
 
 
 def test_front_matter_that_is_no_adr_is_not_judged(root: Path) -> None:  # B-F10

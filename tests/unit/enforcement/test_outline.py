@@ -23,8 +23,9 @@ LINES = [
 ]  # fmt: skip
 
 
-def lines_of(title: str) -> list[str]:
-    return [" ".join(line.split()) for line in title.strip().split("\n")]
+def _title(title: str, top: bool) -> str:
+    """The title in one line; only that of a heading in no list or quote is ever looked at."""
+    return " ".join(title.split()) if top else "-"
 
 
 def by_referee(text: str) -> dict[str, list[object]]:
@@ -32,7 +33,7 @@ def by_referee(text: str) -> dict[str, list[object]]:
     headings = [n for n, token in enumerate(tokens) if token.type == "heading_open"]
     return {
         "headings": [
-            (int(tokens[n].tag[1]), lines_of(tokens[n + 1].content), (tokens[n].map or [0])[0], tokens[n].level == 0)
+            (int(tokens[n].tag[1]), _title(tokens[n + 1].content, not tokens[n].level), (tokens[n].map or [0])[0])
             for n in headings
         ],
         "fences": [(t.info.strip(), (t.map or [0])[0], t.level == 0) for t in tokens if t.type == "fence"],
@@ -47,7 +48,7 @@ def by_outline(text: str) -> dict[str, list[object]]:
     fences = sorted(out.fences, key=lambda fence: fence.start)
     code = by_referee(text)["code"]
     return {
-        "headings": [(h.level, lines_of(h.title), h.line, h.top) for h in out.headings],
+        "headings": [(h.level, _title(h.title, h.top), h.line) for h in out.headings],
         "fences": [(f.info, f.start, f.top) for f in fences],
         "paragraphs": [start for start, _ in out.paragraphs if start not in titles],
         "code": [n for n in code if any(start <= n < end for start, end in out.indented)],  # type: ignore[operator]

@@ -47,6 +47,8 @@ def test_text_after_the_marker_is_a_warning() -> None:  # B-S1
         "Absatz\n\n    <!-- STEP: done -->",
         "- Punkt\n  ```\n  <!-- STEP: done -->\n  ```\n",
         "# Titel `<!-- STEP: done -->`",
+        "> ```\n> x\n> ```\n> <!-- STEP: done -->",
+        "---\nadr_id: 1  # <!-- STEP: done -->\n---\n\n# ADR-1\n",
     ],
 )
 def test_a_marker_in_code_or_a_quote_does_not_count(text: str) -> None:  # B-S2
