@@ -178,7 +178,7 @@ class _Scanner:
                 matched += 1
                 continue
             if char in "#`~<=-*_+0123456789":
-                if self._leaf(number, line, start, matched, direct):
+                if char not in "+0123456789" and self._leaf(number, line, start, matched, direct):
                     return self._skip_document(number)
                 width = self._item(line, start, direct) if matched < MAX_NESTING else 0
                 if width:
@@ -233,7 +233,10 @@ class _Scanner:
         return len(found[1]) + (blanks if 1 <= blanks <= 4 and not empty else 1)
 
     def _in_fence(self, number: int, line: str, pos: int) -> None:
-        start, rest = _skip(line, pos), line.rstrip(" ")
+        start = _skip(line, pos)
+        if not line.startswith(self.mark, start):
+            return
+        rest = line.rstrip(" ")
         if (
             start - pos < 4
             and len(rest) - start >= len(self.mark)
