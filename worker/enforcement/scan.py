@@ -236,13 +236,8 @@ class _Scanner:
         start = _skip(line, pos)
         if not line.startswith(self.mark, start):
             return
-        rest = line.rstrip(" ")
-        if (
-            start - pos < 4
-            and len(rest) - start >= len(self.mark)
-            and rest[start:] == self.mark[0] * (len(rest) - start)
-        ):
-            assert self.fence is not None  # noqa: S101 - the caller asked
+        run = line[start:].rstrip(" ")
+        if start - pos < 4 and run == self.mark[0] * len(run) and self.fence is not None:
             self.fence.end, self.fence.closed = number + 1, True
             self.out.fences.append(self.fence)
             self.fence = None
