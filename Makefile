@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo up test lint format bench lock clean
+.PHONY: help setup demo up test lint format bench chaos lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ format: $(READY) ## Format the code and mend what the linter can mend
 
 bench: $(READY) ## Measure our overhead beside plain Celery, side by side in one run
 	$(BIN)/python -m tests.bench
+
+chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
+	$(BIN)/turns chaos $(CHAOS_ARGS)
 
 lock: $(READY) ## Write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

@@ -40,6 +40,7 @@ COMMANDS = {
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
+    "chaos": ("worker.cli.chaos:chaos", "Kill an installation at random under load, and judge what came of it."),
     "broker": ("worker.cli.broker:broker", "Run the embedded broker in the foreground."),
 }
 

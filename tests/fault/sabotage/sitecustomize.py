@@ -1,0 +1,66 @@
+"""Switches one guard off in the workers of a chaos run, so that everybody can see the checker notice.
+
+Python imports this module by its name when it starts, because ``turns chaos --break GUARD`` puts this folder on
+PYTHONPATH of the workers; nothing of it is in the package that is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+BREAK = os.environ.get("HELIX_AGENT_BREAK", "")
+
+#: guard -> command -> what is taken out of its Lua, and what takes its place.
+_LUA = {
+    "fencing": {
+        "commit": [("if turn.token ~= ARGV[4] or turn.state == 'finished' then", "if not EXISTS then")],
+        "append": [("if not EXISTS or turn.token ~= ARGV[4] then", "if not EXISTS then")],
+        "beat": [("if not EXISTS or turn.token ~= ARGV[4] then", "if not EXISTS then")],
+    },
+    "order": {
+        "claim": [("if not is_head() then return { 'refused', 'waiting' } end", "")],
+        "reap": [("if not is_head() then", "if false then")],
+    },
+    "counters": {"commit": [("count(move.counters)", "count(move.counters) count({ ['attempt.validated'] = 1 })")]},
+}
+
+
+def _break_lua(changes: dict[str, list[tuple[str, str]]]) -> None:
+    from api_client.contract import commands
+
+    whole = commands.command_text
+
+    def command_text(path: Path) -> str:
+        text = whole(path)
+        for old, new in changes.get(path.stem, []):
+            if old not in text:
+                raise AssertionError(f"{path.name} has no {old!r}: mend tests/fault/sabotage")
+            text = text.replace(old, new)
+        return text
+
+    commands.command_text = command_text
+
+
+def _break_lease() -> None:
+    """No beats, and nobody stops by its own clock: whoever runs longer than a lease is taken for dead."""
+    from worker.turns.lease import Lease, LeaseKeeper
+
+    LeaseKeeper._beat = lambda self, lease: None  # type: ignore[method-assign]
+    Lease.lease_ends = property(lambda self: time.monotonic() + 3600.0)  # type: ignore[assignment,method-assign]
+
+
+def _break_reaper() -> None:
+    """Nobody looks after turns that nobody looks after."""
+    from worker.turns.reaper import Reaper
+
+    Reaper.look = lambda self: None  # type: ignore[method-assign]
+
+
+if BREAK in _LUA:
+    _break_lua(_LUA[BREAK])
+elif BREAK == "lease":
+    _break_lease()
+elif BREAK == "reaper":
+    _break_reaper()

@@ -1,0 +1,225 @@
+"""A small good history, made by hand, and how to spoil it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from worker.chaos.checker.facts import digest
+
+Line = dict[str, Any]
+#: Wall time of the history's begin; its lines are told in seconds after it.
+BEGIN = 1_000_000.0
+ANSWER = "Die Antwort.\n\n<!-- STEP: done -->"
+SHOWN = "Die Antwort."
+CHAT, FIRST, SECOND, CANCELLED = "chat-a", "t0-1", "t0-2", "t0-3"
+VALIDATORS = ["step_marker"]
+ISSUE = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
+
+
+class Turn:
+    """A turn of the history: its log, record and attempts grow together."""
+
+    def __init__(self, turn: str, key: str, session: str) -> None:
+        self.turn, self.key, self.session = turn, key, session
+        self.log: list[Line] = []
+        self.record = {
+            "id": turn,
+            "epoch": f"e{turn[-1]}",
+            "state": "queued",
+            "attempt": "1",
+            "delivery": "0",
+            "seq": "0",
+            "tokens": "",
+            "deadline_at": str(int((BEGIN + 600) * 1000)),
+            "request": json.dumps(
+                {
+                    "messages": [{"role": "user", "content": f"[{key}] steady: Bitte antworte."}],
+                    "session_id": session,
+                    "validators": VALIDATORS,
+                    "max_attempts": 3,
+                }
+            ),
+        }
+        self.attempts: dict[str, str] = {}
+
+    def tell(self, at: float, kind: str, **data: Any) -> None:
+        seq = len(self.log) + 1
+        event = {"seq": seq, "epoch": self.record["epoch"], "at": int((BEGIN + at) * 1000), "kind": kind, "data": data}
+        self.log.append(event)
+        self.record["seq"] = str(seq)
+
+    def start(self, at: float, attempt: int, worker: int) -> None:
+        delivery = int(self.record["delivery"]) + 1
+        tokens = f"{self.record['tokens']}token-{self.turn}-{delivery} "
+        self.record |= {"delivery": str(delivery), "attempt": str(attempt), "tokens": tokens}
+        self.tell(at, "attempt.started", attempt=attempt, delivery=delivery, worker=f"host-{worker}")
+
+    def run(self, at: float, attempt: int, text: str) -> None:
+        """The agent says a text in two pieces and ends well."""
+        half = len(text) // 2
+        self.tell(at, "attempt.output", attempt=attempt, text=text[:half])
+        self.tell(at + 0.1, "attempt.output", attempt=attempt, text=text[half:])
+        self.tell(at + 0.2, "attempt.completed", attempt=attempt, verdict="complete", reason="")
+        self.attempts |= {f"{attempt}:text": text, f"{attempt}:last_delivery": self.record["delivery"]}
+
+    def finish(self, at: float, outcome: str, response: str = "") -> None:
+        told = {"attempts": int(self.record["attempt"]), "deliveries": int(self.record["delivery"])}
+        self.tell(at, "turn.finished", outcome=outcome, response=response, **told)
+        finished_at = str(int((BEGIN + at) * 1000))
+        self.record |= {"state": "finished", "outcome": outcome, "response": response, "finished_at": finished_at}
+
+
+def turns() -> list[Turn]:
+    """Two turns of one chat (rejected once; killed once), and one of another chat that is called off."""
+    first = Turn(FIRST, "k1", "chat-a-id")
+    first.tell(1.0, "turn.queued", position=0)
+    first.start(1.1, 1, 100)
+    first.run(1.2, 1, "Ohne Marker.")
+    first.tell(1.6, "attempt.rejected", attempt=1, issues=[ISSUE])
+    first.tell(1.6, "turn.retrying", attempt=2, reason="rejected")
+    first.start(1.7, 2, 100)
+    first.run(1.8, 2, ANSWER)
+    first.tell(2.2, "attempt.accepted", attempt=2, issues=[])
+    first.finish(2.2, "passed_after_retry", ANSWER)
+    second = Turn(SECOND, "k2", "chat-a-id")
+    second.tell(3.0, "turn.queued", position=0)
+    second.start(3.1, 1, 100)
+    second.tell(3.2, "attempt.output", attempt=1, text="Ich fange an und")
+    second.tell(11.0, "attempt.lost", attempt=1, delivery=1, during="running")
+    second.start(11.2, 1, 200)
+    second.run(11.3, 1, ANSWER)
+    second.tell(11.8, "attempt.accepted", attempt=1, issues=[])
+    second.finish(11.8, "passed", ANSWER)
+    cancelled = Turn(CANCELLED, "k3", "chat-b-id")
+    cancelled.tell(4.0, "turn.queued", position=0)
+    cancelled.start(4.1, 1, 200)
+    cancelled.tell(4.2, "attempt.output", attempt=1, text="Ich")
+    cancelled.tell(4.5, "turn.stopping", reason="cancelled")
+    cancelled.tell(4.7, "attempt.completed", attempt=1, verdict="cancelled", reason="")
+    cancelled.finish(4.7, "cancelled")
+    return [first, second, cancelled]
+
+
+COUNTERS = {
+    "turn.submitted": 3,
+    "turn.finished": 3,
+    "turn.retried": 1,
+    "turn.outcome.passed": 1,
+    "turn.outcome.passed_after_retry": 1,
+    "turn.outcome.cancelled": 1,
+    "delivery.started": 5,
+    "delivery.lost": 1,
+    "attempt.completed": 3,
+    "attempt.validated": 3,
+    "attempt.rejected": 1,
+    "validated.validator.step_marker": 3,
+    "rejected.validator.step_marker": 1,
+    "rejected.code.MISSING_STEP_MARKER": 1,
+}
+
+
+class History:
+    """The lines of a history, still open to be spoiled: change ``turns``, or ``lines`` by name."""
+
+    def __init__(self) -> None:
+        self.turns = {turn.turn: turn for turn in turns()}
+        self.lines: list[Line] = []
+        self.extra_keys: list[Line] = []
+        self.counters = {name: dict(COUNTERS) for name in ("total", "minute:60", "hour:3600", "day:86400")}
+        self._clients()
+        self._world()
+
+    def add(self, at: float, f: str, type_: str = "ok", **facts: Any) -> Line:
+        line = {"t": int(at * 1e9), "wall": BEGIN + at, "pid": 1, "f": f, "type": type_, **facts}
+        self.lines.append(line)
+        return line
+
+    def find(self, f: str, **facts: Any) -> Line:
+        """The first line of a kind with these facts."""
+        return next(line for line in self.lines if line["f"] == f and facts.items() <= line.items())
+
+    def submit(self, at: float, key: str, chat: str, turn: str, way: str) -> None:
+        told = {"key": key, "chat": chat, "kind": "steady", "way": way, "answers": [ANSWER]}
+        self.add(at, "submit", "invoke", **told)
+        self.add(at + 0.05, "submit", "ok", **told, turn=turn)
+
+    def _clients(self) -> None:
+        self.submit(0.9, "k1", CHAT, FIRST, "stream")
+        self.add(2.3, "chat", key="k1", turn=FIRST, text=SHOWN, error="")
+        self.submit(2.9, "k2", CHAT, SECOND, "turn")
+        self.submit(3.9, "k3", "chat-b", CANCELLED, "whole")
+        self.add(4.8, "chat", key="k3", turn=CANCELLED, text="", error="cancelled")
+        self.add(3.0, "read", "invoke", reader=1, turn=SECOND, after="")
+        log = self.turns[SECOND].log
+        for event in log[:3]:
+            self._seen(event)
+        self.add(10.0, "read", "info", reader=1, turn=SECOND, after="3-e2", why="ReadError")
+        self.add(10.1, "read", "invoke", reader=1, turn=SECOND, after="3-e2")
+        for event in log[3:]:
+            self._seen(event)
+        self.add(11.9, "read", reader=1, turn=SECOND, after=f"{len(log)}-e2", why="end")
+
+    def _seen(self, event: Line, reader: int = 1) -> None:
+        facts = {"id": f"{event['seq']}-{event['epoch']}", "kind": event["kind"], "sha256": digest(event)}
+        self.add(event["at"] / 1000 - BEGIN, "event", reader=reader, turn=SECOND, **facts)
+
+    def _world(self) -> None:
+        self.add(0.0, "run", seed=1, settings={"lease_seconds": 6.0, "reap_seconds": 1.0, "kill_grace_seconds": 1.0})
+        self.add(4.9, "fault", "invoke", name="fault-0", kind="kill run", seconds=0, pids=[100])
+        self.add(4.9, "fault", name="fault-0", kind="kill run", seconds=0)
+        for turn, delivery, attempt, start, end in (
+            *((FIRST, 1, 1, 1.15, 1.4), (FIRST, 2, 2, 1.75, 2.0), (CANCELLED, 1, 1, 4.15, 4.6)),
+            *((SECOND, 1, 1, 3.15, None), (SECOND, 2, 1, 11.25, 11.5)),
+        ):
+            for event, at in (("start", start), ("end", end)):
+                if at is not None:
+                    told = {"turn": turn, "attempt": attempt, "delivery": delivery, "event": event}
+                    self.add(at, "execution", event, **told)["at"] = BEGIN + at
+        self.add(4.5, "alive", marks=[f"{SECOND}.1.1", f"{CANCELLED}.1.1"])
+        self.add(20.0, "phase", name="final reads", clients_left=0)
+        self.add(20.0, "server", memory_bytes=1, channels=["/0.celery.pidbox"])
+        self.add(21.0, "logged", events={"turn.fenced": 1})
+        self.add(21.0, "processes", left=[])
+        self.add(21.0, "files", session="chat-a-id", done=json.dumps({"attempt_id": f"{SECOND}-1-2"}), response=ANSWER,
+                 deliveries=[f"{FIRST}-1-1", f"{FIRST}-2-2", f"{SECOND}-1-1", f"{SECOND}-1-2"], strays=[])  # fmt: skip
+        self.add(21.0, "files", session="chat-b-id", done=None, response=None, deliveries=[f"{CANCELLED}-1-1"],
+                 strays=[])  # fmt: skip
+
+    def made(self) -> list[Line]:
+        """The lines as a run would have left them, with the store's content and the relays' answers at the end."""
+        lines = list(self.lines)
+        for turn in self.turns.values():
+            name = f"{{0}}:turn:{turn.turn}"
+            lines.append(_key(name, "hash", turn.record))
+            lines.append(_key(f"{name}:log", "stream", [json.dumps(event) for event in turn.log]))
+            lines.append(_key(f"{name}:attempts", "hash", turn.attempts))
+            told = {"turn": turn.turn, "outcome": turn.record.get("outcome"), "state": turn.record["state"]}
+            lines.append({"t": 20 * 10**9, "wall": BEGIN + 20, "pid": 1, "f": "final", "type": "ok", **told})
+        for bucket, counters in self.counters.items():
+            values = {name: str(value) for name, value in counters.items()}
+            lines.append(_key(f"{{0}}:metrics:{bucket}", "hash", values, ttl=-1 if bucket == "total" else 1000))
+        return sorted([*lines, *self.extra_keys], key=lambda line: line["t"])
+
+
+def _key(name: str, kind: str, value: Any, ttl: int = 1000) -> Line:
+    return {
+        "t": 20 * 10**9,
+        "wall": BEGIN + 20,
+        "pid": 1,
+        "f": "key",
+        "type": "ok",
+        "name": name,
+        "kind": kind,
+        "ttl_ms": ttl,
+        "value": value,
+    }
+
+
+def key_line(name: str, kind: str, value: Any, ttl: int) -> Line:
+    """A key of the store as the final reads tell it."""
+    return _key(name, kind, value, ttl)
+
+
+Spoil = Callable[[History], None]

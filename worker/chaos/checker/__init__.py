@@ -1,0 +1,140 @@
+"""The checker: judges a stored history by the 16 invariants, without any server.
+
+It imports nothing of the engine. Each rule reads ``Facts`` and yields ``Problem``; an invariant whose evidence is
+missing gets no good verdict but ``unknown``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.chaos.checker.counters import counters_equal
+from worker.chaos.checker.ends import nothing_follows, nothing_invented, nothing_lost, one_end
+from worker.chaos.checker.facts import Facts, Line, Problem, gather
+from worker.chaos.checker.files import files_marked
+from worker.chaos.checker.leftovers import nothing_left, within_budget
+from worker.chaos.checker.order import session_order
+from worker.chaos.checker.path import legal_path, no_overlap, one_commit, whole_log
+from worker.chaos.checker.rare import rare_events
+from worker.chaos.checker.readers import readers_agree
+from worker.chaos.checker.recovery import bounded_recovery, recoveries
+from worker.chaos.checker.texts import client_texts, committed_texts
+
+#: invariant -> its name, and what must be in the history for a verdict.
+INVARIANTS: dict[int, tuple[str, tuple[str, ...]]] = {
+    1: ("at most one end", ("server",)),
+    2: ("nothing follows the end", ("server",)),
+    3: ("nothing lost", ("server", "submit")),
+    4: ("nothing invented or doubled", ("server", "submit")),
+    5: ("legal path", ("server",)),
+    6: ("one commit per attempt", ("server", "execution")),
+    7: ("late workers never commit", ("server", "execution")),
+    8: ("session order", ("server", "submit")),
+    9: ("counters equal the logs", ("server",)),
+    10: ("readers see the log", ("server", "event")),
+    11: ("gap-free log", ("server", "final")),
+    12: ("the client's text is the answer", ("server", "chat")),
+    13: ("files of the accepted delivery", ("server", "files")),
+    14: ("bounded recovery", ("server", "fault")),
+    15: ("nothing left behind", ("server", "processes")),
+    16: ("within budget", ("server", "execution")),
+}
+_RULES: tuple[Callable[[Facts], Iterable[Problem]], ...] = (
+    *(one_end, nothing_follows, nothing_lost, nothing_invented, legal_path, one_commit, no_overlap, session_order),
+    *(counters_equal, readers_agree, whole_log, client_texts, committed_texts, files_marked, bounded_recovery),
+    *(nothing_left, within_budget),
+)
+#: Figures that must be zero, as the result names them; any other figure a rule counts must be zero too.
+MUST_BE_ZERO = (
+    *("lost", "finished_twice", "late_commits_accepted", "seq_gaps", "seq_duplicates", "order_violations"),
+    *("client_text_differs", "counters_differ"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the checker says of a run.
+
+    Attributes:
+        figures: counts, the must-be-zero ones among them. verdicts: invariant -> "true", "false" or "unknown".
+        recovery: n, p50, p99, max in seconds. kills, disturbances: faults that hit, by kind.
+        rare: how often each was met. outcomes: of all turns.
+    """
+
+    figures: dict[str, int]
+    verdicts: dict[int, str]
+    problems: list[Problem]
+    recovery: dict[str, float]
+    kills: dict[str, int]
+    disturbances: dict[str, int]
+    rare: dict[str, int]
+    outcomes: dict[str, int]
+    run: Line = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        """No figure that must be zero is above it, and no verdict is false."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON, one flat object with the figures first."""
+        return {
+            **self.figures,
+            "kills": self.kills,
+            "disturbances": self.disturbances,
+            "recovery_seconds": self.recovery,
+            "outcomes": self.outcomes,
+            "verdicts": {f"{number} {INVARIANTS[number][0]}": said for number, said in self.verdicts.items()},
+            "sometimes": self.rare,
+            "problems": [problem._asdict() for problem in self.problems[:50]],
+            "good": self.good,
+            "seed": self.run.get("seed"),
+            "settings": {name: self.run.get(name) for name in ("turns", "seconds", "broken", "settings")},
+        }
+
+
+def judge(lines: Sequence[Line]) -> Judgement:
+    """Judge a history. O(n) but for the pairs within one session and one fault."""
+    facts = gather(lines)
+    problems = [problem for rule in _RULES for problem in rule(facts)]
+    counted = Counter(problem.figure for problem in problems)
+    figures = {
+        "submitted": len(facts.submits),
+        "acknowledged": sum(bool(submit.turns) for submit in facts.submits.values()),
+        "finished": sum(turn.finished for turn in facts.turns.values()),
+        **{name: counted[name] for name in MUST_BE_ZERO},
+        **{name: count for name, count in counted.items() if name not in MUST_BE_ZERO},
+        "agent_runs": sum(line["event"] == "start" for line in facts.by["execution"]),
+    }
+    return Judgement(
+        figures=figures,
+        verdicts={number: _verdict(facts, number, problems) for number in INVARIANTS},
+        problems=problems,
+        recovery=_percentiles([seconds for _, seconds in recoveries(facts)]),
+        kills=dict(Counter(fault.kind for fault in facts.faults if fault.kind.startswith(("kill", "freeze")))),
+        disturbances=dict(Counter(f.kind for f in facts.faults if not f.kind.startswith(("kill", "freeze")))),
+        rare=rare_events(facts),
+        outcomes=dict(Counter(turn.record.get("outcome") or "unfinished" for turn in facts.turns.values())),
+        run=facts.run,
+    )
+
+
+def _verdict(facts: Facts, number: int, problems: list[Problem]) -> str:
+    if any(problem.invariant == number for problem in problems):
+        return "false"
+    return "true" if all(facts.by[what] for what in INVARIANTS[number][1]) and facts.turns else "unknown"
+
+
+def _percentiles(values: list[float]) -> dict[str, float]:
+    if not values:
+        return {"n": 0}
+    ordered = sorted(values)
+
+    def at(share: float) -> float:
+        return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 2)
+
+    return {"n": len(ordered), "p50": at(0.5), "p99": at(0.99), "max": at(1.0)}

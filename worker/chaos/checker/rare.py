@@ -1,0 +1,57 @@
+"""The rare events a run must have met: a run in which nothing happened proves nothing."""
+
+from __future__ import annotations
+
+from worker.chaos.checker.facts import Facts
+
+#: Log lines of the processes: the only trace of what was refused.
+_LOGGED = {
+    "late write refused": ("turn.fenced", "lease.fenced", "events.dropped"),
+    "doubled or late message refused": ("turn.refused not_next", "turn.refused held", "turn.refused finished"),
+    "turn announced again by a reaper": ("turn.announced",),
+    "store away for a worker": ("store.away", "reaper.store_away"),
+}
+
+
+def rare_events(facts: Facts) -> dict[str, int]:
+    """How often each was met."""
+    logged = facts.by["logged"][-1]["events"] if facts.by["logged"] else {}
+    found = {name: sum(logged.get(event, 0) for event in events) for name, events in _LOGGED.items()}
+    lost = facts.of_kind("attempt.lost")
+    outcomes = [turn.record.get("outcome") for turn in facts.turns.values()]
+    found |= {
+        "lease of a running agent reaped": sum(event["data"]["during"] == "running" for _, event in lost),
+        "lease of a judge reaped": sum(event["data"]["during"] == "validating" for _, event in lost),
+        "turn handed over by its worker": sum(
+            event["data"]["during"] not in {"running", "validating"} for _, event in lost
+        ),
+        "submit nobody knows about": sum(submit.unknown > 0 for submit in facts.submits.values()),
+        "reader resumed after an event": sum(
+            line["f"] == "read" and line["type"] == "invoke" and bool(line["after"])
+            for lines in facts.reads.values()
+            for line in lines
+        ),
+        "broken completion asked for again": sum(line["type"] == "info" for line in facts.by["chat"]),
+        "broker away while an agent streamed": _streaming_during(facts, "broker"),
+        "frozen worker woke up after its lease": _woke_late(facts),
+        "agent asked again": len(facts.of_kind("turn.retrying")),
+        "answer mended by the fallback": outcomes.count("passed_by_fallback"),
+        "turn cancelled": outcomes.count("cancelled"),
+        "turn interrupted by the next": len(facts.of_kind("turn.stopping")),
+        "poisoned turn set aside": outcomes.count("dead"),
+    }
+    return found
+
+
+def _streaming_during(facts: Facts, object_: str) -> int:
+    moments = [event["at"] / 1000 for _, event in facts.of_kind("attempt.output")]
+    return sum(
+        any(fault.begin - 1.0 < at < fault.begin for at in moments)
+        for fault in facts.faults
+        if fault.kind.endswith(object_)
+    )
+
+
+def _woke_late(facts: Facts) -> int:
+    lease = facts.setting("lease_seconds", 6.0)
+    return sum(fault.kind == "freeze run" and fault.end - fault.begin > lease for fault in facts.faults)

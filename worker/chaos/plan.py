@@ -1,0 +1,140 @@
+"""The plan of a chaos run: who asks what when, and what breaks when. Pure: the same seed makes the same plan."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from worker.chaos.repertoire import KINDS
+
+#: Seconds of one round of faults: several at once, then calm, then one worker killed alone, to measure its recovery.
+STORM, CALM, ALONE = 11.0, 12.0, 13.0
+
+#: fault -> weight in a storm. What each does is in ``nemesis``.
+STORMS = {
+    "kill run": 6,
+    "kill check": 4,
+    "kill worker": 3,
+    "kill all workers": 1,
+    "kill guard": 3,
+    "kill broker": 5,
+    "freeze run": 3,
+    "freeze check": 2,
+    "freeze guard": 1,
+    "freeze broker": 2,
+    "freeze relay": 1,
+    "cut": 3,
+    "stall": 2,
+    "delay": 2,
+    "throttle": 1,
+    "deafen": 2,
+    "lose message": 2,
+    "double message": 3,
+    "late message": 2,
+    "flush scripts": 1,
+    "drop connections": 1,
+}
+#: Faults that hold up no turn on another worker: they go on at any time.
+ANY_TIME = {"kill agent": 4, "kill relay": 2, "cut client": 2, "freeze agent": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """A fault, ``at`` seconds after the load's start. ``pick`` (0 to 1) chooses among what it may hit."""
+
+    at: float
+    kind: str
+    seconds: float
+    pick: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTurn:
+    """One message. ``way``: turn, stream or whole (how it is sent); ``readers``: followers of its events.
+
+    ``cancel_after``: seconds until its user calls it off; 0 for never.
+    """
+
+    key: str
+    kind: str
+    way: str
+    readers: int
+    double_text: str
+    cancel_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSession:
+    """One chat: its messages in order. ``hasty``: sends the next one without waiting for the answer."""
+
+    at: float
+    chat: str
+    hasty: bool
+    turns: tuple[PlannedTurn, ...]
+
+
+def sessions(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
+    """Chats with ``turns`` messages in all, beginning over ``seconds``."""
+    draw = random.Random(f"sessions {seed}")  # noqa: S311 - a plan, no secret
+    kinds = _kinds(draw, turns)
+    planned: list[PlannedSession] = []
+    while kinds:
+        number = len(planned)
+        size = min(len(kinds), draw.choice((1, 2, 3, 4)))
+        hasty = draw.random() < 0.5
+        chat = [_turn(draw, f"k{seed}-{number}-{place}", kinds.pop(), hasty) for place in range(size)]
+        planned.append(PlannedSession(0.0, f"chat-{seed}-{number}", hasty, tuple(chat)))
+    starts = sorted(draw.uniform(0, seconds) for _ in planned)
+    return [PlannedSession(at, s.chat, s.hasty, s.turns) for at, s in zip(starts, planned, strict=True)]
+
+
+def _kinds(draw: random.Random, turns: int) -> list[str]:
+    """As many kinds as turns: every kind at least once if there are enough, the rest by weight."""
+    drawn = [name for name, kind in KINDS.items() if kind.weight][:turns]
+    weights = [kind.weight for kind in KINDS.values()]
+    drawn += draw.choices(list(KINDS), weights, k=turns - len(drawn))
+    for place in range(turns // 300):
+        drawn[-1 - place] = "poison"
+    draw.shuffle(drawn)
+    return drawn
+
+
+def _turn(draw: random.Random, key: str, kind: str, hasty: bool) -> PlannedTurn:
+    way = "turn" if hasty else draw.choice(("turn", "stream", "stream", "whole"))
+    return PlannedTurn(
+        key=key,
+        kind=kind,
+        way=way,
+        readers=draw.choice((0, 1, 1) if hasty else (0, 0, 1)),
+        double_text=draw.choices(("queue", "reject", "interrupt"), (16, 1, 3))[0] if hasty else "queue",
+        cancel_after=draw.uniform(0.1, 4.0) if kind != "poison" and draw.random() < 0.05 else 0.0,
+    )
+
+
+def faults(seed: int, seconds: float, lease: float) -> list[PlannedFault]:
+    """The faults of ``seconds``, in rounds of storm, calm, and one worker killed alone."""
+    draw = random.Random(f"faults {seed}")  # noqa: S311 - a plan, no secret
+    planned: list[PlannedFault] = []
+    begin = 2.0
+    while begin < seconds - 2.0:
+        at = begin
+        while at < min(begin + STORM, seconds):
+            planned.append(_drawn(draw, at, STORMS, begin + STORM - at, lease))
+            at += draw.uniform(0.8, 3.2)
+        alone = begin + STORM + CALM
+        if alone < seconds:
+            planned.append(PlannedFault(alone, draw.choice(("kill run", "kill worker")), 0.0, draw.random()))
+        begin = alone + ALONE
+    at = 4.0
+    while at < seconds:
+        planned.append(_drawn(draw, at, ANY_TIME, 6.0, lease))
+        at += draw.uniform(3.0, 9.0)
+    return sorted(planned, key=lambda fault: fault.at)
+
+
+def _drawn(draw: random.Random, at: float, weights: dict[str, int], room: float, lease: float) -> PlannedFault:
+    kind = draw.choices(list(weights), list(weights.values()))[0]
+    lasting = draw.choice((0.2, 1.0, 3.0, 6.0))
+    if kind in {"freeze run", "freeze check", "freeze guard"}:
+        lasting = lease * draw.choice((0.3, 1.3, 1.6))
+    return PlannedFault(round(at, 3), kind, round(max(0.2, min(lasting, room + 1.0)), 3), draw.random())

@@ -1,0 +1,103 @@
+"""What the agents of a chaos run play: kinds of turns, good and bad, and the script made of them.
+
+A message names its kind, so that the script finds it: ``[k-17] forgetful: ...``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+_WORDS = (
+    "Jeder Schritt wird zuerst aufgeschrieben und dann getan, damit nach einem Absturz jemand anders dort weitermachen "
+    "kann, wo der Erste stehen geblieben ist. Was zweimal ankommt, wird am Schein erkannt und abgewiesen. "
+)
+_DONE = "\n\n<!-- STEP: done -->"
+
+_HALF_ADR = """---
+adr_id: "042"
+title: "Warteschlange statt Cron"
+status: Proposed
+---
+
+# ADR-042: Warteschlange statt Cron
+
+## Kontext
+
+Die Aufgaben laufen auf drei Rechnern, und niemand weiß, welche gelaufen sind.
+
+<!-- STEP: generate -->
+"""
+
+Steps = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of turn.
+
+    Attributes:
+        weight: how often it is drawn.
+        attempts: what the agent plays, by attempt. deliveries: the same by delivery, instead.
+        answers: the texts that may come out as the answer; empty when none may.
+    """
+
+    weight: int
+    attempts: list[Steps] = field(default_factory=list)
+    answers: tuple[str, ...] = ()
+    deliveries: list[Steps] = field(default_factory=list)
+
+
+def _say(text: str, seconds: float = 0.0) -> dict[str, Any]:
+    return {"say": {"text": text, "seconds": seconds}}
+
+
+def _good(name: str, seconds: float, repeat: int = 1) -> tuple[Steps, str]:
+    text = f"Antwort ({name}). {_WORDS * repeat}".strip() + _DONE
+    return [_say(text, seconds)], text
+
+
+_quick, _QUICK = _good("quick", 0)
+_steady, _STEADY = _good("steady", 1.5)
+_slow, _SLOW = _good("slow", 4.5, 2)
+_long, _LONG = _good("long", 9.0, 3)
+_again, _AGAIN = _good("again", 1.0)
+_bare = [_say(f"Ohne Marker. {_WORDS}".strip(), 0.6)]
+_torn = [_say("Ich fange an, und dann ", 0.4), "die"]
+
+KINDS: dict[str, Kind] = {
+    "quick": Kind(20, [_quick], (_QUICK,)),
+    "steady": Kind(20, [_steady], (_STEADY,)),
+    "slow": Kind(16, [_slow], (_SLOW,)),
+    "long": Kind(6, [_long], (_LONG,)),
+    "forgetful": Kind(10, [_bare, _again], (_AGAIN,)),
+    "stubborn": Kind(5, [_bare], (f"Ohne Marker. {_WORDS}".strip(),)),
+    "torn": Kind(5, [_torn, _again], (_AGAIN,)),
+    "hopeless": Kind(2, [_torn]),
+    "cut": Kind(3, [[_say("Ich höre mitten im"), "cut"], _again], (_AGAIN,)),
+    "resetting": Kind(3, [[_say("Falscher Anfang. ", 0.3), {"reset": "von vorn"}, *_again]], (_AGAIN,)),
+    "halfadr": Kind(2, [[_say(_HALF_ADR, 0.5)]]),
+    "passing": Kind(4, [], (_AGAIN,), [[_say("Gleich "), {"error": "transient"}], _again]),
+    "refused": Kind(2, [[{"error": {"kind": "permanent", "message": "no such account"}}]]),
+    "silent": Kind(2, [[_say("Ich sage nun nichts mehr "), "hang"], _again], (_AGAIN,)),
+    "deaf": Kind(1, [["ignore_sigterm", _say("Ich höre nicht "), "hang"], _again], (_AGAIN,)),
+    "forking": Kind(3, [[{"fork": 600}, *_again]], (_AGAIN,)),
+    # Drawn by number, not by weight: each kills the workers that run it.
+    "poison": Kind(0, [[_say("Gift "), "kill_parent"]]),
+}
+
+
+def script() -> str:
+    """The script of all kinds, as the scripted agent reads it."""
+    rules = [
+        {"when": f"{name}:"} | ({"deliveries": kind.deliveries} if kind.deliveries else {"attempts": kind.attempts})
+        for name, kind in KINDS.items()
+    ]
+    return yaml.safe_dump(rules, allow_unicode=True, sort_keys=False)
+
+
+def message(key: str, kind: str) -> str:
+    """What the user of turn ``key`` says."""
+    return f"[{key}] {kind}: Bitte antworte."

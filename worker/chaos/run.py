@@ -1,0 +1,125 @@
+"""One chaos run: load and faults, heal, load without faults, quiet, final reads. Writes a history; judges nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from worker.chaos import aftermath, plan
+from worker.chaos.history import LOGS, Recorder, read
+from worker.chaos.load import Load
+from worker.chaos.nemesis import Nemesis
+from worker.chaos.stage import Stage, build, settings_for
+from worker.runners.marks import marks
+from worker.supervisor import Supervisor
+
+#: The part of the load's time during which things break.
+FAULTY = 0.8
+#: So long after the load's end everybody must have their answer, in seconds.
+QUIET_SECONDS = 90.0
+_SAMPLE_SECONDS = 0.5
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a run is asked for. ``broken``: which guard is switched off, to see that the checker notices."""
+
+    turns: int
+    seconds: float
+    seed: int
+    broken: str = ""
+
+
+def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] | None = None) -> None:
+    """Carry out one run and leave its history in ``history``.
+
+    Raises:
+        NotReady: the installation does not start. BrokerError: there is no server. OSError: no room for the history.
+    """
+    with _workplace() as directory, Recorder(history) as recorder:
+        settings = settings_for(directory, history)
+        stage = build(settings, directory, environ or {})
+        told = {name: value for name, value in asdict(settings).items() if isinstance(value, int | float | str)}
+        recorder.write("run", **asdict(options), settings=told, processors=os.cpu_count(), load=os.getloadavg()[0])
+        tell("starting broker, proxy, 2 workers, 2 relays")
+        logs = history / LOGS
+        logs.mkdir()
+        with Supervisor(stage.programs, logs=logs) as supervisor:
+            asyncio.run(_play(options, stage, supervisor, recorder, tell))
+            tell("reading what is left")
+            turns = aftermath.dump_store(stage.settings, recorder)
+            aftermath.ask_relays(stage.relays, turns, recorder)
+        aftermath.look_at_files(stage.settings, recorder)
+        aftermath.count_log_events(logs, recorder)
+        aftermath.look_at_processes(directory, _owners(history), recorder)
+        recorder.write("phase", name="end", load=os.getloadavg()[0])
+
+
+@contextlib.contextmanager
+def _workplace() -> Iterator[Path]:
+    """A folder for everything but the history. Its path is short: sockets lie in it."""
+    directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder: Recorder, tell: Tell) -> None:
+    sessions = plan.sessions(options.seed, options.turns, options.seconds)
+    faults = plan.faults(options.seed, options.seconds * FAULTY, stage.settings.lease_seconds)
+    load = Load(stage.relays, recorder, options.seed)
+    nemesis = Nemesis(stage, supervisor, recorder)
+    sampling = asyncio.create_task(_sample(recorder))
+    begun = time.monotonic()
+    tell(f"{len(sessions)} chats with {options.turns} turns over {options.seconds:g} s, {len(faults)} faults")
+    recorder.write("phase", name="load and faults")
+    playing = asyncio.create_task(load.play(sessions, begun))
+    await nemesis.play(faults, begun)
+    await asyncio.sleep(max(0.0, begun + options.seconds * FAULTY - time.monotonic()))
+    tell("healing")
+    recorder.write("phase", name="heal")
+    await nemesis.heal()
+    recorder.write("phase", name="load without faults")
+    await playing
+    tell(f"all turns are sent; waiting for {len(load.tasks)} clients")
+    recorder.write("phase", name="quiet")
+    left = await load.finish(QUIET_SECONDS)
+    recorder.write("phase", name="final reads", clients_left=left)
+    sampling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sampling
+
+
+async def _sample(recorder: Recorder) -> None:
+    """Which agents run, twice a second: two of one turn at once show in their marks. And how late we ourselves are."""
+    while True:
+        began = time.monotonic()
+        found = await asyncio.to_thread(lambda: sorted({mark for _, mark in marks() if mark}))
+        if found:
+            recorder.write("alive", marks=found)
+        await asyncio.sleep(_SAMPLE_SECONDS)
+        late = time.monotonic() - began - _SAMPLE_SECONDS
+        if late > _SAMPLE_SECONDS:
+            recorder.write("late", seconds=round(late, 3))
+
+
+def _owners(history: Path) -> set[int]:
+    """The ids of the worker processes, as the turns' records name them."""
+    names = [
+        line["value"][field]
+        for line in read(history)
+        if line["f"] == "key" and line["kind"] == "hash"
+        for field in line["value"]
+        if field.endswith("worker")
+    ]
+    return {int(name.rpartition("-")[2]) for name in names if name.rpartition("-")[2].isdigit()}

@@ -1,0 +1,72 @@
+"""Finding the processes a fault may hit: what runs below the installation's own processes, by what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+#: A process's role by a word of its command line.
+_ROLES = {"worker.runners.guard": "guard", "worker.runners.scripted_agent": "agent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A process: what it is, and when it started (so that a reused id is noticed)."""
+
+    pid: int
+    role: str
+    born: str
+
+    def alive(self) -> bool:
+        """True while it is still this process and no zombie."""
+        facts = _stat(self.pid)
+        return len(facts) > 19 and facts[19] == self.born and facts[0] not in {"Z", "X"}
+
+
+def below(pid: int) -> list[Target]:
+    """Everything that descends from a process and has a role: run, check, guard, agent. Oldest first."""
+    found: list[Target] = []
+    open_ = [pid]
+    while open_:
+        parent = open_.pop(0)
+        for child in _children(parent):
+            open_.append(child)
+            role = _role(child)
+            facts = _stat(child)
+            if role and len(facts) > 19:
+                found.append(Target(child, role, facts[19]))
+    return found
+
+
+def target(pid: int, role: str) -> Target | None:
+    """A process whose role is known; None when it is gone."""
+    facts = _stat(pid)
+    return Target(pid, role, facts[19]) if len(facts) > 19 else None
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    except OSError:
+        return found  # it ended while we looked
+    return found
+
+
+def _role(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    if "celery" in words and "-n" in words:
+        return words[words.index("-n") + 1].partition("-")[0]
+    return next((role for word, role in _ROLES.items() if word in words), "")
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields behind the name: state first, start time 20th."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
