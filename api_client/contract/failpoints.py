@@ -111,7 +111,8 @@ def _fire(name: str, action: str) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this very thread: another one would take the signal a little later, and this one would go on meanwhile.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "raise":
             raise FailpointError(name)
         case "sleep":

@@ -259,7 +259,7 @@ def test_what_an_agent_says_while_it_is_being_stopped_is_not_passed_on(play: Pla
 
 def test_an_agent_does_not_outlive_the_lease(play: Play) -> None:
     run = play({"say": "x"}, "hang", stop=Asked(lease_ends=time.monotonic() + 0.6))
-    assert (run.verdict, run.evidence["stopped"]) == ("incomplete", "lease ended")
+    assert (run.verdict, run.evidence["stopped"]) == ("cancelled", "lease ended")
     assert run.seconds < 3
 
 

@@ -172,12 +172,13 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
     incomplete = {
         "idle": f"the agent was silent for {order.idle_seconds:g} s",
         "deadline": "the run's time was up",
-        "lease ended": "the worker lost its lease, and the guard ended the agent",
         "guard died": "the guard process died, and the agent with it",
     }
     reason = incomplete.get(ending.cause or ending.exit.cause, "")
     if reason:
         return Completion(verdict=Verdict.INCOMPLETE, reason=reason, evidence=evidence)
-    if ending.cause:
-        return Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {ending.cause}", evidence=evidence)
+    # The end of a lease is the worker's fault, not the agent's: it uses up no attempt.
+    cause = ending.cause or ("lease ended" if ending.exit.cause == "lease ended" else "")
+    if cause:
+        return Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
     return None

@@ -41,14 +41,18 @@ class Lease:
         return self._acknowledged + self._seconds * (1 - _MARGIN)
 
     @property
+    def lapsed(self) -> bool:
+        """True when only the store can tell whether the turn is still ours."""
+        return time.monotonic() > self.lease_ends
+
+    @property
     def reason(self) -> str:
         """Why the run must stop: cancelled, expired, shutdown or fenced; empty while it may go on."""
         if not self._reason:
-            now = time.monotonic()
-            if now > self.lease_ends:
+            if self.lapsed:
                 # Kept: whoever reads this stops the agent, and a beat that succeeds later does not bring it back.
                 self._reason = "fenced"
-            elif now > self.deadline:
+            elif time.monotonic() > self.deadline:
                 self._reason = "expired"
         return self._reason
 
@@ -118,6 +122,9 @@ class LeaseKeeper:
             lease.stop("fenced")
         except RedisError as error:
             log.warning("lease.beat_failed", turn_id=lease.claim.turn.turn_id, error=type(error).__name__)
+        except Exception:
+            # This thread keeps every lease of the process: one turn's trouble must not end it.
+            log.exception("lease.beat_crashed", turn_id=lease.claim.turn.turn_id)
         else:
             lease.acknowledge(asked_at)
             if stop:

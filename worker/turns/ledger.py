@@ -151,6 +151,22 @@ class Ledger:
             raise Fenced
         return str(stop.decode())
 
+    def confirm(self, claim: Claim) -> float:
+        """Make sure that the turn is still ours, and keep its lease; waits while the store is away.
+
+        Returns when the store was asked, by ``time.monotonic()``.
+
+        Raises:
+            Fenced: the turn is no longer ours.
+        """
+
+        def ask() -> float:
+            asked_at = time.monotonic()
+            self.beat(claim)
+            return asked_at
+
+        return float(self._patiently(ask))
+
     def append(self, claim: Claim, events: list[tuple[str, dict[str, Any]]]) -> None:
         """Add events to the turn's log, in order, each exactly once; waits while the store is away.
 

@@ -71,8 +71,9 @@ class Reaper:
                 self.look()
             except RedisError as error:
                 log.warning("reaper.store_away", error=type(error).__name__)
-            except ValueError:
-                log.exception("reaper.damaged_record")
+            except Exception:
+                # A damaged record, say. The others are looked at next time, so the thread must not end.
+                log.exception("reaper.look_failed")
 
     def look(self) -> None:
         """Look once at everything that is due.

@@ -120,6 +120,7 @@ class TurnService:
         history = [record for record in self._ledger.attempts(turn.turn_id) if record.number < link.attempt]
         prompt = history[-1].feedback if history else turn.request.prompt
         reach("B4")
+        self._confirm(lease)
         try:
             order, runner = self._order(lease, prompt)
         except (DeliveryTaken, OSError, SettingsError) as error:
@@ -128,6 +129,7 @@ class TurnService:
             result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
         else:
             reach("B5")
+            self._confirm(lease)
             with EventWriter(self._ledger, claim) as writer:
                 result = runner.run(order, writer.emit, lease)
         return after_run(
@@ -219,14 +221,24 @@ class TurnService:
     def _files(self, turn: Turn, record: AttemptRecord) -> dict[str, str]:
         return written_files(self._delivery(turn, record))
 
+    def _confirm(self, lease: Lease) -> None:
+        """Before the session's folder is touched or an agent started: after a freeze or an outage, ask the store.
+
+        Raises:
+            Fenced: another worker has the turn, and maybe the session has gone on. What it wrote must stay.
+        """
+        if lease.lapsed:
+            lease.acknowledge(self._ledger.confirm(lease.claim))
+
     def _publish_if_accepted(self, lease: Lease, move: Move, record: AttemptRecord, files: dict[str, str]) -> None:
         """The accepted answer goes to the session's output/ before the commit, so that a crash repeats both."""
         turn = lease.claim.turn
-        if move.outcome is None or not move.outcome.success or lease.reason:
+        if move.outcome is None or not move.outcome.success or lease.reason == "cancelled":
             return
         workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
         delivery_id = delivery_name(turn.turn_id, record.number, record.last_delivery)
         reach("B9")
+        self._confirm(lease)
         try:
             workdir.mkdir(parents=True, exist_ok=True)
             publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)

@@ -43,17 +43,20 @@ class EventWriter:
         self._changed = threading.Condition()
         self._closing = False
         self._fenced = False
+        self._fault: Exception | None = None
         self._thread = threading.Thread(target=self._write, name="events", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
+        if self._fault and not raised:
+            raise self._fault
 
     def emit(self, event: AgentEvent) -> None:
         """Take an event; never blocks on the store."""
@@ -81,6 +84,13 @@ class EventWriter:
             except (Fenced, RedisError) as error:
                 # The turn is not ours, or the store is gone for good: the commit will find the same and say so.
                 log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)
-                with self._changed:
-                    self._fenced, self._waiting = True, []
+                self._give_up()
                 return
+            except Exception as fault:  # for the thread that waits for the log: a run with half a log must not count
+                self._fault = fault
+                self._give_up()
+                return
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self._fenced, self._waiting = True, []

@@ -1,0 +1,330 @@
+"""The stage of the crash matrix: a broker, two workers and a relay that live through all its cases, and their judge.
+
+Points are armed by files while the processes run (``failpoints.py``), so no case pays for the start of a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.events import Event
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from api_client.web.access import LOCAL_OWNER
+from tests.conftest import WorkerProcess, environ_of, turns
+from tests.support import alive, wait_for, wait_until
+from worker.broker import EmbeddedBroker
+
+#: First and second answer of an agent that forgets the marker, with the places where it waits for the test.
+_RULE = """
+- when: "[{name} retried]"
+  attempts:
+    - - say: "Ich fange an ... "
+      - wait_for: {meet}/{name}.go
+      - say: "und vergesse den Marker."
+    - - say: "Jetzt vollständig.\\n\\n<!-- STEP: done -->"
+- when: "[{name} plain]"
+  attempts:
+    - - say: "Ich fange an ... "
+      - wait_for: {meet}/{name}.go
+      - say: "und bin fertig.\\n\\n<!-- STEP: done -->"
+- when: "[{name} next]"
+  attempts:
+    - - wait_for: {meet}/{name}.next
+      - say: "Die nächste Antwort.\\n\\n<!-- STEP: done -->"
+"""
+
+#: The only keys that may live for ever; Celery's own bindings are declared there too.
+_NO_EXPIRY = {"metrics:total", "finished", "dead"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Stage:
+    """The processes, and where the test meets them."""
+
+    def __init__(self, directory: Path, names: list[str]) -> None:
+        self.meet = directory / "meet"
+        self.points = directory / "points"
+        for folder in (self.meet, self.points, directory / "root"):
+            folder.mkdir()
+        script = self.meet / "script.yaml"
+        script.write_text("".join(_RULE.format(name=name, meet=self.meet) for name in names))
+        self.broker = EmbeddedBroker(directory / "broker")
+        self.witness = self.meet / "witness.jsonl"
+        self.settings = Settings(
+            root=directory / "root",
+            broker_url=self.broker.url,
+            store_url=self.broker.url,
+            namespace=f"matrix-{secrets.token_hex(4)}",
+            models={"scripted": f"scripted:{script}"},
+            witness=str(self.witness),
+            failpoint=str(self.points),
+            lease_seconds=1.2,
+            reap_seconds=0.2,
+            announce_seconds=0.5,
+            ping_seconds=0.2,
+            kill_grace_seconds=0.3,
+            web_port=free_port(),
+            flower_port=0,
+            log_format="json",
+        )
+        self.url = f"http://127.0.0.1:{self.settings.web_port}"
+        self.keys = Keys(self.settings.namespace)
+        self.workers: list[WorkerProcess] = []
+        self.relay: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.broker.start()
+        self.workers = [WorkerProcess(self.settings, number, ()) for number in (1, 2)]
+        self.start_relay()
+        for worker in self.workers:
+            worker.wait_ready()
+
+    def start_relay(self) -> None:
+        """Start the relay on its port, where none runs."""
+        if self.relay is None or self.relay.poll() is not None:
+            log = self.settings.root / ".helix" / "relay.log"
+            with log.open("ab") as output:
+                self.relay = subprocess.Popen(
+                    turns("web"), env=environ_of(self.settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                )
+            wait_for(self._relay_answers, 20)
+
+    def _relay_answers(self) -> bool:
+        try:
+            return httpx2.get(f"{self.url}/healthz", timeout=1).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+        if self.relay:
+            self.relay.kill()
+            self.relay.wait(10)
+        self.broker.stop()
+
+    def arm(self, point: str, order: str) -> None:
+        """Arm a point; all at once, so that nobody reads half an order."""
+        draft = self.points / "draft"
+        draft.write_text(order)
+        draft.rename(self.points / point)
+
+    def disarm(self) -> None:
+        for file in self.points.iterdir():
+            file.unlink()
+
+    async def fired(self, point: str, at: int = 1) -> int:
+        """The process that passed the armed point."""
+        mark = self.points / f"{point}.{at}"
+        return int(await wait_until(lambda: mark.exists() and mark.read_text(), 30))
+
+    async def restart_broker(self) -> None:
+        """Kill the broker, and bring it back on what it had written when every lease of before has run out."""
+        self.broker.kill()
+        back_at = time.monotonic() + 1.2 * self.settings.lease_seconds
+        await wait_until(lambda: time.monotonic() > back_at, 30)
+        self.broker.start()
+
+    def logged(self, event: str, turn_id: str) -> int:
+        """How many lines with this event and turn the workers have written so far."""
+        return sum(
+            line.get("event") == event and line.get("turn_id") == turn_id
+            for worker in self.workers
+            for line in _json_lines(worker.log_file)
+        )
+
+    @contextlib.contextmanager
+    def store(self) -> Iterator[redis.Redis]:
+        with redis.Redis.from_url(self.settings.redis_url) as made:
+            yield made
+
+    def totals(self) -> Counter[str]:
+        with self.store() as store:
+            return Counter({name.decode(): int(n) for name, n in store.hgetall(self.keys.totals).items()})
+
+    def files_of(self, turn: Turn) -> tuple[str, str]:
+        """The session's response.md, and the delivery its .done names."""
+        output = self.settings.sessions_dir / turn.request.session_id / "output"
+        done = output / ".done"
+        return (output / "response.md").read_text(), json.loads(done.read_text())["attempt_id"] if done.exists() else ""
+
+
+class Caller:
+    """A chat client: the official one, which repeats what failed with the same idempotency key."""
+
+    def __init__(self, stage: Stage, key: str) -> None:
+        self._stage = stage
+        self._headers = {"Idempotency-Key": key, "X-Conversation-ID": key}
+        self._key = stage.keys.idempotency(LOCAL_OWNER, key)
+        self._openai = openai.AsyncOpenAI(base_url=f"{stage.url}/v1", api_key="none", timeout=2.0, max_retries=8)
+        self.asked = 0
+
+    async def ask(self, text: str) -> str:
+        """The whole answer; asks again until one stream came to its end."""
+        for _ in range(10):
+            self.asked += 1
+            try:
+                return "".join([piece async for piece in self._stream(text)])
+            except (openai.APIError, httpx2.HTTPError, EOFError):
+                continue
+        raise AssertionError("no stream came to its end")
+
+    async def _stream(self, text: str) -> AsyncIterator[str]:
+        messages: Any = [{"role": "user", "content": text}]
+        stream = await self._openai.chat.completions.create(
+            model="scripted", messages=messages, stream=True, extra_headers=self._headers
+        )
+        ended = False
+        async for chunk in stream:
+            for choice in chunk.choices:
+                yield choice.delta.content or ""
+                ended = ended or choice.finish_reason == "stop"
+        if not ended:
+            raise EOFError
+
+    async def turn_id(self) -> str:
+        """The turn that the key stands for, as soon as it is stored."""
+        with self._stage.store() as store:
+            found: Any = await wait_until(lambda: store.get(self._key), 30)
+        return str(found.split()[0].decode())
+
+    async def close(self) -> None:
+        await self._openai.close()
+
+
+async def stubbornly(client: TurnsClient, request: Any) -> str:
+    """Submit as a caller does who meets a broker that is just away."""
+    for _ in range(100):
+        with contextlib.suppress(StoreUnavailable):
+            return await client.submit(request)
+        await asyncio.sleep(0.05)
+    raise AssertionError("the store stayed away")
+
+
+class Runs:
+    """What was really executed: the witness's starts and ends, and how long each process was seen alive."""
+
+    def __init__(self, witness: Path) -> None:
+        self._witness = witness
+        self.starts: dict[tuple[str, int], dict[str, Any]] = {}
+        self.ends: dict[tuple[str, int], float] = {}
+        self._watching = asyncio.create_task(self._watch())
+
+    def look(self) -> None:
+        for line in _json_lines(self._witness):
+            run = (line["turn"], line["delivery"])
+            if line["event"] == "start":
+                self.starts[run] = line
+            else:
+                self.ends[run] = line["monotonic"]
+
+    def of(self, turn_id: str) -> set[int]:
+        """The deliveries of a turn that got as far as a process."""
+        self.look()
+        return {delivery for turn, delivery in self.starts if turn == turn_id}
+
+    def overlaps(self, turn_id: str) -> list[float]:
+        """For each run but the first, how long the one before it was alive after its start, in seconds."""
+        numbers = sorted(self.of(turn_id))
+        return [
+            self.ends.get((turn_id, before), 0.0) - self.starts[turn_id, after]["monotonic"]
+            for before, after in itertools.pairwise(numbers)
+        ]
+
+    async def _watch(self) -> None:
+        told: set[tuple[str, int]] = set()
+        while True:
+            self.look()
+            now = time.monotonic()
+            for run in self.starts.keys() - told:
+                if alive(self.starts[run]["pid"]):
+                    self.ends[run] = max(now, self.ends.get(run, 0.0))
+                else:
+                    told.add(run)
+            await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        self._watching.cancel()
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                if isinstance(read := json.loads(line), dict):
+                    yield read
+
+
+def folded(turn: Turn, events: list[Event]) -> Counter[str]:
+    """What one turn must have added to the counters, by its log."""
+    kinds = Counter(event.kind for event in events)
+    judged = kinds["attempt.accepted"] + kinds["attempt.rejected"]
+    lost = [event for event in events if event.kind == "attempt.lost"]
+    reaped = sum(event.data["during"] in {"running", "validating"} for event in lost)
+    added: Counter[str] = Counter(
+        {
+            "turn.submitted": kinds["turn.queued"],
+            "turn.finished": kinds["turn.finished"],
+            f"turn.outcome.{turn.outcome}": kinds["turn.finished"],
+            "turn.retried": int("turn.retrying" in kinds),
+            "delivery.started": kinds["attempt.started"],
+            "delivery.lost": reaped,
+            "delivery.handed_over": len(lost) - reaped,
+            "attempt.completed": kinds["attempt.completed"],
+            "attempt.validated": judged,
+            "attempt.rejected": kinds["attempt.rejected"],
+        }
+    )
+    added.update({f"validated.validator.{name}": judged for name in turn.request.validators})
+    for event in events:
+        if event.kind == "attempt.rejected":
+            errors = [issue for issue in event.data["issues"] if issue["severity"] == "error"]
+            added.update({f"rejected.validator.{name}" for name in {issue["validator"] for issue in errors}})
+            added.update({f"rejected.code.{code}" for code in {issue["code"] for issue in errors}})
+    return +added
+
+
+def left_in_store(stage: Stage, session_id: str) -> list[str]:
+    """Keys that should not be there when all turns have ended: due turns, the session, and what never expires."""
+    keys = stage.keys
+    with stage.store() as store:
+        found = [name.decode() for name in store.scan_iter(f"{stage.settings.namespace}:*", count=1000)]
+        lives = store.pipeline()
+        for name in found:
+            lives.pttl(name)
+        start = f"{stage.settings.namespace}:{{0}}:"
+        ours = [name for name, life in zip(found, lives.execute(), strict=True) if life == -1]
+        forever = [name for name in ours if name.startswith(start) and name.removeprefix(start) not in _NO_EXPIRY]
+        return forever + [name for name in (keys.due, keys.session(session_id)) if name in found]
+
+
+def resume(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,241 @@
+"""The crash matrix: at each of the sixteen boundaries a process is killed, frozen or fails, or the broker is killed.
+
+Whatever happens, the turn ends once and rightly, its session goes on, its counters and files are those of its log, and
+the agent ran as often as the deliveries say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from api_client.announcer import Announcer
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from api_client.contract.failpoints import POINTS
+from api_client.contract.tasks import RUN, Link
+from api_client.contract.turn import Outcome, Turn
+from api_client.web.marker import without_marker
+from tests.fault.conftest import judged, message
+from tests.fault.matrix import Caller, Runs, Stage, folded, left_in_store, resume, stubbornly
+from tests.support import processes_with, wait_until
+from worker.consultant.workspace import delivery_name
+from worker.turns.ledger import Claim, Ledger
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What is known of the turn that is hit at a boundary.
+
+    Attributes:
+        at: which pass of the point is hit.
+        lost: during which link its delivery is lost, if one is.
+        unborn: the hit delivery has no process yet; None means that it may or may not have started.
+        last_word: what a worker that was frozen there says of the turn when it wakes up.
+    """
+
+    at: int = 1
+    lost: str = ""
+    unborn: bool | None = False
+    last_word: str = ""
+
+
+BOUNDARIES = {
+    "B1": Boundary(),
+    "B2": Boundary(),
+    "B3": Boundary(last_word="turn.refused"),
+    "B4": Boundary(lost="running", unborn=True, last_word="turn.fenced"),
+    "B5": Boundary(lost="running", unborn=True, last_word="turn.fenced"),
+    "B6": Boundary(lost="running", unborn=None, last_word="turn.fenced"),
+    "B7": Boundary(lost="running", last_word="turn.fenced"),
+    "B8": Boundary(lost="running", last_word="turn.fenced"),
+    "B9": Boundary(lost="validating", last_word="turn.fenced"),
+    "B10": Boundary(lost="validating", last_word="turn.fenced"),
+    "B11": Boundary(last_word="turn.refused"),
+    "B12": Boundary(lost="validating", last_word="turn.fenced"),
+    "B13": Boundary(at=2, lost="validating", last_word="turn.fenced"),  # the first pass commits the run
+    "B14": Boundary(),
+    "B15": Boundary(),
+    "B16": Boundary(lost="running", unborn=True, last_word="turn.announced"),
+}
+ACTIONS = ("kill", "stop", "raise", "broker")
+CASES = [(point, action) for point in POINTS for action in ACTIONS]
+#: At every other boundary the agent has to be asked twice.
+RETRIED = {point for number, point in enumerate(POINTS) if number % 2}
+IN_RELAY = {"B1", "B2", "B15"}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("matrix"), [f"{point}-{action}" for point, action in CASES])
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+    left = processes_with(f"HELIX_NAMESPACE={made.settings.namespace}")
+    assert not left, "processes were left running"
+
+
+@pytest.fixture
+async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(stage.settings) as made:
+        yield made
+
+
+@pytest.fixture
+async def runs(stage: Stage) -> AsyncIterator[Runs]:
+    made = Runs(stage.witness)
+    yield made
+    made.close()
+
+
+class Case:
+    """One case: a turn that is hit, and the next one of its session."""
+
+    def __init__(self, stage: Stage, client: TurnsClient, point: str, action: str) -> None:
+        self.stage = stage
+        self.client = client
+        self.point = point
+        self.action = action
+        self.name = f"{point}-{action}"
+        self.boundary = BOUNDARIES[point]
+        self.caller = Caller(stage, self.name)
+        self.prompt = f"[{self.name} {'retried' if point in RETRIED else 'plain'}]"
+        self.turns: list[str] = []
+        self.pid = 0
+        self.hit_at = 0.0
+        self.said = 0
+
+    def arm(self) -> None:
+        action = f"meet:{self.stage.meet}/{self.name}.on" if self.action == "broker" else self.action
+        self.stage.arm(self.point, f"{action}@{self.boundary.at}")
+
+    async def begin(self, monkeypatch: pytest.MonkeyPatch) -> tuple[str, asyncio.Task[str]]:
+        """Submit the turn that is to be hit; its id, and the wait for its answer."""
+        if self.point != "B16":
+            asking = asyncio.create_task(self.caller.ask(self.prompt))
+            return await self.caller.turn_id(), asking
+        # For the reaper: nobody hears of the turn but a worker that is never heard of again.
+        with monkeypatch.context() as patched:
+            patched.setattr(Announcer, "announce", lambda *_: asyncio.sleep(0))
+            turn_id = await self.client.submit(message(self.prompt, self.name))
+        claim = Ledger(self.stage.settings, "nobody").claim(turn_id, self.name, Link(RUN, 1))
+        assert isinstance(claim, Claim)
+        return turn_id, asyncio.create_task(self._answer(turn_id))
+
+    async def _answer(self, turn_id: str) -> str:
+        return without_marker((await self.client.result(turn_id)).response)
+
+    async def hit(self, turn_id: str) -> None:
+        """Wait until the point is passed, and do what is not done by the point itself."""
+        self.pid = await self.stage.fired(self.point, self.boundary.at)
+        self.hit_at = time.monotonic()
+        self.said = self.stage.logged(self.boundary.last_word, turn_id)
+        if self.action == "kill" and self.point in IN_RELAY and self.stage.relay:
+            self.stage.relay.wait(10)
+            self.stage.start_relay()
+        elif self.action == "broker":
+            await self.stage.restart_broker()
+            (self.stage.meet / f"{self.name}.on").touch()
+        elif self.action == "stop" and self.point in IN_RELAY:
+            await self.wake(turn_id)
+
+    async def wake(self, turn_id: str) -> None:
+        """Let a frozen process go on after more than two leases, and wait until it has told what it found."""
+        wake_at = self.hit_at + 2.2 * self.stage.settings.lease_seconds
+        await wait_until(lambda: time.monotonic() > wake_at, 30)
+        resume(self.pid)
+        word = self.boundary.last_word
+        if word:
+            await wait_until(lambda: self.stage.logged(word, turn_id) > self.said, 15)
+
+    async def close(self) -> None:
+        """Leave nothing armed, frozen or waiting."""
+        self.stage.disarm()
+        for end in ("on", "go", "next"):
+            (self.stage.meet / f"{self.name}.{end}").touch()
+        if self.pid:
+            resume(self.pid)
+        self.stage.broker.start()
+        self.stage.start_relay()
+        for turn_id in self.turns:  # a case that failed must not run into the next one
+            await self.client.result(turn_id, timeout=30)
+        await self.caller.close()
+
+
+@pytest.fixture
+async def case(stage: Stage, client: TurnsClient, point: str, action: str) -> AsyncIterator[Case]:
+    made = Case(stage, client, point, action)
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize(("point", "action"), CASES, ids=[f"{point}-{action}" for point, action in CASES])
+async def test_a_turn_hit_at_any_boundary_ends_once_and_its_session_goes_on(
+    case: Case, stage: Stage, client: TurnsClient, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = stage.totals()
+    case.arm()
+    turn_id, asking = await case.begin(monkeypatch)
+    case.turns.append(turn_id)
+    session_id = (await client.get(turn_id)).request.session_id
+    next_id = await stubbornly(client, message(f"[{case.name} next]", session_id))
+    case.turns.append(next_id)
+    (stage.meet / f"{case.name}.go").touch()
+    await case.hit(turn_id)
+
+    turn, events = await judged(client, turn_id)
+    check_outcome(case, turn, events, case.boundary, retried=case.point in RETRIED)
+    assert await asking == without_marker(turn.response)
+    assert stage.files_of(turn)[0] == turn.response
+    (stage.meet / f"{case.name}.next").touch()
+    following, following_events = await judged(client, next_id)
+    check_outcome(case, following, following_events, Boundary(), retried=False)
+
+    if case.action == "stop":
+        await case.wake(turn_id)
+        assert (turn, events) == await judged(client, turn_id), "a worker that woke up late changed the turn"
+    await check_files(case, following)
+    check_runs(case, turn, runs, case.boundary)
+    check_runs(case, following, runs, Boundary())
+    added = folded(turn, events) + folded(following, following_events)
+    assert stage.totals() - counted == added, "the counters are not the fold of the logs"
+    assert left_in_store(stage, session_id) == []
+    for one in (turn_id, next_id):
+        await wait_until(lambda one=one: not processes_with(f"HELIX_AGENT_MARK={one}"), 5)
+
+
+def check_outcome(case: Case, turn: Turn, events: list[Event], boundary: Boundary, *, retried: bool) -> None:
+    assert turn.outcome is (Outcome.PASSED_AFTER_RETRY if retried else Outcome.PASSED)
+    assert turn.attempt == (2 if retried else 1), "a crash adds a delivery, never an attempt"
+    lost = [event.data["during"] for event in events if event.kind == "attempt.lost"]
+    if case.action != "broker":  # an outage may cost a lease or not
+        assert lost == ([boundary.lost] if boundary.lost else [])
+    assert turn.delivery == turn.attempt + len(lost) - lost.count("validating")
+    started = max(number for number, event in enumerate(events) if event.kind == "attempt.started")
+    shown = "".join(event.data["text"] for event in events[started:] if event.kind == "attempt.output")
+    assert shown == turn.response, "the log does not tell the answer"
+
+
+async def check_files(case: Case, turn: Turn) -> None:
+    """The session's files are the last turn's, whatever an earlier one's worker did late."""
+    last = (await case.client.attempts(turn.turn_id))[-1]
+    delivery = delivery_name(turn.turn_id, last.number, last.last_delivery)
+    assert case.stage.files_of(turn) == (turn.response, delivery)
+
+
+def check_runs(case: Case, turn: Turn, runs: Runs, boundary: Boundary) -> None:
+    """The agent was started once per delivery that got so far, and never twice at a time."""
+    deliveries, found = set(range(1, turn.delivery + 1)), runs.of(turn.turn_id)
+    unborn = boundary.unborn
+    if case.action == "broker" and case.point != "B16":
+        assert turn.delivery in found <= deliveries
+    else:
+        assert deliveries - ({1} if unborn is not False else set()) <= found
+        assert found <= deliveries - ({1} if unborn else set())
+    assert all(late < case.stage.settings.kill_grace_seconds + 0.1 for late in runs.overlaps(turn.turn_id))
