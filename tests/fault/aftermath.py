@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from typing import Any
 
-from tests.fault.rules import PretendTurn, rule
+from tests.fault.rules import rule
+from tests.fault.seen import PretendTurn
 
 Store = dict[str, tuple[bytes, int, Any]]
 

@@ -23,17 +23,18 @@ from api_client.contract.turn import TurnRequest
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
 from tests.fault.decisions import CHOICES, STRAIGHT, commit_arguments
-from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, PretendTurn, Step, Violation, rule
+from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, Step, Violation, rule
+from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
 
 Ask = Generator[list[Command], list[Any], Any]
 
-_COMMON = common_settings(Settings(announce_seconds=ANNOUNCE_MS / 1000, retention_seconds=86_400))
+COMMON = common_settings(Settings(announce_seconds=ANNOUNCE_MS / 1000, retention_seconds=86_400))
 _LONG_MS, _START_MS = 3_600_000, 1_800_000_000_000
-_SESSIONS = ("s-0", "s-1")
-_REQUESTS = {
+SESSIONS = ("s-0", "s-1")
+REQUESTS = {
     session: TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id=session).to_json()
-    for session in _SESSIONS
+    for session in SESSIONS
 }
 _LOOK, _TAKE_ALL = scripts.sha(scripts.LOOK), scripts.sha(scripts.TAKE_ALL)
 
@@ -59,7 +60,7 @@ class Schedule:
         self._heard = heard
         self._now = self._latest = _START_MS
         self._turns: list[PretendTurn] = []
-        self._lines: dict[str, list[bytes]] = {session: [] for session in _SESSIONS}
+        self._lines: dict[str, list[bytes]] = {session: [] for session in SESSIONS}
         self._due: dict[bytes, int] = {}
         self._runs: list[Run] = []
         self._healed = False
@@ -131,7 +132,7 @@ class Schedule:
     def _submit(self) -> Ask:
         random = self._random
         number = len(self._turns)
-        session = random.choice(_SESSIONS)
+        session = random.choice(SESSIONS)
         turn = PretendTurn(f"t0-{number:032x}", session, number)
         key = random.choice("kl") if random.random() < 0.2 else ""
         body = random.choice(("b1", "b2")) if key else ""
@@ -139,7 +140,7 @@ class Schedule:
         policy = random.choice(("reject", "interrupt", *("queue",) * 8))
         budget = 0 if random.random() < 0.9 else 30
         owner, epoch = random.choice("pq"), f"{number:012x}"
-        request = (_REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session, "")
+        request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session, "")
         args = (*request, budget, 0, budget // 2, 0, key)
         self._turns.append(turn)
         turn.submit = args
@@ -305,18 +306,18 @@ class Schedule:
         self._history.append((name, turn, args))
         keys = self._keys_of(turn)
         look = ("EVALSHA", _LOOK, 5, *keys[:5])
-        before = (turn.seen or rules.NOTHING)._replace(line=self._lines[turn.session_id], due=self._due)
+        before = (turn.seen or NOTHING)._replace(line=self._lines[turn.session_id], due=self._due)
         own = list(args)
         if name == "submit":
             owner, key = args[2], own.pop()
             keys = [*keys, keys_of(self._namespace, turn.turn_id).idempotency(owner, key or turn.turn_id)]
         bell = f"{keys[0]}:bell"
-        command = ("EVALSHA", self._shas[name], len(keys) + 1, *keys, self._now, bell, turn.turn_id, _COMMON, *own)
+        command = ("EVALSHA", self._shas[name], len(keys) + 1, *keys, self._now, bell, turn.turn_id, COMMON, *own)
         reply, look_after = yield [command, look]
         self._trace.append((self._now, name, turn, args, reply))
         if isinstance(reply, hiredis.ReplyError):
             raise Violation(f"a command failed: {reply}")
-        after = rules.seen(look_after)
+        after = seen(look_after)
         rules.judge(Step(name, self._now, turn, args, reply, before, after), self._lines[turn.session_id], self._latest)
         turn.seen, self._lines[turn.session_id], self._due = after, after.line, after.due
         self.counts[f"{name} {reply[0].decode()}"] += 1

@@ -1,0 +1,82 @@
+"""What the interleaver knows of a turn: one look at what is stored, and what it was told so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tests.fault.scripts import FIELDS
+
+
+class Seen(NamedTuple):
+    """One look at a turn: its record (no state when there is none), its log's size, its keys' lives, its queues."""
+
+    state: bytes | None
+    token: bytes
+    next: bytes
+    seq: int
+    lease_until: int
+    not_before: int
+    stop: bytes
+    outcome: bytes
+    strikes: int
+    delivery: int
+    tokens_used: int
+    token_budget: int
+    others: tuple[bytes | None, ...]
+    length: int
+    top: bytes
+    lives: tuple[int, ...]
+    line: list[bytes]
+    due: dict[bytes, int]
+
+    @property
+    def record(self) -> tuple[Any, ...]:
+        """What a command that changes nothing must leave alone."""
+        return (*self[:4], *self[5:15])
+
+
+_NUMBERS = {*range(3, 6), *range(8, 12)}
+
+
+def seen(raw: list[Any]) -> Seen:
+    """Read the reply of ``scripts.LOOK``."""
+    fields, length, top, lives, line, due = raw
+    pairs = iter(due)
+    first = [int(value or 0) if at in _NUMBERS else value or b"" for at, value in enumerate(fields[:12])]
+    scores = {member: int(score) for member, score in zip(pairs, pairs, strict=True)}
+    return Seen._make([fields[0], *first[1:], tuple(fields[12:]), length, top, tuple(lives), line, scores])
+
+
+assert FIELDS[:12] == Seen._fields[:12]
+#: A turn that is not stored.
+NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2], [], []])
+
+
+@dataclass(slots=True, eq=False)
+class PretendTurn:
+    """What the world was told about a turn."""
+
+    turn_id: str
+    session_id: str
+    number: int
+    submit: tuple[Any, ...] = ()
+    deadline: int = 0
+    stored: bool = False
+    acknowledged: bool = False
+    epoch: str = ""
+    seen: Seen | None = None
+    tokens: set[bytes] = field(default_factory=set)
+    last_commit: tuple[Any, ...] = ()
+    cmd: int = 0
+    alone: bool = False
+    dropped: bool = False
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def id(self) -> bytes:
+        return self.turn_id.encode()
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.seen and self.seen.state == b"finished")

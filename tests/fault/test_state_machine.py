@@ -1,0 +1,236 @@
+"""The Lua commands against the plain Python ``Model``: every reply and everything stored must be the same.
+
+Hypothesis chooses the commands, with stale tokens, repeated numbers, wrong links and owners, and clock jumps in both
+directions, and shrinks what it finds to the shortest history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import hiredis
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from api_client.contract.commands import turn_keys
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
+from tests.fault import scripts
+from tests.fault.decisions import CHOICES, commit_arguments
+from tests.fault.model import Model
+from tests.fault.mutants import MUTANTS
+from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES
+from tests.fault.schedule import COMMON, REQUESTS, SESSIONS
+from tests.fault.scripts import Mutant
+from tests.fault.wire import Command, Wire
+from worker.broker import EmbeddedBroker
+
+_NAMESPACE = "machine"
+_KEYS = Keys(_NAMESPACE)
+_LINKS = [Link(task, attempt) for task in (RUN, VALIDATE, RETRY, FALLBACK, FAIL) for attempt in (1, 2)]
+_NUMBERS = st.integers(1, 3)
+_HIDDEN = {
+    *("a finished turn never expires", "a dead letter expires", "a dropped dead letter stays"),
+    *("an event is not published", "the day is not counted"),
+}
+_MOVES = sorted({name for names in CHOICES.values() for name in names} | {"called off"})
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Every rule sends one command to the server and to the model, and compares."""
+
+    wire: Wire
+    shas: dict[str, str]
+    turns: Bundle[str] = Bundle("turns")
+    claims: Bundle[tuple[str, Link, str]] = Bundle("claims")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wire.ask(("FLUSHALL",))
+        self.model = Model(now=1_800_000_000_000, announce_ms=ANNOUNCE_MS)
+        self.submits: dict[str, tuple[Any, ...]] = {}
+        self.tokens = 0
+
+    def ask(self, name: str, turn_id: str, *args: Any, key: str = "") -> list[Any]:
+        """The server's reply, as texts and numbers."""
+        session, owner = self.submits[turn_id][:2]
+        keys = turn_keys(_NAMESPACE, turn_id, session, self.model.now / 1000)
+        if name == "submit":
+            keys.append(keys_of(_NAMESPACE, turn_id).idempotency(owner, key or turn_id))
+        bell = _KEYS.bell(turn_id)
+        sha = self.shas[name]
+        [reply] = self.wire.ask(("EVALSHA", sha, len(keys) + 1, *keys, self.model.now, bell, turn_id, COMMON, *args))
+        assert not isinstance(reply, hiredis.ReplyError), reply
+        return [part.decode() if isinstance(part, bytes) else part for part in reply]
+
+    @rule(ms=st.sampled_from([1, 500, LEASE_MS, ANNOUNCE_MS, 20_000, 3_600_000, -1, -LEASE_MS, -60_000]))
+    def clock(self, ms: int) -> None:
+        self.model.now += ms
+
+    @rule(
+        target=turns,
+        session=st.sampled_from(SESSIONS),
+        owner=st.sampled_from("pq"),
+        policy=st.sampled_from(["queue", "queue", "queue", "reject", "interrupt"]),
+        deadline=st.sampled_from([3_600_000, 3_600_000, 1_000, 7_000]),
+        key=st.sampled_from(["", "", "k"]),
+        body=st.sampled_from(["b1", "b2"]),
+        budget=st.sampled_from([0, 0, 0, 30]),
+    )
+    def submit(self, session: str, owner: str, policy: str, deadline: int, key: str, body: str, budget: int) -> str:
+        turn_id = f"t0-{len(self.submits):032x}"
+        self.submits[turn_id] = (session, owner, policy, deadline, key, body, budget)
+        self.submit_again(turn_id)
+        return turn_id
+
+    @rule(turn_id=turns)
+    def submit_again(self, turn_id: str) -> None:
+        session, owner, policy, deadline, key, body, budget = self.submits[turn_id]
+        request = (REQUESTS[session], "e", owner, "de", deadline, policy, body if key else "", 9_000_000, session, "")
+        reply = self.ask("submit", turn_id, *request, budget, 0, budget // 2, 0, key=key)
+        assert reply == self.model.submit(turn_id, session, owner, policy, deadline, key, body, budget)
+
+    @rule(
+        target=claims,
+        turn_id=turns,
+        other=st.one_of(st.none(), st.none(), st.sampled_from(_LINKS)),
+        alone=st.booleans(),
+    )
+    def claim(self, turn_id: str, other: Link | None, alone: bool) -> tuple[str, Link, str]:
+        return self._take(turn_id, other, alone)
+
+    def _take(self, turn_id: str, other: Link | None, alone: bool) -> tuple[str, Link, str]:
+        turn = self.model.turns.get(turn_id)
+        link = other or (Link.parse(turn.text("next")) if turn and turn.text("next") else Link(RUN, 1))
+        self.tokens += 1
+        claim = (turn_id, link, f"token-{self.tokens:04}.")
+        self.claim_again(claim, alone)
+        return claim
+
+    @rule(claim=claims, alone=st.booleans())
+    def claim_again(self, claim: tuple[str, Link, str], alone: bool) -> None:
+        turn_id, link, token = claim
+        reply = self.ask("claim", turn_id, str(link), token, LEASE_MS, '"w"', int(alone), STRIKES)
+        expected = self.model.claim(turn_id, str(link), token, LEASE_MS, int(alone), STRIKES)
+        assert reply[: len(expected)] == expected
+
+    @rule(claim=claims)
+    def beat(self, claim: tuple[str, Link, str]) -> None:
+        turn_id, _, token = claim
+        assert self.ask("beat", turn_id, token, LEASE_MS) == self.model.beat(turn_id, token, LEASE_MS)
+
+    @rule(claim=claims, number=_NUMBERS, pieces=st.integers(1, 2))
+    def append(self, claim: tuple[str, Link, str], number: int, pieces: int) -> None:
+        turn_id, _, token = claim
+        reply = self.ask("append", turn_id, token, number, *["attempt.output", '{"attempt":1,"text":"ä"}'] * pieces)
+        assert reply == self.model.append(turn_id, token, number, ["attempt.output"] * pieces)
+
+    @rule(claim=claims, number=_NUMBERS, name=st.sampled_from(_MOVES), delay=st.sampled_from([1, 5_000]))
+    def commit(self, claim: tuple[str, Link, str], number: int, name: str, delay: int) -> None:
+        turn_id, link, token = claim
+        if name not in (*CHOICES[link.task], "called off"):
+            name = CHOICES[link.task][0]
+        move, *events = commit_arguments(name, link, 0, delay)
+        reply = self.ask("commit", turn_id, token, number, move, *events)
+        assert reply == self.model.commit(turn_id, token, number, move, events[::2])
+
+    @rule(turn_id=turns, may_take=st.sampled_from([1, 1, 0]))
+    def reap(self, turn_id: str, may_take: int) -> None:
+        assert self.ask("reap", turn_id, may_take, LEASE_MS, STRIKES) == self.model.reap(turn_id, may_take, STRIKES)
+
+    @rule(turn_id=turns, may_take=st.sampled_from([1, 1, 0]))
+    def reap_when_due(self, turn_id: str, may_take: int) -> None:
+        self.model.now = max(self.model.now, self.model.due.get(turn_id, 0))
+        self.reap(turn_id, may_take)
+
+    @rule(target=claims, turn_id=turns, name=st.sampled_from(_MOVES), alone=st.booleans())
+    def work(self, turn_id: str, name: str, alone: bool) -> tuple[str, Link, str]:
+        """What mostly happens: the next link is claimed, carried out and committed."""
+        claim = self._take(turn_id, None, alone)
+        self.commit(claim, 1, name, 5_000)
+        return claim
+
+    @rule(target=claims, turn_id=turns, alone=st.booleans())
+    def die(self, turn_id: str, alone: bool) -> tuple[str, Link, str]:
+        """The next link is claimed, the worker dies, and a reaper takes the turn when the lease is over."""
+        claim = self._take(turn_id, None, alone)
+        self.reap_when_due(turn_id, 1)
+        return claim
+
+    @rule(turn_id=turns, owner=st.sampled_from(["", "p", "q"]))
+    def cancel(self, turn_id: str, owner: str) -> None:
+        assert self.ask("cancel", turn_id, owner, "cancelled") == self.model.cancel(turn_id, owner)
+
+    @rule(turn_id=turns, owner=st.sampled_from(["", "p", "q"]))
+    def drop(self, turn_id: str, owner: str) -> None:
+        assert self.ask("drop", turn_id, owner) == self.model.drop(turn_id, owner)
+
+    @invariant()
+    def stored_is_what_the_model_says(self) -> None:
+        model, ids = self.model, list(self.model.turns)
+        queues, totals, *turns = self._read(ids)
+        due, dead, *lines = queues
+        assert {k.decode(): int(v) for k, v in zip(due[::2], due[1::2], strict=True)} == model.due
+        assert {turn_id.decode() for turn_id in dead} == model.dead
+        assert [[turn_id.decode() for turn_id in line] for line in lines] == [model.lines.get(s, []) for s in SESSIONS]
+        assert {k.decode(): int(v) for k, v in totals.items()} == +model.totals
+        for turn_id, (record, log) in zip(ids, turns, strict=True):
+            turn, stored = model.turns[turn_id], {k.decode(): v.decode() for k, v in record.items()}
+            assert {name: stored.get(name, "") for name in turn.record} == turn.record
+            assert [json.loads(fields[1])["kind"] for _, fields in log] == turn.log
+
+    def _read(self, ids: list[str]) -> list[Any]:
+        queues: list[Command] = [
+            ("EVAL", "return redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')", 1, _KEYS.due),
+            ("ZRANGE", _KEYS.dead, 0, -1),
+            *(("LRANGE", _KEYS.session(session), 0, -1) for session in SESSIONS),
+        ]
+        turns = [part for i in ids for part in (("HGETALL", _KEYS.turn(i)), ("XRANGE", _KEYS.log(i), "-", "+"))]
+        replies = self.wire.ask(*queues, ("HGETALL", _KEYS.totals), *turns)
+        at = len(queues) + 1
+        return [replies[: at - 1], replies[at - 1], *zip(replies[at::2], replies[at + 1 :: 2], strict=True)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A server for this machine alone."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("state-machine")) as server:
+        yield server
+
+
+def machine(server: EmbeddedBroker, texts: dict[str, str]) -> type[LedgerMachine]:
+    """The machine on a server, with these command texts."""
+    wire = Wire(str(server.socket), lambda _bell, _wire: None)
+    wire.ask(("CONFIG", "SET", "appendonly", "no"), *(("SCRIPT", "LOAD", text) for text in texts.values()))
+    shas = {name: scripts.sha(text) for name, text in texts.items()}
+    return type("Machine", (LedgerMachine,), {"wire": wire, "shas": shas})
+
+
+QUICK = settings(
+    max_examples=300,
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+#: Some mutants of each command. What is published, counted per day or kept how long is the interleaver's to see.
+_SOME = [mutant for mutant in MUTANTS if mutant.name not in _HIDDEN][::4]
+
+
+@pytest.mark.parametrize("mutant", _SOME, ids=[mutant.name for mutant in _SOME])
+def test_the_model_differs_from_this_mutant(server: EmbeddedBroker, mutant: Mutant) -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            machine(server, scripts.command_texts(mutant)), settings=settings(QUICK, phases=[Phase.generate])
+        )
+
+
+def test_the_commands_answer_and_store_what_the_model_says(server: EmbeddedBroker) -> None:
+    run_state_machine_as_test(machine(server, scripts.command_texts()), settings=QUICK)
