@@ -114,6 +114,7 @@ class Settings:
     locale: str = _setting("de", _choice("de", "en"), "Language of feedback and of messages to the user.")
     max_attempts: int = _setting(3, _integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.")
     deadline_seconds: float = _setting(3600.0, _number(1, 604_800), "Wall time of a turn, over all attempts.")
+    validation_seconds: float = _setting(10.0, _number(0.1, 3600), "Validators that need longer for one answer failed.")
     token_budget: int = _setting(0, _integer(0, 10**9), "Tokens all attempts of a turn may use together; 0: no limit.")
     cost_budget_usd: float = _setting(0.0, _number(0, 10**6), "The same for money, in US dollars; 0: no limit.")
     idle_seconds: float = _setting(600.0, _number(0.1, 86_400), "An agent silent for so long is stopped.")
@@ -136,6 +137,28 @@ class Settings:
     api_keys: tuple[str, ...] = _setting((), _names, "Keys the relay accepts; none means loopback only.", secret=True)
     ping_seconds: float = _setting(10.0, _number(0.05, 300), "Longest silence on a stream before a keep-alive.")
     max_body_bytes: int = _setting(8 * 2**20, _integer(1024, 2**30), "Largest request body the relay reads.")
+    claude_path: str = _setting("claude", _text, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).")
+    claude_model: str = _setting(
+        "", _text, "Model for the CLI; claude_cli:MODEL in HELIX_MODELS overrides; none: its own."
+    )
+    claude_api_url: str = _setting("", _text, "Base address of the Messages API for the CLI; none: its own default.")
+    claude_api_key: str = _setting(
+        "",
+        _text,
+        "API key, or `claude setup-token` token, for the CLI; a key of the worker's own is not used.",
+        secret=True,
+    )
+    claude_permission_mode: str = _setting(
+        "acceptEdits",
+        _choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
+        "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
+    )
+    claude_tools: tuple[str, ...] = _setting(
+        ("Read", "Write", "Edit", "Glob", "Grep"), _names, "The CLI's built-in tools that exist at all; `default`: all."
+    )
+    claude_allowed_tools: tuple[str, ...] = _setting(
+        (), _names, "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch."
+    )
     witness: str = _setting("", _text, "File in which the scripted agent records what it really executed (tests).")
     failpoint: str = _setting("", _text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
     log_format: str = _setting("console", _choice("console", "json"), "How log lines are written.")

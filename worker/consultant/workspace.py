@@ -140,7 +140,7 @@ def _digest(text: str) -> str:
 
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
-    """True when the session's last message has its accepted answer: ``output/.done``, not status.json (ADR-036, phase 3).
+    """True when the session's last message has its accepted answer: ``output/.done`` is there (ADR-036, phase 3).
 
     The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly
     while ``output/`` holds an accepted answer and no attempt runs.

@@ -45,8 +45,10 @@ def settings(marks: Path, *, readable: Iterable[Path], protected: Iterable[Path]
     """The settings file of one run.
 
     Args:
-        marks: the folder for the marks. readable: folders and files the agent may read besides its own folder.
-        protected: folders it may not write. allowed: permission rules of the installation, such as ``WebSearch``.
+        marks: the folder for the marks.
+        readable: folders and files the agent may read besides its own folder.
+        protected: folders it may not write.
+        allowed: permission rules of the installation, such as ``WebSearch``.
     """
     hooks = {
         event: [{"hooks": [{"type": "command", "command": _command(event, marks), "timeout": _TIMEOUT}]}]

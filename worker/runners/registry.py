@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 from api_client.contract.errors import SettingsError
 from worker.runners.base import Runner
+from worker.runners.claude_cli import ClaudeCliRunner
 from worker.runners.inline import InlineRunner
 from worker.runners.scripted import ScriptedRunner
 
 RUNNERS: dict[str, Callable[[], Runner]] = {
     "scripted": ScriptedRunner,
     "inline": InlineRunner,
+    "claude_cli": ClaudeCliRunner,
 }
 
 

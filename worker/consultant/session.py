@@ -1,0 +1,193 @@
+"""The folder of a consultant session as agents and people read it (ADR-034, DESIGN section 7).
+
+    CLAUDE.md              what the agent is told, from templates/session.md.j2
+    status.json            the old format; new facts stand in new keys only
+    input/request.md       the original request
+    context/messages.json  the conversation; context/*.md are documents people lay there
+
+Written before each run and after each accepted answer, by whoever holds the turn. Nothing here steers a turn: the
+ledger does. The step comes from the agent's answer alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from api_client.contract.turn import Turn
+from worker.consultant.template import render
+from worker.enforcement.step import extract_state_from_messages, strip_marker
+from worker.folders import made, opened, read, replace
+
+log = structlog.get_logger()
+
+STATUS = "status.json"
+#: Largest status.json, context file and number of context files that are read.
+_MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
+
+
+def prepare(workdir: Path, turn: Turn, root: Path) -> None:
+    """Bring a session's folder up to date for a run; makes it when it is missing, and only once.
+
+    Args:
+        workdir: the session's folder; it exists.
+        turn: the turn that is about to run.
+        root: the project the agent works in (HELIX_ROOT).
+
+    Raises:
+        OSError: it cannot be written; also when there is a link in a file's place.
+    """
+    messages = turn.request.messages
+    with _locked(workdir) as session:
+        old = _read_status(session)
+        status = {**_new_status(turn), **old, "turn_id": turn.turn_id, "message_count": len(messages)}
+        with made(session, "input") as folder:
+            if "original_request" not in old or not (workdir / "input" / "request.md").exists():
+                replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
+        with made(session, "context") as folder:
+            replace("messages.json", _json(messages), folder, durable=False)
+            context = _documents(workdir / "context", folder)
+        with made(session, "logs"):
+            pass
+        text = render(
+            session_id=str(status["session_id"]),
+            created_at=str(status["created_at"]),
+            original_request=str(status["original_request"]),
+            workdir=workdir,
+            root=root,
+            context=context,
+        )
+        replace("CLAUDE.md", _bytes(text), session, durable=False)
+        if status != old:
+            _write_status(session, status)
+
+
+def accept(workdir: Path, turn: Turn, *, response: str, step: str, step_source: str) -> None:
+    """Note an accepted answer: its step for observability, and which agent session the next turn continues.
+
+    Doing it again changes nothing but the time.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    answered = [*turn.request.messages, {"role": "assistant", "content": response}]
+    with _locked(workdir) as session:
+        status = {**_new_status(turn), **_read_status(session)}
+        status |= {
+            "step": step,
+            "step_source": step_source,
+            "turn_id": turn.turn_id,
+            "agent_session": turn.agent_session,
+            "conversation": conversation_digest(answered),
+        }
+        _write_status(session, status)
+    _tidy(workdir, turn.agent_session)
+
+
+def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
+    """The agent session of the last accepted answer, if this conversation goes on from it; else empty.
+
+    An edited or regenerated message is no continuation: the conversation before it is not the one that was accepted.
+    """
+    try:
+        with opened(workdir) as session:
+            status = _read_status(session)
+    except OSError:
+        return ""
+    if not messages[1:] or status.get("conversation") != conversation_digest(messages[:-1]):
+        return ""
+    return str(status.get("agent_session") or "")
+
+
+def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
+    """A digest of who said what. Step markers and blanks around a message do not count: chats do not send them back."""
+    said = [
+        (m.get("role"), strip_marker(m.get("content", "")).strip())
+        for m in messages
+        if m.get("role") in {"user", "assistant"}
+    ]
+    return hashlib.sha256(_json(said)).hexdigest()
+
+
+def read_status(workdir: Path) -> dict[str, Any]:
+    """A session's status.json, old ones too; empty when there is none or it is damaged."""
+    try:
+        with opened(workdir) as session:
+            return _read_status(session)
+    except OSError:
+        return {}
+
+
+def _new_status(turn: Turn) -> dict[str, Any]:
+    now = _now()
+    return {
+        "session_id": turn.request.session_id,
+        "status": "active",
+        "step": "unknown",
+        "created_at": now,
+        "updated_at": now,
+        "original_request": extract_state_from_messages(turn.request.messages)["original_request"],
+        "project_name": None,
+        "conversation_id": turn.request.metadata.get("conversation_id"),
+    }
+
+
+def _read_status(session: int) -> dict[str, Any]:
+    try:
+        status = json.loads(read(STATUS, session, _MAX_STATUS))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning("status_unreadable", reason=str(error))
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _write_status(session: int, status: Mapping[str, Any]) -> None:
+    replace(STATUS, _json({**status, "updated_at": _now()}), session, durable=False)
+
+
+def _documents(path: Path, folder: int) -> dict[str, str]:
+    """The Markdown documents in ``context/``, by name; those that cannot be read are left out, and logged."""
+    found: dict[str, str] = {}
+    for name in sorted(entry.name for entry in path.glob("*.md"))[:_MAX_CONTEXTS]:
+        try:
+            found[name.removesuffix(".md")] = read(name, folder, _MAX_CONTEXT).decode("utf-8", "replace")
+        except OSError as error:
+            log.warning("context_left_out", file=name, reason=str(error))
+    return found
+
+
+def _tidy(workdir: Path, agent_session: str) -> None:
+    """Drop the transcripts that nobody can continue from any more."""
+    if agent_session:
+        for path in (workdir / "agent").glob("*.jsonl"):
+            if path.stem != agent_session:
+                path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(workdir: Path) -> Iterator[int]:
+    with opened(workdir) as session:
+        fcntl.flock(session, fcntl.LOCK_EX)  # closing lets go
+        yield session
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8", "replace")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
