@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from api_client.contract.tasks import RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.support import wait_for, wait_until
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.turns.judges import judge_case, mend_case
 from worker.turns.lease import LeaseKeeper
 from worker.turns.ledger import Ledger
 from worker.turns.service import TurnService
@@ -83,6 +85,7 @@ class Bench:
             self.ledger,
             self.leases,
             lambda spec: (self.runner, ""),
+            SimpleNamespace(judge=judge_case, mend=mend_case),
             lambda *what: self.announced.append(what),
             lambda *what: self.isolated.append(what),
         )

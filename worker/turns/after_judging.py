@@ -116,3 +116,9 @@ def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Seq
         "issues": list(issues),
     }
     return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error))
+
+
+def cannot_judge(link: Link, reason: str) -> Move:
+    """The validators cannot be made on this worker: the installation is wrong, and no other answer would help."""
+    failing = {"outcome": Outcome.ERROR.value, "code": "config", "reason": reason}
+    return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields={"failing": json.dumps(failing)})

@@ -18,6 +18,7 @@ from api_client.contract.tasks import Link, chain_of
 from worker.program import Program, bury, spawn
 from worker.runners import processes
 from worker.runners.registry import build_runner
+from worker.turns.judges import Judges
 from worker.turns.lease import LeaseKeeper
 from worker.turns.ledger import Ledger
 from worker.turns.reaper import Reaper
@@ -34,7 +35,13 @@ class Engine:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self.leases = LeaseKeeper(settings, self.name)
         self.service = TurnService(
-            settings, Ledger(settings, self.name), self.leases, build_runner, self.announce, self.isolate
+            settings,
+            Ledger(settings, self.name),
+            self.leases,
+            build_runner,
+            Judges(settings.validation_seconds),
+            self.announce,
+            self.isolate,
         )
         self._celery = celery
         self._reaper = Reaper(settings, self.name, self.announce) if reaps else None

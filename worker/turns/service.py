@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import structlog
 
@@ -25,13 +25,11 @@ from worker.consultant.workspace import (
     session_directory,
     written_files,
 )
-from worker.enforcement.judge import judge
-from worker.enforcement.policy import decide, mend
-from worker.enforcement.registry import build_validators
-from worker.enforcement.validators.base import ResponseValidator
+from worker.enforcement.policy import Attempt, Mended, decide
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
-from worker.turns.after_judging import after_fallback, after_giving_up, after_validation
+from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
 from worker.turns.after_run import after_run
+from worker.turns.judges import CannotJudge, Case
 from worker.turns.lease import Lease, LeaseKeeper
 from worker.turns.ledger import Claim, Committed, Fenced, Ledger, Refusal
 from worker.turns.moves import Move, judged, policy_of
@@ -43,6 +41,22 @@ Announce = Callable[[Link, str, str], None]
 BuildRunner = Callable[[str], tuple[Runner, str]]
 
 
+class Judging(Protocol):
+    """Who judges and mends answers: ``judges.Judges``, or a test's own."""
+
+    def judge(self, case: Case) -> Attempt:
+        """Judge a new attempt.
+
+        Raises:
+            CannotJudge: the validators cannot be made.
+        """
+        ...
+
+    def mend(self, case: Case) -> Mended:
+        """Mend a judged answer. Raises as ``judge``."""
+        ...
+
+
 class TurnService:
     """Carries out the links of turns' chains. One per worker process, used by many threads."""
 
@@ -52,6 +66,7 @@ class TurnService:
         ledger: Ledger,
         leases: LeaseKeeper,
         runners: BuildRunner,
+        judges: Judging,
         announce: Announce,
         isolate: Announce,
     ) -> None:
@@ -59,6 +74,7 @@ class TurnService:
         self._ledger = ledger
         self._leases = leases
         self._runners = runners
+        self._judges = judges
         self._announce = announce
         self._isolate = isolate
         self._works: dict[str, Callable[[Lease], Move]] = {
@@ -183,11 +199,13 @@ class TurnService:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         history = [judged(record) for record in before]
-        policy = policy_of(turn)
         files = self._files(turn, this)
-        attempt = judge(history, this.text, self._validators(turn), _context(turn, files), policy=policy)
+        try:
+            attempt = self._judges.judge(self._case(turn, this.text, files, tuple(history)))
+        except CannotJudge as error:
+            return cannot_judge(link, str(error))
         reach("B12")
-        move = after_validation(turn, link, attempt, decide([*history, attempt], policy))
+        move = after_validation(turn, link, attempt, decide([*history, attempt], policy_of(turn)))
         self._publish_if_accepted(lease, move, this, files)
         return move
 
@@ -197,7 +215,10 @@ class TurnService:
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records[turn.best or link.attempt]
         files = self._files(turn, best)
-        mended = mend(best.answer, self._validators(turn), _context(turn, files))
+        try:
+            mended = self._judges.mend(self._case(turn, best.answer, files))
+        except CannotJudge as error:
+            return cannot_judge(link, str(error))
         move = after_fallback(turn, link, best.number, mended)
         self._publish_if_accepted(lease, move, best, {**files, **mended.files})
         return move
@@ -211,8 +232,16 @@ class TurnService:
         failing = turn.failing or {"outcome": "failed", "code": "failed", "reason": ""}
         return after_giving_up(turn, link, failing, issues)
 
-    def _validators(self, turn: Turn) -> tuple[ResponseValidator, ...]:
-        return build_validators(turn.request.validators, root=self._settings.root, locale=turn.request.locale)
+    def _case(self, turn: Turn, text: str, files: dict[str, str], history: tuple[Attempt, ...] = ()) -> Case:
+        request = turn.request
+        return Case(
+            text=text,
+            history=history,
+            names=request.validators,
+            root=self._settings.root,
+            context={"files": files, "locale": request.locale, "session_id": request.session_id},
+            policy=policy_of(turn),
+        )
 
     def _delivery(self, turn: Turn, record: AttemptRecord) -> Path:
         workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
@@ -246,8 +275,3 @@ class TurnService:
             # The record keeps the answer; a full disk must not cost its user an accepted one.
             log.error("answer.not_published", error=str(error))
         reach("B10")
-
-
-def _context(turn: Turn, files: dict[str, str]) -> dict[str, Any]:
-    """What validators are told besides the answer."""
-    return {"files": files, "locale": turn.request.locale, "session_id": turn.request.session_id}
