@@ -1,0 +1,58 @@
+"""``python -m tests.claude``: bring about every ending of the real CLI and print what was seen, as a Markdown table."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.claude.endings import ENDINGS, Ending
+from tests.claude.running import Agent, Ran, cli
+from tests.claude.stub import Stub
+from worker.runners.processes import Processes
+
+_COMPLETE = {"complete", "config"}  # config: the answer is whole, and the installation is to be mended first
+
+
+def _ran() -> Iterator[tuple[Ending, Ran]]:
+    program = cli()
+    if program is None:
+        sys.exit("the Claude CLI is not installed here: `make test-claude` installs it")
+    agents = Processes()
+    try:
+        for ending in ENDINGS:
+            with tempfile.TemporaryDirectory() as root, Stub() as stub:
+                yield ending, ending.run(Agent(Path(root), stub, agents, program))
+    finally:
+        agents.stop()
+
+
+def _row(ending: Ending, ran: Ran) -> str:
+    short = {"SessionStart": "start", "Stop": "stop", "StopFailure": "failure", "SessionEnd": "end"}
+    hooks = " ".join(short[hook] for hook in ran.hooks) or "none"
+    result = ran.evidence.get("result") or {}
+    told = " ".join(str(result[name]) for name in ("subtype", "terminal_reason") if name in result) or "none"
+    done = "done" if "SessionEnd" in ran.hooks else "-"
+    cells = [ending.name, ending.truth, str(ran.evidence["exit_code"]), told, hooks, done, ran.verdict, ran.reason[:90]]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def main() -> None:
+    """Print the table, and the count of wrong verdicts of both rules."""
+    print("| Ending | Truth | Exit | Result | Hooks | ADR-036 | Verdict | Reason |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    wrong = {"ADR-036's .done": [0, 0], "the gate": [0, 0]}
+    for ending, ran in _ran():
+        print(_row(ending, ran), flush=True)
+        truth = ending.truth in _COMPLETE
+        for rule, says in (("ADR-036's .done", "SessionEnd" in ran.hooks), ("the gate", ran.verdict in _COMPLETE)):
+            wrong[rule][0] += says and not truth
+            wrong[rule][1] += truth and not says
+    print()
+    for rule, (false_complete, false_incomplete) in wrong.items():
+        print(f"{rule}: {false_complete} taken for complete falsely, {false_incomplete} thrown away falsely")
+
+
+if __name__ == "__main__":
+    main()
