@@ -20,6 +20,7 @@ from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState
 from tests.support import wait_until
 from worker.turns.ledger import Claim, Fenced, Ledger, Refusal
 from worker.turns.moves import Answer, Move
+from worker.turns.reaper import Reaper
 
 FIRST = Link(RUN, 1)
 PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
@@ -441,3 +442,17 @@ async def test_waiting_for_a_result_ends_when_its_time_is_up(client: TurnsClient
     turn_id = await client.submit(request())
     with pytest.raises(TimeoutError):
         await client.result(turn_id, timeout=0.3)
+
+
+async def test_a_damaged_record_is_put_aside_and_holds_up_no_other_turn(
+    settings: Settings, client: TurnsClient, store: redis.Redis
+) -> None:
+    damaged, sound = await client.submit(request("1")), await client.submit(request("2", session_id="s-2"))
+    keys = Keys(settings.namespace)
+    store.delete(keys.turn(damaged))
+    store.set(keys.turn(damaged), "not a hash")
+    store.zadd(keys.due, {damaged: 1, sound: 2})
+    announced: list[str] = []
+    Reaper(settings, "w", lambda _link, turn_id, _session: announced.append(turn_id)).look()
+    assert announced == [sound]
+    assert (store.zscore(keys.due, damaged) or 0) > store.time()[0] * 1000 + 30_000

@@ -71,6 +71,7 @@ def _failed(decision: Fail) -> dict[str, str]:
 
 def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
     """What follows from the fallback: the mended answer passes, or the turn fails and the partial gains are kept."""
+    left = demote(mended.issues, policy_of(turn))
     facts = {"changes": json.dumps(list(mended.changes)), "mended": mended.text}
     told: EventData = (
         "turn.mended",
@@ -82,7 +83,7 @@ def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
             "step_source": mended.step_source,
         },
     )
-    if mended.accepted:
+    if not any(issue.is_error for issue in left):
         return Move(
             attempt=best,
             facts=facts,
@@ -91,7 +92,7 @@ def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
             outcome=Outcome.PASSED_BY_FALLBACK,
             answer=Answer(response=mended.text, step=mended.step, step_source=mended.step_source),
         )
-    facts["remaining"] = json.dumps([issue.to_dict() for issue in mended.issues])
+    facts["remaining"] = json.dumps([issue.to_dict() for issue in left])
     failing = {"outcome": Outcome.FAILED.value, "code": "failed", "reason": "the fallback could not mend every error"}
     return Move(
         attempt=best,

@@ -200,6 +200,11 @@ class Ledger:
         found: list[Any] = self._redis.zrangebyscore(key, "-inf", now, 0, limit)
         return [turn_id.decode() for turn_id in found]
 
+    def put_off(self, turn_id: str, seconds: float) -> None:
+        """Have a turn looked at later, if it is to be looked at at all; its record is not touched."""
+        at = int((self.server_time() + seconds) * 1000)
+        self._redis.zadd(keys_of(self.settings.namespace, turn_id).due, {turn_id: at}, xx=True)
+
     def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
         """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
         keys = keys_of(self.settings.namespace, turn_id)

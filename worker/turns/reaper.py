@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 #: A clock that moves this much against ours between two looks has jumped, in seconds.
 _JUMP_SECONDS = 1.0
+#: A turn whose record cannot be handled is looked at again so much later.
+_DAMAGED_SECONDS = 60.0
 
 
 class Watch:
@@ -72,7 +74,7 @@ class Reaper:
             except RedisError as error:
                 log.warning("reaper.store_away", error=type(error).__name__)
             except Exception:
-                # A damaged record, say. The others are looked at next time, so the thread must not end.
+                # Whatever it was: without this thread, turns of dead workers would stay where they are.
                 log.exception("reaper.look_failed")
 
     def look(self) -> None:
@@ -84,7 +86,12 @@ class Reaper:
         may_take = self._watch.look(time.monotonic(), self._ledger.server_time())
         for shard in range(self._settings.shards):
             for turn_id in self._ledger.due(shard):
-                self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
+                try:
+                    self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
+                except (ResponseError, ValueError) as error:
+                    # A damaged record: put aside for a while, so that it holds up no other turn.
+                    log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
+                    self._ledger.put_off(turn_id, _DAMAGED_SECONDS)
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what == "announce":
