@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -32,6 +32,25 @@ log = structlog.get_logger()
 STATUS = "status.json"
 #: Largest status.json, context file and number of context files that are read.
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
+
+
+class Answer(Protocol):
+    """An accepted answer: ``worker.turns.moves.Answer`` is one."""
+
+    @property
+    def response(self) -> str:
+        """The text."""
+        ...
+
+    @property
+    def step(self) -> str:
+        """The step it names, or ``unknown``."""
+        ...
+
+    @property
+    def step_source(self) -> str:
+        """Where the step comes from: ``marker``, ``inferred`` or ``unknown``."""
+        ...
 
 
 def prepare(workdir: Path, turn: Turn, root: Path) -> None:
@@ -70,20 +89,20 @@ def prepare(workdir: Path, turn: Turn, root: Path) -> None:
             _write_status(session, status)
 
 
-def accept(workdir: Path, turn: Turn, *, response: str, step: str, step_source: str) -> None:
+def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
     """Note an accepted answer: its step for observability, and which agent session the next turn continues.
 
-    Doing it again changes nothing but the time.
+    Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.
 
     Raises:
         OSError: it cannot be written.
     """
-    answered = [*turn.request.messages, {"role": "assistant", "content": response}]
+    answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
     with _locked(workdir) as session:
         status = {**_new_status(turn), **_read_status(session)}
         status |= {
-            "step": step,
-            "step_source": step_source,
+            "step": answer.step,
+            "step_source": answer.step_source,
             "turn_id": turn.turn_id,
             "agent_session": turn.agent_session,
             "conversation": conversation_digest(answered),

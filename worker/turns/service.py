@@ -17,6 +17,7 @@ from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Turn
+from worker.consultant import session
 from worker.consultant.workspace import (
     DeliveryTaken,
     delivery_directory,
@@ -174,6 +175,7 @@ class TurnService:
         session_id, attempt = turn.request.session_id, lease.claim.link.attempt
         workdir = session_directory(settings.sessions_dir, session_id)
         directory = delivery_directory(settings.sessions_dir, session_id, turn.turn_id, attempt, turn.delivery)
+        session.prepare(workdir, turn, settings.root)
         order = Order(
             turn_id=turn.turn_id,
             session_id=session_id,
@@ -270,6 +272,7 @@ class TurnService:
         self._confirm(lease)
         try:
             workdir.mkdir(parents=True, exist_ok=True)
+            session.accept(workdir, turn, move.answer)
             publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)
         except OSError as error:
             # The record keeps the answer; a full disk must not cost its user an accepted one.
