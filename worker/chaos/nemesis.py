@@ -112,7 +112,9 @@ class Nemesis:
             Missed: there is none at the moment.
         """
         if object_ in {"relay", "broker"}:
-            found = [self._program(name) for name in (RELAYS if object_ == "relay" else ("broker",))]
+            names = RELAYS if object_ == "relay" else ("broker",)
+            there_are = {program.name for program in self._stage.programs}
+            found = [self._program(name) for name in names if name in there_are]
         elif object_ in {"worker", "all workers"}:
             found = [self._program(name) for name in WORKERS]
         else:

@@ -137,4 +137,4 @@ def _drawn(draw: random.Random, at: float, weights: dict[str, int], room: float,
     lasting = draw.choice((0.2, 1.0, 3.0, 6.0))
     if kind in {"freeze run", "freeze check", "freeze guard"}:
         lasting = lease * draw.choice((0.3, 1.3, 1.6))
-    return PlannedFault(round(at, 3), kind, round(max(0.2, min(lasting, room + 1.0)), 3), draw.random())
+    return PlannedFault(round(at, 3), kind, round(max(0.2, min(lasting, room + 3.0)), 3), draw.random())

@@ -9,13 +9,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from worker.chaos import aftermath, plan
 from worker.chaos.history import LOGS, Recorder, read
 from worker.chaos.load import Load
 from worker.chaos.nemesis import Nemesis
+from worker.chaos.options import Options
 from worker.chaos.stage import Stage, build, settings_for
 from worker.runners.marks import marks
 from worker.supervisor import Supervisor
@@ -29,23 +30,13 @@ _SAMPLE_SECONDS = 0.5
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What a run is asked for. ``broken``: which guard is switched off, to see that the checker notices."""
-
-    turns: int
-    seconds: float
-    seed: int
-    broken: str = ""
-
-
 def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] | None = None) -> None:
     """Carry out one run and leave its history in ``history``.
 
     Raises:
         NotReady: the installation does not start. BrokerError: there is no server. OSError: no room for the history.
     """
-    with _workplace() as directory, Recorder(history) as recorder:
+    with workplace() as directory, Recorder(history) as recorder:
         settings = settings_for(directory, history)
         stage = build(settings, directory, environ or {})
         told = {name: value for name, value in asdict(settings).items() if isinstance(value, int | float | str)}
@@ -65,7 +56,7 @@ def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] 
 
 
 @contextlib.contextmanager
-def _workplace() -> Iterator[Path]:
+def workplace() -> Iterator[Path]:
     """A folder for everything but the history. Its path is short: sockets lie in it."""
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:

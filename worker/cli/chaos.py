@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import worker
 from api_client.contract.settings import Settings
 from worker.chaos.checker import INVARIANTS, MUST_BE_ZERO, Judgement, judge
 from worker.chaos.history import read
+from worker.chaos.options import Options
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.logs import configure_logging
 
@@ -33,10 +35,18 @@ _SHOWN_PROBLEMS = 20
     "--history", type=click.Path(path_type=Path, file_okay=False), help="Keep the history in this new folder."
 )
 @click.option("--break", "broken", type=click.Choice(BREAKABLE), default=None, hidden=True, help="Switch a guard off.")
+@click.option("--plain", is_flag=True, help="Do the same to plain Celery instead, for comparison.")
 @json_option
 @click.pass_context
 def chaos(
-    ctx: click.Context, turns: int, seconds: float, seed: int, history: Path | None, broken: str | None, as_json: bool
+    ctx: click.Context,
+    turns: int,
+    seconds: float,
+    seed: int,
+    history: Path | None,
+    broken: str | None,
+    plain: bool,
+    as_json: bool,
 ) -> None:
     """Kill, freeze and cut an installation at random while clients use it, then judge what came of it.
 
@@ -45,7 +55,7 @@ def chaos(
     """
     if ctx.invoked_subcommand:
         return
-    from worker.chaos.run import Options, run
+    from worker.chaos.run import run
 
     configure_logging(Settings(log_level="error"))
     kept = history or Path(tempfile.mkdtemp(prefix="chaos-history-"))
@@ -55,13 +65,31 @@ def chaos(
     def tell(line: str) -> None:
         click.echo(f"{time.monotonic() - begun:7.1f} s  {line}", err=True)
 
-    run(Options(turns=turns, seconds=seconds, seed=seed, broken=broken or ""), kept, tell, _sabotage(broken))
+    options = Options(turns=turns, seconds=seconds, seed=seed, broken=broken or "")
+    if plain:
+        _yardstick(options, kept, tell, as_json)
+        return
+    run(options, kept, tell, _sabotage(broken))
     judgement = judge(read(kept))
     if judgement.good and history is None:
         shutil.rmtree(kept)
     else:
         tell(f"the history is in {kept}")
     _report(judgement, as_json)
+
+
+def _yardstick(options: Options, directory: Path, tell: Callable[[str], None], as_json: bool) -> None:
+    """Plain Celery with its defaults, then with the settings that save most."""
+    from worker.chaos.plain import VARIANTS, run_plain
+
+    found = []
+    for variant in VARIANTS:
+        (directory / variant).mkdir()
+        found.append(run_plain(options, variant, directory / variant, tell))
+    if as_json:
+        write_json(found)
+        return
+    write_table([(name, *(str(figures[name]) for figures in found)) for name in found[0] if name != "kills"])
 
 
 @chaos.command("judge")
@@ -116,4 +144,6 @@ def _tables(judgement: Judgement) -> None:
         click.echo(one_line(f"[{problem.invariant}] {problem.figure}: {problem.text}"))
     zeros = ", ".join(f"{name} {judgement.figures[name]}" for name in MUST_BE_ZERO)
     click.echo(f"\n{zeros}")
-    click.echo("no violation observed" if judgement.good else f"{len(judgement.problems)} violations")
+    for reason in judgement.too_little:
+        click.echo(f"the run proves too little: {reason}")
+    click.echo(f"{len(judgement.problems)} violations" if judgement.problems else "no violation observed")

@@ -19,7 +19,7 @@ from worker.chaos.checker.files import files_marked
 from worker.chaos.checker.leftovers import nothing_left, within_budget
 from worker.chaos.checker.order import session_order
 from worker.chaos.checker.path import legal_path, no_overlap, one_commit, whole_log
-from worker.chaos.checker.rare import rare_events
+from worker.chaos.checker.rare import SURE, rare_events
 from worker.chaos.checker.readers import readers_agree
 from worker.chaos.checker.recovery import bounded_recovery, recoveries
 from worker.chaos.checker.texts import client_texts, committed_texts
@@ -76,9 +76,15 @@ class Judgement:
     run: Line = field(default_factory=dict)
 
     @property
+    def too_little(self) -> list[str]:
+        """Why the run proves too little: verdicts nobody can give, and events every run must meet and this did not."""
+        unknown = [f"{INVARIANTS[number][0]}: unknown" for number, said in self.verdicts.items() if said == "unknown"]
+        return unknown + [f"{name}: never met" for name in SURE if not self.rare[name]]
+
+    @property
     def good(self) -> bool:
-        """No figure that must be zero is above it, and no verdict is false."""
-        return not self.problems
+        """Nothing was violated, and enough happened to say so."""
+        return not self.problems and not self.too_little
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON, one flat object with the figures first."""
@@ -91,6 +97,7 @@ class Judgement:
             "verdicts": {f"{number} {INVARIANTS[number][0]}": said for number, said in self.verdicts.items()},
             "sometimes": self.rare,
             "problems": [problem._asdict() for problem in self.problems[:50]],
+            "too_little": self.too_little,
             "good": self.good,
             "seed": self.run.get("seed"),
             "settings": {name: self.run.get(name) for name in ("turns", "seconds", "broken", "settings")},

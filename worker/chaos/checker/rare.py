@@ -12,6 +12,15 @@ _LOGGED = {
     "store away for a worker": ("store.away", "reaper.store_away"),
 }
 
+#: What any run of a minute meets. A run that did not proves too little, whatever its verdicts.
+SURE = (
+    "turn announced again by a reaper",
+    "lease of a running agent reaped",
+    "reader resumed after an event",
+    "agent asked again",
+    "answer mended by the fallback",
+)
+
 
 def rare_events(facts: Facts) -> dict[str, int]:
     """How often each was met."""

@@ -1,0 +1,56 @@
+"""A seed is a plan: who asks what when, and what breaks when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from worker.chaos import plan
+from worker.chaos.checker.recovery import HARMLESS
+from worker.chaos.repertoire import KINDS, message, script
+from worker.runners.script import load, steps_for
+
+
+def test_the_same_seed_makes_the_same_plan_and_another_seed_another() -> None:
+    assert plan.sessions(7, 200, 60.0) == plan.sessions(7, 200, 60.0)
+    assert plan.faults(7, 120.0, 6.0) == plan.faults(7, 120.0, 6.0)
+    assert plan.sessions(7, 200, 60.0) != plan.sessions(8, 200, 60.0)
+    assert plan.faults(7, 120.0, 6.0) != plan.faults(8, 120.0, 6.0)
+
+
+@pytest.mark.parametrize("turns", [1, 17, 200, 1000])
+def test_as_many_turns_are_planned_as_asked_for_each_with_a_key_of_its_own(turns: int) -> None:
+    planned = [turn for session in plan.sessions(1, turns, 60.0) for turn in session.turns]
+    assert len(planned) == len({turn.key for turn in planned}) == turns
+    assert len({turn.kind for turn in planned}) >= min(turns, 16)
+    assert [turn.kind for turn in planned].count("poison") == turns // 300
+
+
+def test_a_long_run_kills_more_than_a_hundred_times_and_of_every_kind() -> None:
+    kinds = Counter(fault.kind for fault in plan.faults(1, 600.0 * 0.8, 6.0))
+    kills = {kind: count for kind, count in kinds.items() if kind.startswith("kill")}
+    assert sum(kills.values()) >= 100
+    assert set(kinds) >= {kind for kind in {**plan.STORMS, **plan.ANY_TIME} if kind.startswith("kill")}
+
+
+def test_in_each_round_one_worker_is_killed_alone() -> None:
+    """With a lease and a restart of calm before it, and calm after it for as long as recovery may take."""
+    faults = [fault for fault in plan.faults(1, 600.0, 6.0) if fault.kind not in HARMLESS]
+    alone = [
+        fault
+        for before, fault, after in zip(faults, faults[1:], faults[2:], strict=False)
+        if fault.at - before.at > 9.0 and after.at - fault.at > 10.0
+    ]
+    assert len(alone) >= 600 // 40
+    assert {fault.kind for fault in alone} <= {"kill run", "kill worker"}
+    assert all(first.at <= second.at for first, second in pairwise(faults))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_agents_script_has_an_answer_for_every_kind(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "script.yaml"
+    path.write_text(script(), encoding="utf-8")
+    assert steps_for(load(path), message("k1-0-0", kind), 1, 1)
