@@ -43,11 +43,11 @@ class Plan:
     """
 
     rounds: int = 5
-    load: Load = field(default_factory=lambda: Load(alone=100, together=200, in_flight=50))
+    load: Load = field(default_factory=lambda: Load(alone=80, together=150, in_flight=50))
     watched: int = 20
     durability: str = "everysec"
     log_level: str = "info"
-    seconds: float = 130.0
+    seconds: float = 150.0
 
 
 @dataclass

@@ -44,6 +44,7 @@ class Side(ABC):
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._supervisor.start)
+        self.store.config_set("auto-aof-rewrite-percentage", 0)  # a rewrite would shrink the file that is measured
         await self.open()
         return self
 
