@@ -92,9 +92,7 @@ ENDINGS = [
     Ending(name="HTTP 529", truth="transient", replies=(fails(529),)),
     Ending(name="tool call, then HTTP 400", truth="permanent", replies=(_WRITE, fails(400))),
     Ending(name="max turns", truth="limit", replies=(_WRITE, _OK), wrapper='exec "$CLI" --max-turns 1 "$@"'),
-    Ending(
-        name="budget", truth="limit", replies=(_WRITE, _OK), wrapper='exec "$CLI" --max-budget-usd 0.00001 "$@"'
-    ),
+    Ending(name="budget", truth="limit", replies=(_WRITE, _OK), wrapper='exec "$CLI" --max-budget-usd 0.00001 "$@"'),
     Ending(name="empty answer", truth="incomplete", replies=(says(""),)),
     Ending(name="SIGTERM in mid-answer", truth="incomplete", replies=(SLOW,), when=_interrupted(signal.SIGTERM)),
     Ending(name="SIGINT in mid-answer", truth="incomplete", replies=(SLOW,), when=_interrupted(signal.SIGINT)),
