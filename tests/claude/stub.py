@@ -114,13 +114,11 @@ class _Handler(BaseHTTPRequestHandler):
     owner: Stub
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         """Say nothing."""
 
     def do_HEAD(self) -> None:
         self._send(200, b"")
-
-    do_GET = do_HEAD
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -71,8 +71,7 @@ def test_the_project_can_be_read_and_other_sessions_cannot(agent: Agent) -> None
 
 def test_an_agent_writes_in_its_own_folder_only(agent: Agent) -> None:
     (agent.root / "src").mkdir()
-    marks = "marks/Stop"
-    paths = ["output/ADR-001-x.md", str(agent.root / "src" / "x"), "../../CLAUDE.md", marks, str(agent.root / "x")]
+    paths = ["output/ADR-001-x.md", "../../CLAUDE.md", "marks/x", str(agent.root / "src" / "x"), str(agent.root / "x")]
     agent.stub.replies = [*(calls("Write", file_path=path, content="mine") for path in paths), _OK]
     ran = agent.run()
     assert ran.verdict == "complete"
@@ -80,12 +79,12 @@ def test_an_agent_writes_in_its_own_folder_only(agent: Agent) -> None:
     assert written == [ran.order.directory / "output" / "ADR-001-x.md"]
 
 
-def test_settings_in_the_project_or_the_session_do_not_disarm_the_hooks(agent: Agent) -> None:
-    for folder in (agent.root, agent.workdir):
-        (folder / ".claude").mkdir(parents=True)
-        (folder / ".claude" / "settings.json").write_text('{"disableAllHooks": true}')
+def test_settings_in_the_agents_folder_do_not_disarm_the_hooks(agent: Agent) -> None:
     agent.stub.replies = [_OK]
-    assert agent.run().verdict == "complete"
+    disarm = (
+        "mkdir .claude && echo '{\"disableAllHooks\": true}' | tee .claude/settings.json >.claude/settings.local.json"
+    )
+    assert agent.wrapped(f'{disarm}\nexec "$CLI" "$@"').run().verdict == "complete"
 
 
 def test_the_agent_sees_nothing_of_the_workers_environment(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
