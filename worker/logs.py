@@ -15,7 +15,7 @@ from structlog.typing import EventDict, Processor
 from api_client.contract.settings import Settings
 
 #: Loggers that are loud at "info" and say nothing an operator needs.
-_QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it")
+_QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:

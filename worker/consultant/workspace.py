@@ -108,16 +108,20 @@ def written_files(directory: Path) -> dict[str, str]:
     return files
 
 
-def publish(session: Path, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None) -> None:
+def publish(
+    session: Path, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
+) -> None:
     """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
 
-    Each file appears whole or not at all, also after a crash. Publishing the same again changes nothing.
+    Each file appears whole or not at all, also after a crash of ours; ``durable`` waits for the disk, so that a loss of
+    power changes nothing either. Publishing the same again changes nothing.
 
     Args:
         session: the session's folder.
         text: the accepted answer; it is what response.md holds, whatever ``files`` say.
         attempt_id: names the accepted delivery.
         files: further files by name, as ``written_files`` gives them.
+        durable: as ``HELIX_DURABILITY=power`` asks; costs milliseconds.
 
     Raises:
         ValueError: a file's name is none an answer has.
@@ -129,10 +133,12 @@ def publish(session: Path, text: str, *, attempt_id: str, files: Mapping[str, st
             raise ValueError(f"an answer has no file {name!r}")
     with opened(session) as root, made(root, "output") as output:
         for name, content in contents.items():
-            replace(name, content.encode("utf-8", "replace"), output)
-        os.fsync(output)
-        replace(DONE, json.dumps({"attempt_id": attempt_id}).encode() + b"\n", output)
-        os.fsync(output)
+            replace(name, content.encode("utf-8", "replace"), output, durable=durable)
+        if durable:
+            os.fsync(output)
+        replace(DONE, json.dumps({"attempt_id": attempt_id}).encode() + b"\n", output, durable=durable)
+        if durable:
+            os.fsync(output)
 
 
 def _digest(text: str) -> str:

@@ -273,7 +273,8 @@ class TurnService:
         try:
             workdir.mkdir(parents=True, exist_ok=True)
             session.accept(workdir, turn, move.answer)
-            publish(workdir, move.answer.response, attempt_id=delivery_id, files=files)
+            durable = self._settings.durability == "power"
+            publish(workdir, move.answer.response, attempt_id=delivery_id, files=files, durable=durable)
         except OSError as error:
             # The record keeps the answer; a full disk must not cost its user an accepted one.
             log.error("answer.not_published", error=str(error))
