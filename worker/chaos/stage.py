@@ -67,7 +67,7 @@ def settings_for(directory: Path, history: Path) -> Settings:
 
 
 def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> Stage:
-    """Lay out the installation; nothing is started yet. ``environ`` is added to the workers' environment."""
+    """Lay out the installation; nothing is started yet. ``environ`` is added to that of workers and relays."""
     broker = EmbeddedBroker(directory / "broker", durability=settings.durability)
     settings = _reaching(settings, broker.url)
     sockets = directory / "s"
@@ -79,7 +79,7 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
     behind = {name: _reaching(settings, f"unix://{sockets / name}") for name in (*WORKERS, *RELAYS)}
     started = [_held(broker.program(), hold), _proxy(links, control, directory)]
     started += [_worker(name, behind[name], directory, environ) for name in WORKERS]
-    started += [_relay(name, replace(behind[name], web_port=ports[name][1])) for name in RELAYS]
+    started += [_relay(name, replace(behind[name], web_port=ports[name][1]), environ) for name in RELAYS]
     return Stage(
         settings=settings,
         broker=broker,
@@ -126,5 +126,6 @@ def _worker(name: str, settings: Settings, directory: Path, environ: Mapping[str
     )
 
 
-def _relay(name: str, settings: Settings) -> Program:
-    return replace(programs.web(settings), name=name)
+def _relay(name: str, settings: Settings, environ: Mapping[str, str]) -> Program:
+    program = programs.web(settings)
+    return replace(program, name=name, environ={**(program.environ or {}), **environ})

@@ -101,7 +101,7 @@ def judge_history(history: Path, as_json: bool) -> None:
 
 
 def _sabotage(broken: str | None) -> dict[str, str]:
-    """The environment that switches a guard off in the workers.
+    """The environment that switches a guard off in workers and relays.
 
     Raises:
         UsageError: only the tests can do that, and this is no source checkout.

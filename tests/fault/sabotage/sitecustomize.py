@@ -1,7 +1,7 @@
-"""Switches one guard off in the workers of a chaos run, so that everybody can see the checker notice.
+"""Switches one guard off in the workers and relays of a chaos run, so that everybody can see the checker notice.
 
 Python imports this module by its name when it starts, because ``turns chaos --break GUARD`` puts this folder on
-PYTHONPATH of the workers; nothing of it is in the package that is installed.
+their PYTHONPATH; nothing of it is in the package that is installed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _LUA = {
         "beat": [("if not EXISTS or turn.token ~= ARGV[4] then", "if not EXISTS then")],
     },
     "order": {
+        "submit": [("local position = redis.call('LLEN', SESSION)", "local position = 0")],
         "claim": [("if not is_head() then return { 'refused', 'waiting' } end", "")],
         "reap": [("if not is_head() then", "if false then")],
     },

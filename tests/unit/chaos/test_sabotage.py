@@ -13,11 +13,14 @@ from worker.cli.chaos import BREAKABLE
 
 ROOT = Path(__file__).parents[3]
 _LOOK = """
+from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from worker.turns.lease import Lease
 from worker.turns.ledger import Ledger
 from worker.turns.reaper import Reaper
-Ledger(Settings(store_url="redis://127.0.0.1:1", broker_url="redis://127.0.0.1:1"), "nobody")
+settings = Settings(store_url="redis://127.0.0.1:1", broker_url="redis://127.0.0.1:1")
+TurnsClient(settings)
+Ledger(settings, "nobody")
 print(Reaper.look.__name__, type(Lease.lease_ends).__name__)
 """
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from worker.chaos.checker.facts import Facts, Problem
 
-#: Keys that never expire, by design: totals, what is due, the index of finished turns, dead letters, Celery's own.
-DECLARED = re.compile(r"\{\d+\}:(metrics:total|due|finished|dead)|celery:.*")
+#: Keys that never expire, by design: totals, work (sessions, due), the index of finished turns, dead letters,
+#: Celery's own.
+DECLARED = re.compile(r"\{\d+\}:(metrics:total|due|finished|dead|session:.*)|celery:.*")
 
 
 def nothing_left(facts: Facts) -> Iterator[Problem]:
@@ -18,11 +19,11 @@ def nothing_left(facts: Facts) -> Iterator[Problem]:
     for line in facts.by["processes"]:
         for process in line["left"]:
             yield Problem(15, "leftovers", f"process {process['pid']} still runs: {process['command'][:100]}")
-    dead = {turn.turn for turn in facts.turns.values() if turn.record.get("outcome") == "dead"}
+    # Those that live have no expiry on purpose: invariant 3 judges that they live.
+    kept = {turn.turn for turn in facts.turns.values() if turn.record.get("outcome") == "dead" or not turn.finished}
     for line in facts.keys:
         name = line["name"]
-        of_the_dead = any(f":{turn_id}" in name for turn_id in dead)
-        if line["ttl_ms"] == -1 and not DECLARED.fullmatch(name) and not of_the_dead:
+        if line["ttl_ms"] == -1 and not DECLARED.fullmatch(name) and not any(f":{turn}" in name for turn in kept):
             yield Problem(15, "leftovers", f"the key {name} never expires")
     for line in facts.by["server"]:
         for channel in line["channels"]:
