@@ -147,17 +147,18 @@ class TurnsClient:
             raise IdempotencyConflict(idempotency_key)
         if said == "busy":
             raise SessionBusy(request.session_id, other)
+        await self._settle(keys)
         if said == "repeated":
             return str(other)
-        if said == "stored":
-            await self._settle(keys)
-            log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position)
-            reach("B2")
-            if position == 0:
-                await self._announcer.announce(Link(RUN, 1), turn_id, request.session_id)
-            for earlier in waiting:
+        log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
+        reach("B2")
+        # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
+        if position == 0:
+            await self._announcer.announce(Link(RUN, 1), turn_id, request.session_id)
+        for earlier in waiting:
+            if earlier != turn_id:
                 await self.cancel(earlier)
-            reach("B1")
+        reach("B1")
         return turn_id
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:

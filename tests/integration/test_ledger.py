@@ -456,3 +456,19 @@ async def test_a_damaged_record_is_put_aside_and_holds_up_no_other_turn(
     Reaper(settings, "w", lambda _link, turn_id, _session: announced.append(turn_id)).look()
     assert announced == [sound]
     assert (store.zscore(keys.due, damaged) or 0) > store.time()[0] * 1000 + 30_000
+
+
+async def test_after_the_clock_was_set_back_a_dead_holders_turn_is_taken_within_two_leases(
+    settings: Settings, client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    turn_id = await client.submit(request())
+    claimed(ledger, turn_id)
+    keys = Keys(settings.namespace)
+    in_an_hour = (store.time()[0] + 3600) * 1000  # what the record says once the clock has gone back by an hour
+    store.hset(keys.turn(turn_id), "lease_until", in_an_hour)
+    store.zadd(keys.due, {turn_id: in_an_hour})
+    assert ledger.due(0) == []
+    ledger.recall(0)
+    assert ledger.due(0) == [turn_id]
+    assert ledger.reap(turn_id, may_take=True).what == "held"
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce", 4)

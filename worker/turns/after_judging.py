@@ -40,7 +40,7 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
             attempt=link.attempt,
             state=TurnState.QUEUED,
             next=Link(RETRY, link.attempt + 1),
-            fields={"retries": str(turn.retries + 1)},
+            fields={"retries": str(turn.retries + 1), "transients": "0"},
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
             events=[rejected, retrying(turn, link, "rejected", decision)],
             counters=counters,

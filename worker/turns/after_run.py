@@ -178,6 +178,7 @@ def _incomplete(
             attempt=link.attempt,
             state=TurnState.QUEUED,
             next=Link(RETRY, link.attempt + 1),
+            fields={"transients": "0"},
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
             events=[ended, retrying(turn, link, "incomplete", decision)],
             counters={"attempt.incomplete": 1},

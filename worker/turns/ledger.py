@@ -200,6 +200,14 @@ class Ledger:
         found: list[Any] = self._redis.zrangebyscore(key, "-inf", now, 0, limit)
         return [turn_id.decode() for turn_id in found]
 
+    def recall(self, shard: int) -> None:
+        """Have every unfinished turn of a shard looked at now: the clock was set back, and all times seem far away."""
+        key = Keys(self.settings.namespace, shard).due
+        ids: list[Any] = self._redis.zrange(key, 0, -1)
+        now = int(self.server_time() * 1000)
+        if ids:
+            self._redis.zadd(key, {turn_id.decode(): now for turn_id in ids}, xx=True, lt=True)
+
     def put_off(self, turn_id: str, seconds: float) -> None:
         """Have a turn looked at later, if it is to be looked at at all; its record is not touched."""
         at = int((self.server_time() + seconds) * 1000)

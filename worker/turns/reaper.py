@@ -28,13 +28,17 @@ _DAMAGED_SECONDS = 60.0
 
 
 class Watch:
-    """Whether leases may be taken now: pure, told of each look. Both clocks in seconds."""
+    """Whether leases may be taken now: pure, told of each look. Both clocks in seconds.
+
+    ``jumped_back`` is True when the server's clock was set back since the look before: what is due then seems far away.
+    """
 
     def __init__(self, lease_seconds: float, reap_seconds: float) -> None:
         self._lease = lease_seconds
         self._longest_gap = max(3 * reap_seconds, lease_seconds / 2)
         self._last: tuple[float, float] | None = None
         self._calm_since = float("-inf")
+        self.jumped_back = False
 
     def look(self, monotonic: float, server: float) -> bool:
         """One look at the store that it answered; True when leases may be taken."""
@@ -42,6 +46,7 @@ class Watch:
             self._calm_since = monotonic
         else:
             passed, on_server = monotonic - self._last[0], server - self._last[1]
+            self.jumped_back = on_server - passed < -_JUMP_SECONDS
             if passed > self._longest_gap or abs(on_server - passed) > _JUMP_SECONDS:
                 self._calm_since = monotonic
         self._last = (monotonic, server)
@@ -85,6 +90,9 @@ class Reaper:
         """
         may_take = self._watch.look(time.monotonic(), self._ledger.server_time())
         for shard in range(self._settings.shards):
+            if self._watch.jumped_back:
+                log.warning("reaper.clock_set_back", shard=shard)
+                self._ledger.recall(shard)
             for turn_id in self._ledger.due(shard):
                 try:
                     self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))

@@ -17,6 +17,11 @@ if score and tonumber(score) > NOW then return answer('early') end
 
 local held = (turn.token or '') ~= ''
 if held then
+  -- No lease is as long as this: the clock was set back since. The holder, if it lives, beats; else its time runs now.
+  if number('lease_until') > NOW + 2 * tonumber(ARGV[5]) then
+    turn.lease_until = int(NOW + tonumber(ARGV[5]))
+    redis.call('HSET', TURN, 'lease_until', turn.lease_until)
+  end
   if number('lease_until') > NOW then
     look_again(number('lease_until'))
     return answer('held')
