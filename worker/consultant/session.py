@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,11 +187,12 @@ def _documents(path: Path, folder: int) -> dict[str, str]:
 
 
 def _tidy(workdir: Path, agent_session: str) -> None:
-    """Drop the transcripts that nobody can continue from any more."""
-    if agent_session:
-        for path in (workdir / "agent").glob("*.jsonl"):
-            if path.stem != agent_session:
-                path.unlink(missing_ok=True)
+    """Drop the transcripts that nobody can continue from any more, and what killed workers left of agents' HOMEs."""
+    for path in (workdir / "agent").glob("*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif agent_session and path.stem != agent_session:
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ def read_marks(directory: Path) -> dict[str, Mark]:
             for event in EVENTS:
                 try:
                     found[event] = parse_mark(read(event, marks, _MAX_MARK))
-                except (OSError, ValueError):
+                except (OSError, ValueError, RecursionError):
                     continue
     except OSError:
         return {}

@@ -1,0 +1,184 @@
+"""The session folder of ADR-034: written whole, once, in the old format; its step never steers anything."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+from worker.consultant.session import accept, continued_session, conversation_digest, prepare, read_status
+from worker.consultant.template import fenced
+from worker.consultant.workspace import check_session_done, delivery_directory, publish
+from worker.turns.moves import Answer
+
+ASKED = ({"role": "user", "content": "Baue einen Zähler"},)
+ANSWER = Answer(response="Welchen?\n\n<!-- STEP: what -->", step="what", step_source="marker")
+OLD_KEYS = {"session_id", "status", "step", "created_at", "updated_at", "original_request", "project_name",
+            "conversation_id"}  # fmt: skip
+
+
+def turn(*messages: dict[str, str], agent_session: str = "", **metadata: str) -> Turn:
+    request = TurnRequest(model="m", messages=messages or ASKED, session_id="s", metadata=metadata)
+    return Turn(turn_id="t0-1", epoch="", state=TurnState.RUNNING, request=request, agent_session=agent_session)
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    path = tmp_path / "projects" / "sessions" / "s"
+    path.mkdir(parents=True)
+    return path
+
+
+def status(workdir: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((workdir / "status.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_run_finds_its_session_as_the_seeds_describe_it(workdir: Path, tmp_path: Path) -> None:
+    prepare(workdir, turn(conversation_id="chat-1"), tmp_path)
+    assert (workdir / "input/request.md").read_text(encoding="utf-8") == "Baue einen Zähler"
+    assert json.loads((workdir / "context/messages.json").read_text()) == list(ASKED)
+    assert status(workdir).keys() >= OLD_KEYS
+    assert (status(workdir)["conversation_id"], status(workdir)["step"]) == ("chat-1", "unknown")
+    assert (workdir / "logs").is_dir()
+
+
+def test_the_agent_is_told_its_request_every_step_the_experts_and_the_marker(workdir: Path, tmp_path: Path) -> None:
+    (workdir / "context").mkdir()
+    (workdir / "context" / "notizen.md").write_text("Der Zähler ist rot.")
+    prepare(workdir, turn(), tmp_path)
+    told = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
+    for part in ("Baue einen Zähler", "Der Zähler ist rot.", "### notizen", "output/response.md", "`s`",
+                 *("what", "why", "constraints", "generate", "finalize", "done"),
+                 *("helix", "pdm", "encoder", "infrastructure", "database")):  # fmt: skip
+        assert part in told
+    assert re.search(r"^<!-- STEP: what -->$", told, re.MULTILINE)
+
+
+def test_the_template_has_no_branch_on_a_step() -> None:
+    template = Path(__file__).parents[3] / "worker/consultant/templates/session.md.j2"
+    assert re.findall(r"{%-? *if ([^%]*)%}", template.read_text(encoding="utf-8")) == ["context ", "skills "]
+
+
+def test_what_users_write_cannot_leave_its_code_block() -> None:
+    for text in ("@/etc/passwd", "```\n@/etc/passwd", "````\n`````\nx", "~~~\nx"):
+        first, *inside, last = fenced(text).splitlines()
+        assert first == last + "text"
+        assert not [line for line in inside if line.strip().startswith(last)]
+
+
+def test_only_the_first_request_is_the_original_one(workdir: Path, tmp_path: Path) -> None:
+    prepare(workdir, turn(), tmp_path)
+    created = status(workdir)["created_at"]
+    prepare(workdir, turn({"role": "user", "content": "Etwas anderes"}), tmp_path)
+    assert (workdir / "input/request.md").read_text(encoding="utf-8") == "Baue einen Zähler"
+    assert (status(workdir)["original_request"], status(workdir)["created_at"]) == ("Baue einen Zähler", created)
+
+
+def test_a_session_of_the_old_code_goes_on(workdir: Path, tmp_path: Path) -> None:
+    old = {"session_id": "conv-1", "status": "ready", "step": "execute", "created_at": "2025-01-01T00:00:00",
+           "original_request": "Alt", "project_name": "p", "extra": [1]}  # fmt: skip
+    (workdir / "status.json").write_text(json.dumps(old))
+    prepare(workdir, turn(), tmp_path)
+    assert status(workdir).items() >= old.items()
+    accept(workdir, turn(), ANSWER)
+    assert status(workdir).items() >= (old | {"step": "what", "step_source": "marker"}).items()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "\xff"])
+def test_a_damaged_status_is_replaced(workdir: Path, tmp_path: Path, content: str) -> None:
+    (workdir / "status.json").write_text(content, encoding="latin-1")
+    assert read_status(workdir) == {}
+    prepare(workdir, turn(), tmp_path)
+    assert status(workdir)["session_id"] == "s"
+
+
+def test_a_link_in_place_of_a_file_is_not_written_through(workdir: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("{}")
+    for name in ("status.json", "CLAUDE.md"):
+        (workdir / name).symlink_to(victim)
+    prepare(workdir, turn(), tmp_path)
+    accept(workdir, turn(), ANSWER)
+    assert victim.read_text() == "{}"
+
+
+def test_two_first_requests_at_once_make_one_session(workdir: Path, tmp_path: Path) -> None:
+    requests = [turn({"role": "user", "content": f"Anfrage {n}"}) for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda one: prepare(workdir, one, tmp_path), requests))
+    assert (workdir / "input/request.md").read_text() == status(workdir)["original_request"]
+
+
+def test_a_session_without_a_folder_has_no_status(tmp_path: Path) -> None:
+    assert read_status(tmp_path / "none") == {}
+    assert continued_session(tmp_path / "none", ASKED) == ""
+
+
+def said(*contents: str) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(contents)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "continues"),
+    [
+        (said("Baue einen Zähler", "Welchen?", "Rot"), True),
+        (said("Baue einen Zähler", "Welchen?\n\n<!-- STEP: what -->", "Rot"), True),
+        ([{"role": "system", "content": "x"}, *said("Baue einen Zähler", "Welchen?", "Rot")], True),
+        (said("Baue eine Uhr", "Welchen?", "Rot"), False),
+        (said("Baue einen Zähler", "Warum?", "Rot"), False),
+        (said("Baue einen Zähler"), False),
+        (said("Rot"), False),
+        (said("Baue einen Zähler", "Welchen?", "Rot", "Gut", "Danke"), False),
+    ],
+)
+def test_only_a_conversation_that_goes_on_from_the_accepted_answer_continues_its_session(
+    workdir: Path, messages: list[dict[str, str]], continues: bool
+) -> None:
+    accept(workdir, turn(agent_session="agent-1"), ANSWER)
+    assert continued_session(workdir, messages) == ("agent-1" if continues else "")
+
+
+def test_accepting_twice_changes_nothing(workdir: Path) -> None:
+    accept(workdir, turn(agent_session="agent-1"), ANSWER)
+    before = status(workdir)
+    accept(workdir, turn(agent_session="agent-1"), ANSWER)
+    assert status(workdir) | {"updated_at": ""} == before | {"updated_at": ""}
+
+
+def test_an_accepted_answer_leaves_only_its_own_transcript(workdir: Path) -> None:
+    (workdir / "agent" / "t0-1-1-1" / ".claude").mkdir(parents=True)
+    for name in ("old", "new"):
+        (workdir / "agent" / f"{name}.jsonl").touch()
+    accept(workdir, replace(turn(), agent_session="new"), ANSWER)
+    assert [path.name for path in (workdir / "agent").iterdir()] == ["new.jsonl"]
+
+
+def test_roles_keep_two_conversations_apart() -> None:
+    assert conversation_digest(said("a", "b")) != conversation_digest([{"role": "user", "content": c} for c in "ab"])
+
+
+def test_done_means_an_accepted_answer_and_no_run_since(tmp_path: Path) -> None:
+    delivery_directory(tmp_path, "s", "t0-a", 1, 1)
+    workdir = tmp_path / "s"
+    assert not check_session_done(workdir)
+    publish(workdir, "Antwort", attempt_id="t0-a-1-1")
+    assert check_session_done(workdir)
+    assert check_session_done(workdir, "t0-a-1-1")
+    assert not check_session_done(workdir, "t0-a-2-2")
+    delivery_directory(tmp_path, "s", "t0-a", 2, 2)
+    assert not check_session_done(workdir)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"attempt_id": ""}'])
+def test_an_empty_done_as_the_old_hook_left_it_proves_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / ".done").write_text(content)
+    assert not check_session_done(tmp_path)
+    assert not check_session_done(tmp_path / "missing")

@@ -1,0 +1,199 @@
+"""The hook script, the settings of one run, the prompt, the command line and the environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings
+from worker.runners.base import Order
+from worker.runners.claude_cli import arguments, environment, find_program
+from worker.runners.claude_hooks import EVENTS, HOOK, read_marks, readable_entries, settings
+from worker.runners.claude_prompt import FEEDBACK, HISTORY, MESSAGE, prompt_for
+from worker.runners.claude_sessions import Base, cost_in, keep, session_of
+
+
+def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:
+    subprocess.run(
+        ["sh", str(HOOK), event, str(folder)], input=told.encode(), check=True, env={"HELIX_AGENT_MARK": mark}, cwd="/"
+    )
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    folder = tmp_path / "a b'c" / "marks"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_hook_leaves_a_mark_that_names_its_run(marks: Path) -> None:
+    told = {
+        "session_id": "s",
+        "background_tasks": [1, 2],
+        "last_assistant_message": "Gut.\nSehr.",
+        "transcript_path": "/t",
+    }
+    run_hook(marks, "Stop", json.dumps(told))
+    mark = read_marks(marks.parent)["Stop"]
+    assert (mark.run, mark.session, mark.background, mark.message) == ("t.1.1", "s", 2, "Gut.\nSehr.")
+    assert [path.name for path in marks.iterdir()] == ["Stop"]
+
+
+def test_the_last_of_two_marks_counts(marks: Path) -> None:
+    for background in ([1], []):
+        run_hook(marks, "Stop", json.dumps({"background_tasks": background}))
+    assert read_marks(marks.parent)["Stop"].background == 0
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"t.1.1\n", b"t.1.1\n[]", b"t.1.1\n{", b"t.1.1\n" + b"[" * 99_999, b"\xff\n\xff"]
+)
+def test_half_a_mark_is_none(marks: Path, content: bytes) -> None:
+    (marks / "Stop").write_bytes(content)
+    assert read_marks(marks.parent) == {}
+
+
+def test_a_linked_mark_is_none(marks: Path) -> None:
+    run_hook(marks, "Stop", "{}")
+    (marks / "Stop").rename(marks / "moved")
+    (marks / "Stop").symlink_to(marks / "moved")
+    assert read_marks(marks.parent) == {}
+
+
+def test_a_run_without_marks_has_none(tmp_path: Path) -> None:
+    assert read_marks(tmp_path) == {}
+
+
+def test_the_registered_command_survives_any_path(marks: Path) -> None:
+    found = json.loads(settings(marks, readable=[], protected=[], allowed=[]))
+    assert set(found["hooks"]) == set(EVENTS)
+    for event, groups in found["hooks"].items():
+        (hook,) = groups[0]["hooks"]
+        assert hook["timeout"] >= 5
+        subprocess.run(["sh", "-c", hook["command"]], input=b"{}", check=True, env={"HELIX_AGENT_MARK": "m"})
+        assert (marks / event).exists()
+
+
+def test_permissions_name_what_may_be_read_and_what_not_written(marks: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = json.loads(
+        settings(marks, readable=[tmp_path, tmp_path / "file"], protected=[marks], allowed=["WebSearch"])
+    )
+    assert found["permissions"]["allow"] == [f"Read(/{tmp_path}/**)", f"Read(/{tmp_path}/file)", "WebSearch"]
+    assert found["permissions"]["deny"] == [f"Edit(/{marks}/**)"]
+
+
+def test_sessions_secrets_and_links_of_the_project_are_not_readable(tmp_path: Path) -> None:
+    for name in ("src", "projects", ".git", "adr"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".env").touch()
+    (tmp_path / "README.md").touch()
+    (tmp_path / "link").symlink_to("/etc")
+    assert [entry.name for entry in readable_entries(tmp_path)] == ["README.md", "adr", "src"]
+    assert readable_entries(tmp_path / "missing") == []
+
+
+TALK = (
+    {"role": "user", "content": "Eins"},
+    {"role": "assistant", "content": "Zwei"},
+    {"role": "user", "content": "Drei"},
+)
+
+
+def test_a_fresh_session_is_told_the_history() -> None:
+    told = prompt_for("Drei", TALK).decode()
+    assert told == f"{HISTORY}\n\nNutzer: Eins\n\nConsultant: Zwei\n\n{MESSAGE}\n\nDrei"
+
+
+def test_a_session_that_knows_the_history_is_told_the_message() -> None:
+    assert prompt_for("Drei", TALK, knows="history").decode() == f"{MESSAGE}\n\nDrei"
+
+
+def test_a_session_that_knows_the_message_is_told_the_feedback() -> None:
+    assert prompt_for("Marker fehlt", TALK, knows="message").decode() == f"{FEEDBACK}\n\nMarker fehlt"
+
+
+def test_feedback_to_a_session_that_knows_nothing_comes_with_the_message() -> None:
+    assert prompt_for("Fehlt", TALK[:1]).decode() == f"{MESSAGE}\n\nEins\n\n{FEEDBACK}\n\nFehlt"
+
+
+def test_something_is_always_said() -> None:
+    assert prompt_for("Eins", TALK[:1], knows="message").decode() == f"{MESSAGE}\n\nEins"
+    assert prompt_for("Eins", ()).decode() == f"{MESSAGE}\n\nEins"
+
+
+def test_a_long_history_loses_its_oldest_messages() -> None:
+    told = prompt_for(
+        "x", [*({"role": "user", "content": f"{n}" * 60_000} for n in range(9)), {"content": "x"}]
+    ).decode()
+    assert "ausgelassen" in told
+    assert len(told) < 250_000
+    assert "8" * 60_000 in told
+
+
+@pytest.mark.parametrize("message", ["/clear", "a\0b", "\ud800"])
+def test_any_message_is_bytes_that_begin_with_our_line(message: str) -> None:
+    told = prompt_for(message, ({"role": "user", "content": message},))
+    assert told.decode().startswith(MESSAGE)
+    assert b"\0" not in told
+
+
+def test_each_delivery_has_an_agent_session_of_its_own(order: Callable[..., Order]) -> None:
+    assert session_of(order()) == session_of(order())
+    assert len({session_of(order(attempt=a, delivery=d)) for a in (1, 2) for d in (1, 2)}) == 4
+
+
+def test_the_command_forks_from_a_base_and_never_continues_blindly(order: Callable[..., Order], tmp_path: Path) -> None:
+    base = Base(transcript=tmp_path / "b.jsonl", knows="message")
+    found = arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", base)
+    assert found[-5:] == ["--resume", str(tmp_path / "b.jsonl"), "--fork-session", "--session-id", "new"]
+    assert not {"--continue", "-c", "--append-system-prompt"} & set(found)
+    assert "--resume" not in arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", Base())
+
+
+def test_the_model_of_the_order_goes_before_that_of_the_settings(order: Callable[..., Order], tmp_path: Path) -> None:
+    given = Settings(root=tmp_path, claude_model="haiku")
+    assert "haiku" in arguments(given, order(), tmp_path, "s", Base())
+    assert "opus" in arguments(given, replace(order(), option="opus"), tmp_path, "s", Base())
+
+
+def test_the_environment_is_built_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIX_STORE_URL", "redis://:hidden@localhost/0")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden")
+    found = environment(Settings(root=tmp_path, claude_api_key="sk-1"), tmp_path)
+    assert "hidden" not in " ".join(found.values())
+    assert found["ANTHROPIC_API_KEY"] == "sk-1"
+    assert "ANTHROPIC_API_KEY" not in environment(Settings(root=tmp_path), tmp_path)
+    token = environment(Settings(root=tmp_path, claude_api_key="sk-ant-oat01-x"), tmp_path)
+    assert token["CLAUDE_CODE_OAUTH_TOKEN"] == "sk-ant-oat01-x"
+
+
+def test_a_program_that_is_not_there_is_told_with_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="HELIX_CLAUDE_PATH='no-such': no such program"):
+        find_program(Settings(root=tmp_path, claude_path="no-such"))
+    assert find_program(Settings(root=tmp_path, claude_path="sh")).endswith("/sh")
+
+
+def test_only_a_transcript_of_the_runs_own_home_is_kept(order: Callable[..., Order], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "t.jsonl").write_text("x")
+    (tmp_path / "other.jsonl").write_text("y")
+    (home / "link.jsonl").symlink_to(tmp_path / "other.jsonl")
+    assert keep(order(), "s-1", str(home / "t.jsonl"), home)
+    assert (tmp_path / "agent" / "s-1.jsonl").read_text() == "x"
+    for strange in (tmp_path / "other.jsonl", home / "link.jsonl", home / "missing", Path("/etc/passwd")):
+        assert not keep(order(), "s-2", str(strange), home)
+    assert not keep(order(), "s-2", "", home)
+
+
+def test_the_cost_of_a_session_stands_in_its_transcript() -> None:
+    assert cost_in(b'{"type":"user"}\n{"type":"cost-state","totalCostUSD":0.5}\n{"type":"x"}\n') == 0.5
+    assert cost_in(b'{"type":"cost-state","totalCostUSD":"x"}\n"cost-state"\n{"cost-state" \n') == 0.0
+    assert cost_in(b"") == 0.0
