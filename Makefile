@@ -7,11 +7,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The Claude Code CLI the endings were measured with. Proprietary: installed here for tests, never shipped.
+CLAUDE_VERSION := 2.1.329
+CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test lint format bench chaos lock clean
+.PHONY: help setup demo up test lint format bench chaos test-claude lock clean
 
 help: ## Show this help
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock file (hashes checked)
 
@@ -49,6 +52,16 @@ bench: $(READY) ## Measure our overhead beside plain Celery, side by side in one
 
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
 	$(BIN)/turns chaos $(CHAOS_ARGS)
+
+test-claude: $(READY) $(CLAUDE) ## Install the real Claude CLI (170 MB, once), test with it and print its endings
+	$(BIN)/python -m pytest tests/claude $(PYTEST_ARGS)
+	$(BIN)/python -m tests.claude
+
+$(CLAUDE):
+	@command -v npm >/dev/null || { echo "make test-claude: needs npm, or the CLI as $@" >&2; exit 2; }
+	@mkdir -p .helix-tools
+	cd .helix-tools && npm pack --silent @anthropic-ai/claude-code-linux-$$(node -p process.arch)@$(CLAUDE_VERSION) >package.name \
+	  && tar -xzf "$$(cat package.name)" && rm "$$(cat package.name)" package.name && mv package claude-$(CLAUDE_VERSION)
 
 lock: $(READY) ## Write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
