@@ -1,0 +1,94 @@
+"""Whole turns with the real CLI: through the queue, with a real worker, judged and asked again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, TurnRequest
+from tests.claude.endings import SLOW
+from tests.claude.stub import Stub, says, told
+from tests.conftest import WorkerProcess
+from tests.support import processes_with, wait_until
+from worker.consultant.workspace import check_session_done
+from worker.runners.claude_prompt import FEEDBACK, MESSAGE
+
+GOOD = "Welchen?\n\n<!-- STEP: what -->"
+FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
+NEXT = (*FIRST, {"role": "assistant", "content": "Welchen?"}, {"role": "user", "content": "Einen roten"})
+
+Workers = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with Stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def claude_settings(settings: Settings, program: Path, stub: Stub) -> Settings:
+    return replace(
+        settings,
+        models={"helix-consultant": "claude_cli"},
+        claude_path=str(program),
+        claude_api_url=stub.url,
+        claude_api_key="sk-stub",
+        transient_delay_seconds=0.1,
+    )
+
+
+def request(*messages: dict[str, str]) -> TurnRequest:
+    return TurnRequest(model="helix-consultant", messages=messages or FIRST, session_id="s")
+
+
+def heard(stub: Stub, call: int) -> list[str]:
+    return [text for text in told(stub.requests[call]) if not text.startswith("system: ")]
+
+
+async def test_an_answer_without_a_marker_is_asked_for_again_in_its_own_conversation(
+    claude_settings: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    stub.replies = [says("Welchen?"), says(GOOD), says("Gut.\n\n<!-- STEP: done -->")]
+    worker_process(settings=claude_settings)
+    async with TurnsClient(claude_settings) as client:
+        turn = await client.result(await client.submit(request()), timeout=60)
+        attempts = await client.attempts(turn.turn_id)
+        session = claude_settings.sessions_dir / "s"
+        assert (turn.outcome, turn.response, turn.step) == (Outcome.PASSED_AFTER_RETRY, GOOD, "what")
+        assert check_session_done(session, attempt_id=json.loads((session / "output/.done").read_text())["attempt_id"])
+        assert json.loads((session / "status.json").read_text())["step"] == "what"
+        following = await client.result(await client.submit(request(*NEXT)), timeout=60)
+    assert heard(stub, 1)[:2] == [f"user: {MESSAGE}\n\nBaue einen Zähler", "assistant: Welchen?"]
+    assert heard(stub, 1)[2].startswith(f"user: {FEEDBACK}\n\n")
+    assert [attempt.completion["verdict"] for attempt in attempts] == ["complete", "complete"]
+    assert turn.tokens_used == 36
+    assert (following.outcome, heard(stub, 2)[-1]) == (Outcome.PASSED, f"user: {MESSAGE}\n\nEinen roten")
+    assert len(heard(stub, 2)) == 5
+
+
+async def test_a_killed_worker_leaves_no_agent_and_its_turn_ends_elsewhere_once(
+    claude_settings: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    stub.replies = [SLOW, says(GOOD)]
+    first = worker_process(settings=claude_settings)
+    async with TurnsClient(claude_settings) as client:
+        turn_id = await client.submit(request())
+        async for event in client.follow(turn_id):
+            if event is not None and event.kind == "attempt.output":
+                break
+        assert processes_with(f"HELIX_AGENT_MARK={turn_id}.")
+        first.kill()
+        await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}."), 2)
+        worker_process(settings=claude_settings)
+        turn = await client.result(turn_id, timeout=60)
+        attempts = await client.attempts(turn_id)
+    assert (turn.outcome, turn.response) == (Outcome.PASSED, GOOD)
+    assert [attempt.deliveries for attempt in attempts] == [2]
+    assert heard(stub, -1) == [f"user: {MESSAGE}\n\nBaue einen Zähler"]
