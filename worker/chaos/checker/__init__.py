@@ -62,7 +62,7 @@ class Judgement:
     Attributes:
         figures: counts, the must-be-zero ones among them. verdicts: invariant -> "true", "false" or "unknown".
         recovery: n, p50, p99, max in seconds. kills, disturbances: faults that hit, by kind.
-        rare: how often each was met. outcomes: of all turns.
+        rare: how often each was met. outcomes: of all turns. machine: how busy it was; the latest a sample came.
     """
 
     figures: dict[str, int]
@@ -74,6 +74,7 @@ class Judgement:
     rare: dict[str, int]
     outcomes: dict[str, int]
     run: Line = field(default_factory=dict)
+    machine: dict[str, float] = field(default_factory=dict)
 
     @property
     def too_little(self) -> list[str]:
@@ -99,6 +100,7 @@ class Judgement:
             "problems": [problem._asdict() for problem in self.problems[:50]],
             "too_little": self.too_little,
             "good": self.good,
+            "machine": self.machine,
             "seed": self.run.get("seed"),
             "settings": {name: self.run.get(name) for name in ("turns", "seconds", "broken", "settings")},
         }
@@ -127,7 +129,18 @@ def judge(lines: Sequence[Line]) -> Judgement:
         rare=rare_events(facts),
         outcomes=dict(Counter(turn.record.get("outcome") or "unfinished" for turn in facts.turns.values())),
         run=facts.run,
+        machine=_machine(facts),
     )
+
+
+def _machine(facts: Facts) -> dict[str, float]:
+    """How busy the machine was: figures of time mean little on one that was kept waiting."""
+    return {
+        "processors": facts.run.get("processors", 0),
+        "load_before": round(facts.run.get("load", 0.0), 1),
+        "load_after": round(max((line.get("load", 0.0) for line in facts.by["phase"]), default=0.0), 1),
+        "latest_seconds": max((line["seconds"] for line in facts.by["late"]), default=0.0),
+    }
 
 
 def _verdict(facts: Facts, number: int, problems: list[Problem]) -> str:
