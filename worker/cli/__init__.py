@@ -38,6 +38,7 @@ COMMANDS = {
     "dead": ("worker.cli.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
+    "doctor": ("worker.cli.doctor:doctor", "Look for what is wrong: settings, store, sessions, the agent's CLI."),
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
     "chaos": ("worker.cli.chaos:chaos", "Kill an installation at random under load, and judge what came of it."),

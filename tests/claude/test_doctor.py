@@ -1,0 +1,17 @@
+"""``turns doctor`` starts the real CLI and sees whether its hooks work; no model is asked."""
+
+from __future__ import annotations
+
+from api_client.contract.settings import Settings
+from tests.claude.running import Agent
+from worker.cli.doctor import hooks, version
+
+
+def test_working_hooks_are_seen(agent: Agent) -> None:
+    assert hooks(Settings(root=agent.root, claude_path=str(agent.program))).state == "ok"
+    assert version(str(agent.program)).state == "ok"
+
+
+def test_hooks_that_do_not_load_are_seen(agent: Agent) -> None:
+    bare = agent.wrapped('exec "$CLI" --bare "$@"').program
+    assert hooks(Settings(root=agent.root, claude_path=str(bare))).state == "wrong"
