@@ -18,6 +18,7 @@ from typing import Any, Self
 import redis.asyncio as aioredis
 import structlog
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError
 
@@ -36,7 +37,7 @@ from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.settings import Settings, require_store
+from api_client.contract.settings import Sentinels, Settings, require_store
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import (
     DEFAULT_VALIDATORS,
@@ -68,12 +69,7 @@ class TurnsClient:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = require_store(settings)
-        self._redis = aioredis.Redis.from_url(
-            settings.redis_url,
-            socket_connect_timeout=_CONNECT_SECONDS,
-            socket_timeout=_ANSWER_SECONDS,
-            retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
-        )
+        self._redis = _open_store(settings)
         self._common = common_settings(settings)
         self._submit = self._redis.register_script(command_text(_LUA / "submit.lua"))
         self._cancel = self._redis.register_script(command_text(CANCEL))
@@ -313,6 +309,21 @@ class TurnsClient:
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
             raise StoreUnavailable(type(error).__name__) from error
+
+
+def _open_store(settings: Settings) -> aioredis.Redis:
+    options: dict[str, Any] = {
+        "socket_connect_timeout": _CONNECT_SECONDS,
+        "socket_timeout": _ANSWER_SECONDS,
+        "retry": Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
+    }
+    if sentinels := Sentinels.parse(settings.store_url):
+        asked = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
+        master: aioredis.Redis = asked.master_for(
+            sentinels.master, db=sentinels.db, password=sentinels.password or None, **options
+        )
+        return master
+    return aioredis.Redis.from_url(settings.redis_url, **options)
 
 
 def _shard(session_id: str, shards: int) -> int:

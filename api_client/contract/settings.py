@@ -61,11 +61,48 @@ def _directory(value: str) -> Path:
     return path.resolve()
 
 
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Where Sentinel listens and which master it is asked for: ``sentinel://[:password@]host:port,.../master/db``."""
+
+    nodes: tuple[tuple[str, int], ...]
+    master: str
+    db: int = 0
+    password: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> Sentinels | None:
+        """The sentinels an address names; None for an address of another kind.
+
+        Raises:
+            ValueError: it names no node or no master.
+        """
+        scheme, _, rest = url.partition("://")
+        if scheme != "sentinel":
+            return None
+        where, _, which = rest.partition("/")
+        login, _, hosts = where.rpartition("@")
+        master, _, db = which.partition("/")
+        nodes = []
+        for node in hosts.split(","):
+            host, _, port = node.rpartition(":")
+            if not (host and port.isdecimal()):
+                raise ValueError("must look like sentinel://host:26379,host:26379/master-name/0")
+            nodes.append((host, int(port)))
+        if not master:
+            raise ValueError("must name the master: sentinel://host:26379,host:26379/master-name/0")
+        return cls(tuple(nodes), master, int(db or 0), login.partition(":")[2])
+
+
 def _url(value: str) -> str:
+    if Sentinels.parse(value):
+        return value
     parts = urlsplit(value)
     unix = parts.scheme in {"unix", "redis+socket"}
     if not (parts.scheme in {"redis", "rediss"} and parts.hostname) and not (unix and parts.path):
-        raise ValueError("must look like redis://host:6379/0, rediss://... or unix:///path/to/socket")
+        raise ValueError(
+            "must look like redis://host:6379/0, rediss://..., unix:///path or sentinel://host:port/master"
+        )
     _ = parts.port  # raises ValueError when it is no port
     return value
 
@@ -106,7 +143,9 @@ class Settings:
         "'power' waits for the disk before a submit is acknowledged and before a turn's end is shown.",
     )
     models: dict[str, str] = _setting(
-        lambda: {"scripted": "scripted"}, _models, "Models offered, each with its runner: model=runner[:option],..."
+        lambda: {"scripted": "scripted", "helix-consultant": "claude_cli"},
+        _models,
+        "Models offered, each with its runner: model=runner[:option],...",
     )
     validators: tuple[str, ...] = _setting(
         ("step_marker", "adr_structure", "file_existence"), _names, "Validators active when a request names none."
@@ -172,6 +211,9 @@ class Settings:
     @property
     def celery_url(self) -> str:
         """The broker's address in Celery's spelling."""
+        if sentinels := Sentinels.parse(self.broker_url):
+            login = f":{sentinels.password}@" if sentinels.password else ""
+            return ";".join(f"sentinel://{login}{host}:{port}/{sentinels.db}" for host, port in sentinels.nodes)
         return self.broker_url.replace("unix://", "redis+socket://", 1)
 
     @property
@@ -199,6 +241,9 @@ def name_of(attribute: str) -> str:
 
 def masked(url: str) -> str:
     """An address without its password, fit for a message."""
+    if url.startswith("sentinel://"):
+        login, at, rest = url.removeprefix("sentinel://").rpartition("@")
+        return f"sentinel://{login.partition(':')[0]}:***@{rest}" if at else url
     parts = urlsplit(url)
     if parts.password is None:
         return url

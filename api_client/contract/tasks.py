@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from api_client.contract.settings import Settings
+from api_client.contract.settings import Sentinels, Settings
 
 RUN = "turn.run"
 VALIDATE = "turn.validate"
@@ -68,6 +68,7 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
     Task events must stay on: without prefetching, nothing but their flushing wakes a worker of the threads pool when a
     slot gets free (``make bench`` fell from 76 to 2.7 turns/s without them).
     """
+    sentinels = Sentinels.parse(settings.broker_url)
     return {
         "broker_url": settings.celery_url,
         "task_acks_late": False,
@@ -86,6 +87,8 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         "task_send_sent_event": True,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
+        # A broker that became read-only or full answers with an error: wait for it too, and keep the agents running.
+        "broker_channel_error_retry": True,
         "broker_transport_options": {
             "visibility_timeout": 3600,
             "global_keyprefix": f"{settings.namespace}:celery:",
@@ -93,6 +96,7 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
             "health_check_interval": 25,
+            **({"master_name": sentinels.master} if sentinels else {}),
         },
         "worker_hijack_root_logger": False,
         "worker_cancel_long_running_tasks_on_connection_loss": False,

@@ -22,11 +22,12 @@ from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.settings import Settings, require_store
+from api_client.contract.settings import Sentinels, Settings, require_store
 from api_client.contract.tasks import Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.moves import Move
@@ -94,12 +95,18 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
         SettingsError: no store is set.
     """
     backoff = ExponentialBackoff(cap=0.5, base=0.05) if resends else NoBackoff()
-    return redis.Redis.from_url(
-        require_store(settings).redis_url,
-        socket_connect_timeout=min(2.0, answer_seconds),
-        socket_timeout=answer_seconds,
-        retry=Retry(backoff, resends),
-    )
+    options: dict[str, Any] = {
+        "socket_connect_timeout": min(2.0, answer_seconds),
+        "socket_timeout": answer_seconds,
+        "retry": Retry(backoff, resends),
+    }
+    if sentinels := Sentinels.parse(require_store(settings).store_url):
+        asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
+        master: redis.Redis = asked.master_for(
+            sentinels.master, db=sentinels.db, password=sentinels.password or None, **options
+        )
+        return master
+    return redis.Redis.from_url(settings.redis_url, **options)
 
 
 class Ledger:

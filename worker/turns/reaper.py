@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 #: A clock that moves this much against ours between two looks has jumped, in seconds.
 _JUMP_SECONDS = 1.0
+#: Errors of a store that takes no writes at all: no fault of the turn.
+_REFUSES_ALL = ("OOM", "MISCONF", "You can't write against a read only")
 #: A turn whose record cannot be handled is looked at again so much later.
 _DAMAGED_SECONDS = 60.0
 
@@ -97,6 +99,8 @@ class Reaper:
                 try:
                     self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
                 except (ResponseError, ValueError) as error:
+                    if str(error).startswith(_REFUSES_ALL):
+                        raise
                     # A damaged record: put aside for a while, so that it holds up no other turn.
                     log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
                     self._ledger.put_off(turn_id, _DAMAGED_SECONDS)
