@@ -15,18 +15,14 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Self
 
-import redis.asyncio as aioredis
 import structlog
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
-from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError
 
 from api_client import metrics
+from api_client.admission import check
 from api_client.announcer import Announcer
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.errors import (
-    BadRequest,
     IdempotencyConflict,
     NotFinished,
     SessionBusy,
@@ -37,10 +33,9 @@ from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.settings import Sentinels, Settings, require_store
+from api_client.contract.settings import Settings, require_store
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import (
-    DEFAULT_VALIDATORS,
     AttemptRecord,
     DoubleText,
     Turn,
@@ -49,16 +44,14 @@ from api_client.contract.turn import (
     new_turn_id,
     replay_id,
 )
+from api_client.store import open_store
 from api_client.stream import follow
 
 log = structlog.get_logger()
 
 _LUA = Path(__file__).with_name("lua")
-#: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``submit``.
-_CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
 #: Longest wait for one answer, a disk's confirmation included.
 _PATIENCE_SECONDS = 4.0
-_MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID, _HIGHEST_COST = 20, 604_800.0, 255, 1e6
 
 
 class TurnsClient:
@@ -69,7 +62,7 @@ class TurnsClient:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = require_store(settings)
-        self._redis = _open_store(settings)
+        self._redis = open_store(settings)
         self._common = common_settings(settings)
         self._submit = self._redis.register_script(command_text(_LUA / "submit.lua"))
         self._cancel = self._redis.register_script(command_text(CANCEL))
@@ -109,7 +102,7 @@ class TurnsClient:
             SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
             StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """
-        _check(request, self.settings)
+        check(request, self.settings)
         turn_id = turn_id or new_turn_id(_shard(request.session_id, self.settings.shards))
         keys = keys_of(self.settings.namespace, turn_id)
         waiting = await self._waiting(keys, request) if request.double_text is DoubleText.INTERRUPT else []
@@ -311,48 +304,6 @@ class TurnsClient:
             raise StoreUnavailable(type(error).__name__) from error
 
 
-def _open_store(settings: Settings) -> aioredis.Redis:
-    options: dict[str, Any] = {
-        "socket_connect_timeout": _CONNECT_SECONDS,
-        "socket_timeout": _ANSWER_SECONDS,
-        "retry": Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
-    }
-    if sentinels := Sentinels.parse(settings.store_url):
-        asked = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        master: aioredis.Redis = asked.master_for(
-            sentinels.master, db=sentinels.db, password=sentinels.password or None, **options
-        )
-        return master
-    return aioredis.Redis.from_url(settings.redis_url, **options)
-
-
 def _shard(session_id: str, shards: int) -> int:
     """Sessions are spread over the shards by hash, so that one session's turns share one."""
     return int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:4], "big") % shards
-
-
-def _check(request: TurnRequest, settings: Settings) -> None:
-    """Refuse what can never work, before anything is written.
-
-    Raises:
-        BadRequest: names the field.
-    """
-    if request.model not in settings.models:
-        known = ", ".join(settings.models)
-        raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
-    if not request.messages or request.messages[-1].get("role") != "user":
-        raise BadRequest("the last message must be the user's", param="messages")
-    if not request.prompt.strip():
-        raise BadRequest("the last message is empty", param="messages")
-    if not 1 <= request.max_attempts <= _MOST_ATTEMPTS:
-        raise BadRequest(f"max_attempts must be from 1 to {_MOST_ATTEMPTS}", param="max_attempts")
-    if not 0 < request.deadline_seconds <= _LONGEST_SECONDS:
-        raise BadRequest(f"deadline_seconds must be above 0 and at most {_LONGEST_SECONDS:g}", param="deadline_seconds")
-    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= _HIGHEST_COST:
-        raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:g} dollars", param="token_budget")
-    unknown = sorted(set(request.validators) - {*settings.validators, *DEFAULT_VALIDATORS})
-    if unknown:
-        known = ", ".join(dict.fromkeys([*settings.validators, *DEFAULT_VALIDATORS]))
-        raise BadRequest(f"unknown validator {unknown[0][:80]!r}; known: {known}", param="validators")
-    if not request.session_id or len(request.session_id) > _LONGEST_ID:
-        raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")

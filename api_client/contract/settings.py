@@ -16,10 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.sentinels import Sentinels
 
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"
 RUN_FILE = "run.json"
+#: How a streamed answer is shown before it is accepted (docs/http-api.md).
+STREAM_MODES = ("live", "draft", "validated")
 
 
 def _text(value: str) -> str:
@@ -61,39 +64,6 @@ def _directory(value: str) -> Path:
     return path.resolve()
 
 
-@dataclass(frozen=True, slots=True)
-class Sentinels:
-    """Where Sentinel listens and which master it is asked for: ``sentinel://[:password@]host:port,.../master/db``."""
-
-    nodes: tuple[tuple[str, int], ...]
-    master: str
-    db: int = 0
-    password: str = ""
-
-    @classmethod
-    def parse(cls, url: str) -> Sentinels | None:
-        """The sentinels an address names; None for an address of another kind.
-
-        Raises:
-            ValueError: it names no node or no master.
-        """
-        scheme, _, rest = url.partition("://")
-        if scheme != "sentinel":
-            return None
-        where, _, which = rest.partition("/")
-        login, _, hosts = where.rpartition("@")
-        master, _, db = which.partition("/")
-        nodes = []
-        for node in hosts.split(","):
-            host, _, port = node.rpartition(":")
-            if not (host and port.isdecimal()):
-                raise ValueError("must look like sentinel://host:26379,host:26379/master-name/0")
-            nodes.append((host, int(port)))
-        if not master:
-            raise ValueError("must name the master: sentinel://host:26379,host:26379/master-name/0")
-        return cls(tuple(nodes), master, int(db or 0), login.partition(":")[2])
-
-
 def _url(value: str) -> str:
     if Sentinels.parse(value):
         return value
@@ -117,6 +87,16 @@ def _models(value: str) -> dict[str, str]:
     if not models:
         raise ValueError("must name at least one model")
     return models
+
+
+def _modes(value: str) -> dict[str, str]:
+    modes = {}
+    for item in _names(value):
+        model, _, mode = (part.strip() for part in item.partition("="))
+        if not model or mode not in STREAM_MODES:
+            raise ValueError(f"must look like model=mode,... with a mode of {', '.join(STREAM_MODES)}")
+        modes[model] = mode
+    return modes
 
 
 def _names(value: str) -> tuple[str, ...]:
@@ -175,6 +155,15 @@ class Settings:
     flower_port: int = _setting(5555, _integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
     api_keys: tuple[str, ...] = _setting((), _names, "Keys the relay accepts; none means loopback only.", secret=True)
     ping_seconds: float = _setting(10.0, _number(0.05, 300), "Longest silence on a stream before a keep-alive.")
+    stream_modes: dict[str, str] = _setting(
+        dict, _modes, "How a model's answers are streamed: model=live|draft|validated,...; else the client decides."
+    )
+    stop_grace_seconds: float = _setting(
+        20.0, _number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after so long; 0: never."
+    )
+    rejoin_seconds: float = _setting(
+        900.0, _number(0, 86_400), "A finished answer nobody received is given to a Regenerate for so long."
+    )
     max_body_bytes: int = _setting(8 * 2**20, _integer(1024, 2**30), "Largest request body the relay reads.")
     claude_path: str = _setting("claude", _text, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).")
     claude_model: str = _setting(

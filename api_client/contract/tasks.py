@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from api_client.contract.settings import Sentinels, Settings
+from api_client.contract.sentinels import Sentinels
+from api_client.contract.settings import Settings
 
 RUN = "turn.run"
 VALIDATE = "turn.validate"

@@ -17,7 +17,8 @@ import redis
 from redis.sentinel import Sentinel
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import Sentinels, Settings
+from api_client.contract.sentinels import Sentinels
+from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message, with_script

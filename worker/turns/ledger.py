@@ -18,7 +18,7 @@ from typing import Any
 import redis
 import structlog
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
@@ -27,7 +27,8 @@ from redis.sentinel import Sentinel
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.settings import Sentinels, Settings, require_store
+from api_client.contract.sentinels import Sentinels
+from api_client.contract.settings import Settings, require_store
 from api_client.contract.tasks import Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.moves import Move
@@ -37,7 +38,7 @@ log = structlog.get_logger()
 _LUA = Path(__file__).with_name("lua")
 #: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
 _PATIENCE_SECONDS = 120.0
-_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
+_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 
 
 class Fenced(Exception):
@@ -259,8 +260,8 @@ class Ledger:
                     raise
                 log.warning("store.away", error=type(error).__name__)
             except ResponseError as error:
-                # Out of memory or disk: the script was refused before its first write.
-                if time.monotonic() > until or not str(error).startswith(("OOM", "MISCONF", "-OOM")):
+                # The disk is full: the script was refused before its first write.
+                if time.monotonic() > until or not str(error).startswith("MISCONF"):
                     raise
                 log.warning("store.full", error=str(error)[:80])
             pause.wait(0.3)

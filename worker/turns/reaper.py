@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import structlog
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 #: A clock that moves this much against ours between two looks has jumped, in seconds.
 _JUMP_SECONDS = 1.0
 #: Errors of a store that takes no writes at all: no fault of the turn.
-_REFUSES_ALL = ("OOM", "MISCONF", "You can't write against a read only")
+_REFUSALS = (OutOfMemoryError, ReadOnlyError)
 #: A turn whose record cannot be handled is looked at again so much later.
 _DAMAGED_SECONDS = 60.0
 
@@ -41,6 +41,10 @@ class Watch:
         self._last: tuple[float, float] | None = None
         self._calm_since = float("-inf")
         self.jumped_back = False
+
+    def lost(self) -> None:
+        """The store did not answer, or refuses writes: what holders could not do meanwhile is not their fault."""
+        self._last = None
 
     def look(self, monotonic: float, server: float) -> bool:
         """One look at the store that it answered; True when leases may be taken."""
@@ -79,6 +83,7 @@ class Reaper:
             try:
                 self.look()
             except RedisError as error:
+                self._watch.lost()
                 log.warning("reaper.store_away", error=type(error).__name__)
             except Exception:
                 # Whatever it was: without this thread, turns of dead workers would stay where they are.
@@ -99,7 +104,7 @@ class Reaper:
                 try:
                     self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
                 except (ResponseError, ValueError) as error:
-                    if str(error).startswith(_REFUSES_ALL):
+                    if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
                         raise
                     # A damaged record: put aside for a while, so that it holds up no other turn.
                     log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])

@@ -1,0 +1,36 @@
+"""Opening the store for an event loop: time-outs that keep the promise made to callers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis.asyncio as aioredis
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import ExponentialBackoff
+
+from api_client.contract.sentinels import Sentinels
+from api_client.contract.settings import Settings, require_store
+
+#: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``TurnsClient.submit``.
+_CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
+
+
+def open_store(settings: Settings) -> aioredis.Redis:
+    """A connection pool to the store, or to the master that Sentinel names.
+
+    Raises:
+        SettingsError: no store is set.
+    """
+    options: dict[str, Any] = {
+        "socket_connect_timeout": _CONNECT_SECONDS,
+        "socket_timeout": _ANSWER_SECONDS,
+        "retry": Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
+    }
+    if sentinels := Sentinels.parse(require_store(settings).store_url):
+        asked = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
+        master: aioredis.Redis = asked.master_for(
+            sentinels.master, db=sentinels.db, password=sentinels.password or None, **options
+        )
+        return master
+    return aioredis.Redis.from_url(settings.redis_url, **options)
