@@ -69,6 +69,8 @@ def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(tmp
 @pytest.mark.parametrize(("environ", "code"), [({}, 0), ({"HELIX_LOCALE": "fr"}, 1)])
 def test_the_exit_code_says_whether_something_is_wrong(tmp_path: Path, environ: dict[str, str], code: int) -> None:
     cleared = {name: None for name in os.environ if name.startswith("HELIX_") or name == "REDIS_URL"}
-    result = CliRunner().invoke(doctor, ["--json"], env={**cleared, "HELIX_ROOT": str(tmp_path), **environ})
+    result = CliRunner().invoke(
+        doctor, ["--json"], env={**cleared, "HELIX_ROOT": str(tmp_path), "HELIX_MODELS": "a=inline", **environ}
+    )
     assert result.exit_code == code
     assert [finding["state"] == "wrong" for finding in json.loads(result.stdout)].count(True) == code
