@@ -222,4 +222,20 @@ def key_line(name: str, kind: str, value: Any, ttl: int) -> Line:
     return _key(name, kind, value, ttl)
 
 
+def meet_everything(history: History) -> None:
+    """Make the first turn one that a fallback mended, and let a reaper have announced something."""
+    turn = history.turns[FIRST]
+    end = turn.log.pop()
+    turn.log[-1] |= {"kind": "attempt.rejected", "data": {"attempt": 2, "issues": [ISSUE]}}
+    turn.record["seq"] = str(len(turn.log))
+    turn.tell(2.2, "turn.fallback", attempt=2, codes=[])
+    turn.tell(2.2, "turn.mended", attempt=2, changes=[])
+    turn.finish(2.2, "passed_by_fallback", end["data"]["response"])
+    for counters in history.counters.values():
+        for name in ("attempt.rejected", "rejected.validator.step_marker", "rejected.code.MISSING_STEP_MARKER"):
+            counters[name] += 1
+        counters["turn.outcome.passed_by_fallback"] = counters.pop("turn.outcome.passed_after_retry")
+    history.find("logged")["events"]["turn.announced"] = 1
+
+
 Spoil = Callable[[History], None]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.chaos.histories import ANSWER, CANCELLED, FIRST, ISSUE, SECOND, History, Spoil, key_line
+from tests.unit.chaos.histories import ANSWER, CANCELLED, FIRST, SECOND, History, Spoil, key_line, meet_everything
 from worker.chaos.checker import INVARIANTS, judge
 
 
@@ -294,22 +294,6 @@ def test_a_good_history_passes_with_every_verdict_true() -> None:
     assert judgement.problems == []
     assert set(judgement.verdicts.values()) == {"true"}
     assert judgement.good
-
-
-def meet_everything(history: History) -> None:
-    """Make the first turn one that a fallback mended, and let a reaper have announced something."""
-    turn = history.turns[FIRST]
-    end = turn.log.pop()
-    turn.log[-1] |= {"kind": "attempt.rejected", "data": {"attempt": 2, "issues": [ISSUE]}}
-    turn.record["seq"] = str(len(turn.log))
-    turn.tell(2.2, "turn.fallback", attempt=2, codes=[])
-    turn.tell(2.2, "turn.mended", attempt=2, changes=[])
-    turn.finish(2.2, "passed_by_fallback", end["data"]["response"])
-    for counters in history.counters.values():
-        for name in ("attempt.rejected", "rejected.validator.step_marker", "rejected.code.MISSING_STEP_MARKER"):
-            counters[name] += 1
-        counters["turn.outcome.passed_by_fallback"] = counters.pop("turn.outcome.passed_after_retry")
-    history.find("logged")["events"]["turn.announced"] = 1
 
 
 def test_a_run_in_which_too_little_happened_is_not_good_though_nothing_is_wrong() -> None:
