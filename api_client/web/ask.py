@@ -9,10 +9,11 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from api_client.contract.settings import Settings
+from api_client.contract.settings import STREAM_MODES, Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, DoubleText, TurnRequest, new_session_id
 from api_client.web.conversation import read_messages
 from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.page import StreamMode
 
 MAX_ID_CHARS = 255
 MAX_ATTEMPTS = 20
@@ -32,12 +33,16 @@ class Ask:
     Attributes:
         stream: the answer is wanted as a stream.
         open_webui: the caller is Open WebUI, which understands status events inside chunks.
+        page: a page of Open WebUI shows the answer as it comes; a program that calls through it has none.
+        mode: how much of a streamed answer is shown before it is accepted.
         idempotency_key: '' when there is none.
     """
 
     request: TurnRequest
     stream: bool
     open_webui: bool
+    page: bool
+    mode: StreamMode
     idempotency_key: str
 
 
@@ -48,6 +53,7 @@ def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owne
         ApiError: 400 with the field's name, or 404 for an unknown model.
     """
     key = _idempotency_key(headers)
+    page = _is_page(headers)
     chat_id = _chat_id(body, headers)
     request = TurnRequest(
         model=_model(body, settings),
@@ -66,7 +72,24 @@ def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owne
     _number(body, "n", 1, 1, 1, whole=True)
     for name in ("max_tokens", "max_completion_tokens"):
         _number(body, name, 1, 10**9, 1, whole=True)
-    return Ask(request, _stream(body), any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers), key)
+    return Ask(
+        request=request,
+        stream=_stream(body),
+        open_webui=any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers),
+        page=page,
+        mode=_mode(body, settings, request.model, page=page),
+        idempotency_key=key,
+    )
+
+
+def _is_page(headers: Headers) -> bool:
+    """True when a message on a page of Open WebUI is to be answered: it has a message id, or at least a chat."""
+    return bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", "")))
+
+
+def _mode(body: Mapping[str, Any], settings: Settings, model: str, *, page: bool) -> StreamMode:
+    default = settings.stream_modes.get(model, StreamMode.LIVE if page else StreamMode.VALIDATED)
+    return StreamMode(_choice(body, "stream_mode", STREAM_MODES, default))
 
 
 def _model(body: Mapping[str, Any], settings: Settings) -> str:

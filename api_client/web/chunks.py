@@ -15,6 +15,7 @@ class Delta(TypedDict, total=False):
 
     role: Literal["assistant"]
     content: str
+    reasoning_content: str
 
 
 class ChunkChoice(TypedDict):

@@ -22,8 +22,9 @@ from api_client.web.body import read_object
 from api_client.web.chunks import model_object
 from api_client.web.errors import internal_error, stream_lost, where
 from api_client.web.following import RelayStopping, follow, wait_for
+from api_client.web.page import Page, page_of
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.reply import Payload, Reply, opening, render, turn_error
+from api_client.web.reply import Payload, Reply, opening, turn_error
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, SSE_RESPONSES, data_frame
 
 log = structlog.get_logger(__name__)
@@ -59,7 +60,7 @@ async def complete(request: Request, relay: RelayOf, owner: Owner) -> Response:
     )
     headers = {"x-turn-id": turn_id}
     if ask.stream:
-        frames = stream(relay, reply, owner)
+        frames = stream(relay, page_of(reply, ask.mode), owner)
         return StreamingResponse(frames, media_type="text/event-stream", headers=headers | SSE_HEADERS)
     try:
         turn = await wait_for(relay, request, relay.client.result(turn_id, owner=owner))
@@ -96,14 +97,15 @@ async def submit(ask: Ask, relay: Relay) -> str:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
 
 
-async def stream(relay: Relay, reply: Reply, owner: str) -> AsyncIterator[bytes]:
+async def stream(relay: Relay, page: Page, owner: str) -> AsyncIterator[bytes]:
     """The reply as Server-Sent Events. It never ends quietly: the last words are the answer's end or an error."""
+    reply = page.reply
     for payload in opening(reply):
         yield data_frame(payload)
     try:
         async with aclosing(follow(relay, reply.turn_id, owner)) as events:
             async for event in events:
-                for frame in _frames(event, reply):
+                for frame in _frames(event, page):
                     if frame is DONE:
                         reach("B15")
                     yield frame
@@ -120,10 +122,10 @@ async def stream(relay: Relay, reply: Reply, owner: str) -> AsyncIterator[bytes]
             yield frame
 
 
-def _frames(event: Event | None, reply: Reply) -> list[bytes]:
+def _frames(event: Event | None, page: Page) -> list[bytes]:
     if event is None:
         return [PING]
-    frames = [data_frame(payload) for payload in render(event, reply)]
+    frames = [data_frame(payload) for payload in page.render(event)]
     return [*frames, DONE] if event.final else frames
 
 

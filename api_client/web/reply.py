@@ -1,7 +1,7 @@
 """From a turn's events to what a chat client receives. Pure: an event in, payloads out.
 
-This is the form for every client: the text is held back until it is accepted, so nothing has to be taken back.
-Another form, such as live text that can be retracted, is another function beside ``render``.
+``render`` is the form every client understands: the text is held back until it is accepted, so nothing has to be taken
+back. The forms that show drafts are in ``page``.
 """
 
 from __future__ import annotations
@@ -83,21 +83,28 @@ def opening(reply: Reply) -> list[Payload]:
 
 def render(event: Event, reply: Reply) -> list[Payload]:
     """What is sent because of ``event``: its status line, and with the last event the answer or the error."""
-    payloads: list[Payload] = []
-    status = status_of(event, reply.locale) if reply.status else None
-    if status is not None:
-        payloads.append({**reply.chunk({}), "event": status})
+    payloads = told(event, reply)
     if event.final:
         payloads += _end(event.data, reply)
     return payloads
+
+
+def told(event: Event, reply: Reply) -> list[Payload]:
+    """The status line for ``event``, inside a chunk that adds nothing; none where the caller wants none."""
+    status = status_of(event, reply.locale) if reply.status else None
+    return [] if status is None else [{**reply.chunk({}), "event": status}]
+
+
+def pieces(text: str) -> list[str]:
+    """A text in pieces for one chunk each; none for an empty text."""
+    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
 def _end(data: dict[str, Any], reply: Reply) -> list[Payload]:
     if not data.get("success"):
         return [turn_error(str(data.get("outcome")), data.get("error") or {}, reply.locale).body()]
     text = without_marker(str(data.get("response") or ""))
-    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
-    return [*(reply.chunk({"content": piece}) for piece in pieces), reply.chunk({}, "stop")]
+    return [*(reply.chunk({"content": piece}) for piece in pieces(text)), reply.chunk({}, "stop")]
 
 
 def turn_error(outcome: str, error: dict[str, Any], locale: str) -> ApiError:

@@ -28,6 +28,11 @@ _WORDS: dict[str, dict[str, str]] = {
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},
     "done": {"de": "Fertig", "en": "Done"},
     "not_done": {"de": "Ohne gültige Antwort beendet", "en": "Ended without a valid answer"},
+    # in a draft shown as reasoning
+    "void": {
+        "de": "(Dieser Entwurf gilt nicht; es folgt ein neuer.)",
+        "en": "(This draft is void; another one follows.)",
+    },
     # why the agent is asked again
     "why_other": {"de": "die Antwort erfüllt die Vorgaben noch nicht", "en": "the answer does not meet the rules yet"},
     "why_cut_off": {"de": "die Antwort brach ab", "en": "the answer broke off"},

@@ -131,4 +131,5 @@ class FakeTurns:
 
 def app_with(turns: FakeTurns, **settings: Any) -> FastAPI:
     """The relay over a fake client."""
-    return create_app(Settings(ping_seconds=0.05, **settings), cast("TurnsClient", turns))
+    settings = {"models": {"scripted": "scripted"}, "ping_seconds": 0.05, **settings}
+    return create_app(Settings(**settings), cast("TurnsClient", turns))

@@ -1,0 +1,266 @@
+"""Text that is shown as it comes and can be taken back: what a reader sees after every frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api_client.contract.events import Event
+from api_client.web.marker import without_marker
+from api_client.web.page import Page, StreamMode, page_of
+from api_client.web.reply import Reply, opening
+from tests.unit.web.fake import event, finished
+from tests.unit.web.openwebui import Reader
+
+REPLY = Reply(turn_id="t0-1", model="scripted", created=1, locale="de", status=True)
+MARKER = {"code": "MISSING_STEP_MARKER", "severity": "error", "part": "step_marker", "file": ""}
+SECTION = {"code": "MISSING_ADR_SECTION", "severity": "error", "part": "## Kontext", "file": ""}
+WRONG_FILE = {"code": "FILE_NOT_FOUND", "severity": "error", "part": "", "file": ""}
+WARNING = {"code": "FILE_NOT_FOUND", "severity": "warning", "part": "", "file": ""}
+OTHERS = ["attempt.reset", "turn.fallback", "turn.mended", "turn.stopping", "attempt.tool", "turn.queued", "new.kind"]
+IN_A_FILE = {**SECTION, "file": "output/ADR-1.md"}
+
+
+def numbered(*kinds: tuple[str, dict[str, Any]]) -> list[Event]:
+    return [event(seq, kind, **data) for seq, (kind, data) in enumerate(kinds, 1)]
+
+
+def started(attempt: int = 1) -> tuple[str, dict[str, Any]]:
+    return "attempt.started", {"attempt": attempt, "delivery": attempt, "max_attempts": 3, "worker": "w"}
+
+
+def output(text: str, attempt: int = 1) -> tuple[str, dict[str, Any]]:
+    return "attempt.output", {"attempt": attempt, "text": text}
+
+
+def completed(verdict: str = "complete") -> tuple[str, dict[str, Any]]:
+    return "attempt.completed", {"attempt": 1, "verdict": verdict, "reason": ""}
+
+
+def rejected(*issues: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "attempt.rejected", {"attempt": 1, "issues": list(issues)}
+
+
+def lost(during: str) -> tuple[str, dict[str, Any]]:
+    return "attempt.lost", {"attempt": 1, "delivery": 1, "during": during}
+
+
+def again(reason: str = "rejected") -> tuple[str, dict[str, Any]]:
+    return "turn.retrying", {"attempt": 2, "max_attempts": 3, "reason": reason, "codes": [], "delay_seconds": 0}
+
+
+def end(response: str = "", outcome: str = "passed") -> tuple[str, dict[str, Any]]:
+    return "turn.finished", finished(1, outcome, response=response).data
+
+
+def show(mode: StreamMode, *kinds: tuple[str, dict[str, Any]]) -> Reader:
+    page = page_of(REPLY, mode)
+    reader = Reader().read(opening(REPLY))
+    for item in numbered(*kinds):
+        reader.read(page.render(item))
+    return reader
+
+
+def live(*kinds: tuple[str, dict[str, Any]]) -> Reader:
+    return show(StreamMode.LIVE, *kinds)
+
+
+def test_a_good_answer_grows_and_stays() -> None:
+    reader = live(
+        started(),
+        output("Guten "),
+        output("Tag.\n\n<!-- ST"),
+        output("EP: what -->"),
+        completed(),
+        end("Guten Tag.\n\n<!-- STEP: what -->"),
+    )
+    assert reader.seen == ["", "Guten", "Guten Tag."]
+    assert reader.completed == ["Guten Tag."]
+
+
+def test_a_rejected_draft_disappears_and_the_next_one_comes() -> None:
+    reader = live(
+        started(),
+        output("Falsch."),
+        completed(),
+        rejected(WRONG_FILE),
+        again(),
+        started(2),
+        output("Richtig."),
+        completed(),
+        end("Richtig."),
+    )
+    assert reader.seen == ["", "Falsch.", "", "Richtig."]
+    assert reader.completed == ["Richtig."]
+
+
+@pytest.mark.parametrize(
+    "void",
+    [
+        lost("running"),
+        ("attempt.reset", {"attempt": 1, "reason": "again"}),
+        completed("incomplete"),
+        completed("error"),
+    ],
+)
+def test_a_void_draft_disappears(void: tuple[str, dict[str, Any]]) -> None:
+    reader = live(started(), output("Halb"), void, started(), output("Ganz."), completed(), end("Ganz."))
+    assert reader.seen == ["", "Halb", "", "Ganz."]
+
+
+def test_a_judge_that_dies_takes_no_text_away() -> None:
+    assert live(started(), output("Gut."), completed(), lost("validating"), end("Gut.")).seen == ["", "Gut."]
+
+
+@pytest.mark.parametrize("sent", ["<!-- STEP: why -->", "Gut.\n\n<!-- STEP: why -->", "Hier:\n<!-- STEP: why -->"])
+def test_nothing_flickers_when_only_the_marker_was_missing(sent: str) -> None:
+    reader = live(
+        started(),
+        output("Gut."),
+        completed(),
+        rejected(WARNING, MARKER),
+        again(),
+        started(2),
+        output(sent, 2),
+        completed(),
+        end("Gut.\n\n<!-- STEP: why -->"),
+    )
+    assert reader.seen == ["", "Gut."]
+
+
+def test_an_appended_part_is_all_that_changes() -> None:
+    reader = live(
+        started(),
+        output("# ADR"),
+        completed(),
+        rejected(SECTION, MARKER),
+        again(),
+        started(2),
+        output("## Kontext\nNeu"),
+        completed(),
+        end("# ADR\n\n## Kontext\nNeu\n<!-- STEP: why -->"),
+    )
+    assert reader.seen == ["", "# ADR", "# ADR\n\n## Kontext\nNeu"]
+
+
+def test_a_part_in_the_middle_leaves_the_text_before_it_as_it_is() -> None:
+    reader = live(
+        started(),
+        output("# ADR\n\n## Ende"),
+        completed(),
+        rejected(SECTION),
+        again(),
+        started(2),
+        output("## Kontext"),
+        completed(),
+        end("# ADR\n\n## Kontext\n\n## Ende"),
+    )
+    assert reader.seen == ["", "# ADR\n\n## Ende", "# ADR\n\n## ", "# ADR\n\n## Kontext\n\n## Ende"]
+
+
+def test_a_part_missing_in_a_file_is_no_part_of_the_answer() -> None:
+    assert "" in live(started(), output("Siehe Datei."), completed(), rejected(IN_A_FILE), again()).seen[1:]
+
+
+def test_nothing_flickers_when_a_fallback_mends_the_answer() -> None:
+    fallback = ("turn.fallback", {"attempt": 1, "codes": ["FILE_NOT_FOUND"]})
+    reader = live(
+        started(),
+        output("Gut."),
+        completed(),
+        rejected(WRONG_FILE),
+        fallback,
+        end("Gut.\n\nHinweis.", "passed_by_fallback"),
+    )
+    assert reader.seen == ["", "Gut.", "Gut.\n\nHinweis."]
+
+
+def test_a_failed_turn_leaves_its_error_alone_on_the_page() -> None:
+    reader = live(started(), output("Falsch."), completed(), rejected(MARKER), end("", "failed"))
+    assert reader.seen == ["", "Falsch.", ""]
+    assert reader.error.startswith("[ENFORCEMENT ERROR]")
+    assert reader.completed == []
+
+
+def test_drafts_as_reasoning_stay_there_and_the_answer_follows() -> None:
+    reader = show(
+        StreamMode.DRAFT,
+        started(),
+        output("Falsch."),
+        completed(),
+        rejected(WRONG_FILE),
+        again(),
+        started(2),
+        output("Rich"),
+        output("tig."),
+        completed(),
+        end("Richtig.\n<!-- STEP: why -->"),
+    )
+    assert reader.seen == ["", "Richtig."]
+    assert reader.reasoning == "Falsch.\n\n(Dieser Entwurf gilt nicht; es folgt ein neuer.)\n\nRichtig."
+
+
+def test_validated_text_comes_once() -> None:
+    reader = show(StreamMode.VALIDATED, started(), output("Falsch."), completed(), end("Richtig."))
+    assert reader.seen == ["", "Richtig."]
+
+
+texts = st.sampled_from(
+    ["Gut", "Gut und", " besser", "\n\n", "<!-- STEP: what -->", "<!-", "- STEP: x", "# ADR", "`", "```"]
+) | st.text(max_size=4)
+issue_lists = st.lists(st.sampled_from([MARKER, SECTION, WRONG_FILE, WARNING, IN_A_FILE]), max_size=3)
+middles = st.one_of(
+    texts.map(output),
+    texts.map(output),
+    st.builds(started),
+    st.sampled_from(["complete", "incomplete", "error"]).map(completed),
+    issue_lists.map(lambda issues: rejected(*issues)),
+    st.sampled_from(["rejected", "incomplete", "transient"]).map(again),
+    st.sampled_from(["running", "validating", ""]).map(lost),
+    st.sampled_from(OTHERS).map(lambda kind: (kind, {})),
+)
+histories = st.lists(middles, max_size=20)
+ends = st.tuples(texts, texts, texts).map("".join).map(end) | st.sampled_from(["failed", "cancelled", "dead"]).map(
+    lambda outcome: end("", outcome)
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(history=histories, last=ends, mode=st.sampled_from(StreamMode))
+def test_whatever_happened_the_reader_ends_with_the_accepted_text_or_with_nothing(
+    history: list[tuple[str, dict[str, Any]]], last: tuple[str, dict[str, Any]], mode: StreamMode
+) -> None:
+    reader = show(mode, *history, last)
+    expected = without_marker(last[1]["response"]) if last[1]["success"] else ""
+    assert reader.text == expected
+    assert bool(reader.error) == (not last[1]["success"])
+    if reader.completed:
+        assert reader.completed == [expected]
+
+
+@settings(max_examples=200, deadline=None)
+@given(history=histories, last=ends, mode=st.sampled_from(StreamMode), data=st.data())
+def test_a_late_reader_sees_no_draft_that_was_taken_back_before_it_came(
+    history: list[tuple[str, dict[str, Any]]], last: tuple[str, dict[str, Any]], mode: StreamMode, data: st.DataObject
+) -> None:
+    events = numbered(*history, last)
+    since = data.draw(st.integers(0, len(history)))
+    first, late = page_of(REPLY, mode), page_of(REPLY, mode)
+    ahead, behind = Reader(), Reader()
+    for item in events[:since]:
+        ahead.read(first.render(item))
+        late.skip(item)
+    behind.read(late.catch_up())
+    assert behind.text == ahead.text
+    assert len(behind.seen) <= 2 or mode is StreamMode.LIVE
+    _same_from_here(ahead, first, behind, late, events[since:])
+
+
+def _same_from_here(ahead: Reader, first: Page, behind: Reader, late: Page, events: list[Event]) -> None:
+    for item in events:
+        ahead.read(first.render(item))
+        behind.read(late.render(item))
+        assert behind.text == ahead.text
