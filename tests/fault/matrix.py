@@ -1,4 +1,4 @@
-"""The stage of the crash matrix: a broker, two workers and a relay that live through all its cases, and their judge.
+"""A stage for faults: a broker, workers and a relay that live through many cases, and what judges them.
 
 Points are armed by files while the processes run (``failpoints.py``), so no case pays for the start of a worker.
 """
@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,27 +33,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.web.access import LOCAL_OWNER
 from tests.conftest import WorkerProcess, environ_of, turns
-from tests.support import alive, wait_for, wait_until
+from tests.support import alive, processes_with, wait_for, wait_until
 from worker.broker import EmbeddedBroker
-
-#: First and second answer of an agent that forgets the marker, with the places where it waits for the test.
-_RULE = """
-- when: "[{name} retried]"
-  attempts:
-    - - say: "Ich fange an ... "
-      - wait_for: {meet}/{name}.go
-      - say: "und vergesse den Marker."
-    - - say: "Jetzt vollständig.\\n\\n<!-- STEP: done -->"
-- when: "[{name} plain]"
-  attempts:
-    - - say: "Ich fange an ... "
-      - wait_for: {meet}/{name}.go
-      - say: "und bin fertig.\\n\\n<!-- STEP: done -->"
-- when: "[{name} next]"
-  attempts:
-    - - wait_for: {meet}/{name}.next
-      - say: "Die nächste Antwort.\\n\\n<!-- STEP: done -->"
-"""
 
 #: The only keys that may live for ever; Celery's own bindings are declared there too.
 _NO_EXPIRY = {"metrics:total", "finished", "dead"}
@@ -66,23 +48,26 @@ def free_port() -> int:
 
 
 class Stage:
-    """The processes, and where the test meets them."""
+    """The processes, and where the test meets them.
 
-    def __init__(self, directory: Path, names: list[str]) -> None:
+    ``script`` is what the agents play, with ``{meet}`` for the folder they share with the test.
+    """
+
+    def __init__(self, directory: Path, script: str, **changes: Any) -> None:
         self.meet = directory / "meet"
         self.points = directory / "points"
         for folder in (self.meet, self.points, directory / "root"):
             folder.mkdir()
-        script = self.meet / "script.yaml"
-        script.write_text("".join(_RULE.format(name=name, meet=self.meet) for name in names))
+        self.script = self.meet / "script.yaml"
+        self.script.write_text(script.replace("{meet}", str(self.meet)))
         self.broker = EmbeddedBroker(directory / "broker")
         self.witness = self.meet / "witness.jsonl"
-        self.settings = Settings(
+        made = Settings(
             root=directory / "root",
             broker_url=self.broker.url,
             store_url=self.broker.url,
             namespace=f"matrix-{secrets.token_hex(4)}",
-            models={"scripted": f"scripted:{script}"},
+            models={"scripted": f"scripted:{self.script}"},
             witness=str(self.witness),
             failpoint=str(self.points),
             lease_seconds=1.2,
@@ -94,15 +79,17 @@ class Stage:
             flower_port=0,
             log_format="json",
         )
+        self.settings = replace(made, **changes)
         self.url = f"http://127.0.0.1:{self.settings.web_port}"
         self.keys = Keys(self.settings.namespace)
         self.workers: list[WorkerProcess] = []
         self.relay: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, workers: int, *, relay: bool = False) -> None:
         self.broker.start()
-        self.workers = [WorkerProcess(self.settings, number, ()) for number in (1, 2)]
-        self.start_relay()
+        self.workers = [WorkerProcess(self.settings, number, ()) for number in range(workers)]
+        if relay:
+            self.start_relay()
         for worker in self.workers:
             worker.wait_ready()
 
@@ -129,6 +116,8 @@ class Stage:
             self.relay.kill()
             self.relay.wait(10)
         self.broker.stop()
+        left = processes_with(f"HELIX_NAMESPACE={self.settings.namespace}")
+        assert not left, "processes were left running"
 
     def arm(self, point: str, order: str) -> None:
         """Arm a point; all at once, so that nobody reads half an order."""

@@ -67,18 +67,35 @@ CASES = [(point, action) for point in POINTS for action in ACTIONS]
 #: At every other boundary the agent has to be asked twice.
 RETRIED = {point for number, point in enumerate(POINTS) if number % 2}
 IN_RELAY = {"B1", "B2", "B15"}
+#: What the agents of one case say, and where they wait for the test.
+RULES = """
+- when: "[{name} retried]"
+  attempts:
+    - - say: "Ich fange an ... "
+      - wait_for: {meet}/{name}.go
+      - say: "und vergesse den Marker."
+    - - say: "Jetzt vollständig.\\n\\n<!-- STEP: done -->"
+- when: "[{name} plain]"
+  attempts:
+    - - say: "Ich fange an ... "
+      - wait_for: {meet}/{name}.go
+      - say: "und bin fertig.\\n\\n<!-- STEP: done -->"
+- when: "[{name} next]"
+  attempts:
+    - - wait_for: {meet}/{name}.next
+      - say: "Die nächste Antwort.\\n\\n<!-- STEP: done -->"
+"""
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(tmp_path_factory.mktemp("matrix"), [f"{point}-{action}" for point, action in CASES])
+    rules = "".join(RULES.replace("{name}", f"{point}-{action}") for point, action in CASES)
+    made = Stage(tmp_path_factory.mktemp("matrix"), rules)
     try:
-        made.start()
+        made.start(workers=2, relay=True)
         yield made
     finally:
         made.stop()
-    left = processes_with(f"HELIX_NAMESPACE={made.settings.namespace}")
-    assert not left, "processes were left running"
 
 
 @pytest.fixture

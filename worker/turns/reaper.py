@@ -40,22 +40,23 @@ class Watch:
         self._longest_gap = max(3 * reap_seconds, lease_seconds / 2)
         self._last: tuple[float, float] | None = None
         self._calm_since = float("-inf")
+        self._lost = True
         self.jumped_back = False
 
     def lost(self) -> None:
         """The store did not answer, or refuses writes: what holders could not do meanwhile is not their fault."""
-        self._last = None
+        self._lost = True
 
     def look(self, monotonic: float, server: float) -> bool:
         """One look at the store that it answered; True when leases may be taken."""
-        if self._last is None:
-            self._calm_since = monotonic
-        else:
+        if self._last is not None:
             passed, on_server = monotonic - self._last[0], server - self._last[1]
             self.jumped_back = on_server - passed < -_JUMP_SECONDS
             if passed > self._longest_gap or abs(on_server - passed) > _JUMP_SECONDS:
-                self._calm_since = monotonic
-        self._last = (monotonic, server)
+                self._lost = True
+        if self._lost:
+            self._calm_since = monotonic
+        self._last, self._lost = (monotonic, server), False
         return monotonic - self._calm_since >= self._lease
 
 
