@@ -135,12 +135,14 @@ class Agent:
                 when(event, order)
 
         started = time.monotonic()
-        result = ClaudeCliRunner(self.agents, self._settings()).run(order, emit, stop or Asked())
+        result = ClaudeCliRunner(self.agents, self.effective).run(order, emit, stop or Asked())
         seconds = time.monotonic() - started
         assert processes_with(f"HELIX_AGENT_MARK={mark_of(order)}") == {}, "a process of the run is left"
         return Ran(result=result, order=order, events=events, seconds=seconds)
 
-    def _settings(self) -> Settings:
+    @property
+    def effective(self) -> Settings:
+        """The settings its runs are under."""
         given = {"claude_api_url": self.stub.url, "claude_api_key": "sk-stub", **self.settings}
         return Settings(root=self.root, claude_path=str(self.program), **given)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,11 +60,13 @@ class Stub:
     """As a context: ``url`` answers. One reply per model call; the last one answers every further call.
 
     ``requests`` are the bodies of the model calls, in order; ``chosen`` may pick the script by the request instead.
+    ``spoke_at`` is when each answer's first piece was sent, by ``time.monotonic()``.
     """
 
     replies: list[Reply] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     chosen: dict[str, Reply] = field(default_factory=dict)
+    spoke_at: list[float] = field(default_factory=list)
 
     def __enter__(self) -> Stub:
         self.over = threading.Event()
@@ -170,6 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
                 for number, chunk in enumerate(reply.chunks):
                     self._misbehave(reply, number)
                     self.owner.over.wait(reply.delay)
+                    if not number:
+                        self.owner.spoke_at.append(time.monotonic())
                     delta = {"type": "text_delta", "text": chunk}
                     yield "content_block_delta", {"index": index, "delta": delta}
                 self._misbehave(reply, len(reply.chunks))

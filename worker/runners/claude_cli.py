@@ -66,7 +66,7 @@ class ClaudeCliRunner:
                 raise LimitReached(f"an answer of more than {MAX_ANSWER} characters") from error
 
         try:
-            settings_file = _prepare(order, home, self._settings)
+            settings_file = prepare(order, home, self._settings)
             agent = self._agents.spawn(
                 [program, *arguments(self._settings, order, settings_file, session, base)],
                 mark=mark_of(order),
@@ -172,7 +172,7 @@ def arguments(settings: Settings, order: Order, settings_file: Path, session: st
     return [*found, "--session-id", session]
 
 
-def _prepare(order: Order, home: Path, settings: Settings) -> Path:
+def prepare(order: Order, home: Path, settings: Settings) -> Path:
     """Make the run's HOME with the session's CLAUDE.md, the folder for marks, and the settings file; returns that file.
 
     HOME and settings lie outside the folder the agent works in.
