@@ -1,0 +1,22 @@
+"""docs/claude-cli.md shows each measured ending with the verdict the tests assert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.claude.endings import ENDINGS
+from tests.claude.running import VERSION
+from worker.cli.doctor import MEASURED
+
+TEXT = (Path(__file__).parents[2] / "docs" / "claude-cli.md").read_text(encoding="utf-8")
+
+
+def test_every_ending_is_documented_with_its_verdict() -> None:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("|")]
+    documented = {row[0]: row[-1] for row in rows if len(row) == 6}
+    assert {ending.name: ending.truth for ending in ENDINGS}.items() <= documented.items()
+
+
+def test_documents_doctor_and_tests_mean_the_same_version() -> None:
+    assert VERSION == MEASURED
+    assert f"CLI {VERSION}" in TEXT
