@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import httpx2
 import pytest
@@ -14,36 +11,9 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged
-from tests.support import wait_for
-
-
-class RelayProcess:
-    """A real ``turns web`` on a port of its own, that can be killed and started again on the same port."""
-
-    def __init__(self, settings: Settings) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.settings = replace(settings, web_port=port)
-        self.url = f"http://127.0.0.1:{port}"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(turns("web"), env=environ_of(self.settings), stdin=subprocess.DEVNULL)
-        wait_for(self.answers, 20)
-
-    def answers(self) -> bool:
-        try:
-            return httpx2.get(f"{self.url}/healthz", timeout=1).status_code == 200
-        except httpx2.HTTPError:
-            return False
-
-    def kill(self) -> None:
-        assert self.process
-        self.process.kill()
-        self.process.wait(10)
+from tests.relay import RelayProcess
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""Whole turns through everything that is real: the openai client, the relay, Celery workers, the scripted agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import openai
+import pytest
+
+from api_client.contract.settings import Settings
+from tests.conftest import WorkerProcess
+from tests.relay import RelayProcess
+
+SCRIPT = """
+- when: repariere
+  attempts:
+    - - say: "Ohne Marker."
+    - - say: "Mit Marker.\\n\\n<!-- STEP: done -->"
+- when: ADR
+  attempts:
+    - - say: |
+          ---
+          adr_id: "1"
+          title: T
+          status: Proposed
+          ---
+
+          ## Kontext
+
+          <!-- STEP: generate -->
+- attempts:
+    - - say: "Gelesen.\\n\\n<!-- STEP: done -->"
+"""
+
+
+@pytest.fixture
+def relay(settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]) -> Iterator[RelayProcess]:
+    script = tmp_path / "script.yaml"
+    script.write_text(SCRIPT)
+    scripted = replace(settings, models={"scripted": f"scripted:{script}"})
+    worker_process(settings=scripted)
+    made = RelayProcess(scripted)
+    made.start()
+    yield made
+    made.kill()
+
+
+def ask(relay: RelayProcess, text: str) -> str:
+    client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="none", max_retries=0, timeout=30)
+    answer = client.chat.completions.create(model="scripted", messages=[{"role": "user", "content": text}])
+    return answer.choices[0].message.content or ""
+
+
+def test_turns_are_read_repaired_or_refused_and_the_caller_sees_which(relay: RelayProcess) -> None:
+    assert ask(relay, "x" * 300_000) == "Gelesen.", "a message of 300 kB"
+    assert ask(relay, "Bitte repariere das.") == "Mit Marker."
+    with pytest.raises(openai.UnprocessableEntityError) as failed:
+        ask(relay, "Schreib ein ADR.")
+    assert failed.value.code == "failed"
+    assert "[ENFORCEMENT ERROR]" in failed.value.message
+    assert "MISSING_ADR_SECTION" in failed.value.message

@@ -1,0 +1,40 @@
+"""A real relay process for tests that talk to it as clients do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from dataclasses import replace
+
+import httpx2
+
+from api_client.contract.settings import Settings
+from tests.conftest import environ_of, turns
+from tests.support import wait_for
+
+
+class RelayProcess:
+    """A real ``turns web`` on a port of its own, that can be killed and started again on the same port."""
+
+    def __init__(self, settings: Settings) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.settings = replace(settings, web_port=port)
+        self.url = f"http://127.0.0.1:{port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(turns("web"), env=environ_of(self.settings), stdin=subprocess.DEVNULL)
+        wait_for(self.answers, 20)
+
+    def answers(self) -> bool:
+        try:
+            return httpx2.get(f"{self.url}/healthz", timeout=1).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def kill(self) -> None:
+        assert self.process
+        self.process.kill()
+        self.process.wait(10)
