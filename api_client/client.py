@@ -44,6 +44,7 @@ from api_client.contract.turn import (
     new_turn_id,
     replay_id,
 )
+from api_client.repeats import Repeats
 from api_client.store import open_store
 from api_client.stream import follow
 
@@ -68,6 +69,7 @@ class TurnsClient:
         self._cancel = self._redis.register_script(command_text(CANCEL))
         self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
+        self.repeats = Repeats(self._redis, settings.namespace, self._ask)
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,7 +105,7 @@ class TurnsClient:
             StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """
         check(request, self.settings)
-        turn_id = turn_id or new_turn_id(_shard(request.session_id, self.settings.shards))
+        turn_id = turn_id or self.new_id(request.session_id)
         keys = keys_of(self.settings.namespace, turn_id)
         waiting = await self._waiting(keys, request) if request.double_text is DoubleText.INTERRUPT else []
         text = request.to_json()
@@ -149,6 +151,20 @@ class TurnsClient:
                 await self.cancel(earlier)
         reach("B1")
         return turn_id
+
+    def new_id(self, session_id: str) -> str:
+        """An id for a turn of this session that is to be submitted."""
+        return new_turn_id(_shard(session_id, self.settings.shards))
+
+    async def readers(self, turn_id: str) -> int:
+        """How many follow the turn's events at this moment, through whichever process.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        bell = keys_of(self.settings.namespace, turn_id).bell(turn_id)
+        [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
+        return int(count)
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """The record of a turn.

@@ -51,6 +51,11 @@ class Keys:
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"idempotency:{digest}")
 
+    def asked(self, owner: str, question: str) -> str:
+        """String: the turn that answers a question, until its asker has the answer (``api_client.repeats``)."""
+        digest = hashlib.sha256(f"{owner}\0{question}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._name(f"asked:{digest}")
+
     @property
     def due(self) -> str:
         """Sorted set: when somebody must look at a turn again, in milliseconds of the store's clock."""

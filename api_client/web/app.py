@@ -23,6 +23,7 @@ from api_client.contract.settings import Settings
 from api_client.web import completions, turns
 from api_client.web.access import is_loopback
 from api_client.web.errors import ApiError, from_contract, shown_text
+from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
 from api_client.web.wire import JSON
@@ -63,11 +64,13 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
     Raises:
         SettingsError: no store is set.
     """
-    relay = Relay(settings, client or TurnsClient(settings))
+    client = client or TurnsClient(settings)
+    relay = Relay(settings, client, Readers(client, settings.stop_grace_seconds))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        relay.readers.close()
         await relay.client.close()
 
     app = FastAPI(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import STREAM_MODES, Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, DoubleText, TurnRequest, new_session_id
+from api_client.web.background import background_task
 from api_client.web.conversation import read_messages
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.page import StreamMode
+from api_client.web.words import say
 
 MAX_ID_CHARS = 255
 MAX_ATTEMPTS = 20
@@ -35,7 +37,10 @@ class Ask:
         open_webui: the caller is Open WebUI, which understands status events inside chunks.
         page: a page of Open WebUI shows the answer as it comes; a program that calls through it has none.
         mode: how much of a streamed answer is shown before it is accepted.
+        task: the kind of background request this is, '' for a message (``background``).
         idempotency_key: '' when there is none.
+        question: a hash that a repeat of this request has too, where repeats can be told from new questions; else ''.
+        first, again: a client that counts its retries sends this for the first time, or once more.
     """
 
     request: TurnRequest
@@ -43,7 +48,11 @@ class Ask:
     open_webui: bool
     page: bool
     mode: StreamMode
-    idempotency_key: str
+    task: str = ""
+    idempotency_key: str = ""
+    question: str = ""
+    first: bool = False
+    again: bool = False
 
 
 def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str) -> Ask:
@@ -54,14 +63,16 @@ def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owne
     """
     key = _idempotency_key(headers)
     page = _is_page(headers)
+    retries = headers.get("x-stainless-retry-count", "")
     chat_id = _chat_id(body, headers)
+    locale = _choice(body, "locale", LOCALES, settings.locale)
     request = TurnRequest(
         model=_model(body, settings),
-        messages=read_messages(body),
+        messages=read_messages(body, go_on=say("go_on", locale) if page else ""),
         session_id=_session_id(owner, chat_id, key),
         owner=owner,
         validators=_validators(body, settings),
-        locale=_choice(body, "locale", LOCALES, settings.locale),
+        locale=locale,
         max_attempts=int(_number(body, "max_attempts", 1, MAX_ATTEMPTS, settings.max_attempts, whole=True)),
         deadline_seconds=_number(body, "deadline_seconds", 1, MAX_DEADLINE_SECONDS, settings.deadline_seconds),
         double_text=DoubleText(_choice(body, "double_text", tuple(DoubleText), DoubleText.QUEUE)),
@@ -78,13 +89,26 @@ def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owne
         open_webui=any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers),
         page=page,
         mode=_mode(body, settings, request.model, page=page),
+        task=background_task(headers, request.messages),
         idempotency_key=key,
+        question=_question(request, headers, chat_id, page=page) if not key and (page or retries) else "",
+        first=retries == "0" and not page,
+        again=retries.isdecimal() and retries != "0",
     )
 
 
 def _is_page(headers: Headers) -> bool:
     """True when a message on a page of Open WebUI is to be answered: it has a message id, or at least a chat."""
     return bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", "")))
+
+
+def _question(request: TurnRequest, headers: Headers, chat_id: str, *, page: bool) -> str:
+    """A hash of everything that makes the question: the request, its chat, and the message it answers.
+
+    Open WebUI's Regenerate has a new message id but the same id of the user's message; an edited message has another.
+    """
+    same = replace(request, metadata={}, session_id=request.session_id if chat_id else "")
+    return _digest(headers.get("x-owui-user-message-id", "") if page else "client", same.to_json())
 
 
 def _mode(body: Mapping[str, Any], settings: Settings, model: str, *, page: bool) -> StreamMode:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 import structlog
 from fastapi import APIRouter
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -18,20 +19,19 @@ from api_client.contract.failpoints import reach
 from api_client.web import openapi
 from api_client.web.access import Owner
 from api_client.web.ask import Ask, known_model, read_ask
+from api_client.web.background import answer_task
 from api_client.web.body import read_object
 from api_client.web.chunks import model_object
 from api_client.web.errors import internal_error, stream_lost, where
 from api_client.web.following import RelayStopping, follow, wait_for
 from api_client.web.page import Page, page_of
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.reply import Payload, Reply, opening, turn_error
+from api_client.web.reply import Payload, Reply, opening, pieces, turn_error
+from api_client.web.submitting import submit
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, SSE_RESPONSES, data_frame
 
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")
-
-#: A caller hears within so long that the store is away; the disk may take longer (durability ``power``).
-SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
 
 
 @router.get("/models", response_model=None)
@@ -50,26 +50,54 @@ async def show_model(model: str, relay: RelayOf, _: Owner) -> Response:
 async def complete(request: Request, relay: RelayOf, owner: Owner) -> Response:
     """Answer a conversation. The turn goes on when the caller leaves."""
     ask = await ask_of(request, relay, owner)
-    turn_id = await submit(ask, relay)
+    if ask.task:
+        return _task_answer(ask)
+    turn = await submit(ask, relay)
     reply = Reply(
-        turn_id=turn_id,
+        turn_id=turn.turn_id,
         model=ask.request.model,
         created=int(time.time()),
         locale=ask.request.locale,
         status=ask.open_webui,
     )
-    headers = {"x-turn-id": turn_id}
+    headers = {"x-turn-id": turn.turn_id}
     if ask.stream:
-        frames = stream(relay, page_of(reply, ask.mode), owner)
+        frames = stream(relay, ask, page_of(reply, ask.mode), turn.seen)
         return StreamingResponse(frames, media_type="text/event-stream", headers=headers | SSE_HEADERS)
+    return await _whole(request, relay, ask, reply)
+
+
+async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Response:
+    """The reply in one piece, after the turn's end.
+
+    Raises:
+        ApiError: ``stream_lost``.
+    """
+    turn_id, owner = reply.turn_id, ask.request.owner
+    headers = {"x-turn-id": turn_id}
     try:
-        turn = await wait_for(relay, request, relay.client.result(turn_id, owner=owner))
+        with relay.readers.reading(turn_id):
+            turn = await wait_for(relay, request, relay.client.result(turn_id, owner=owner))
     except (StoreUnavailable, RelayStopping) as lost:
         raise stream_lost(turn_id, reply.locale) from lost
+    delivered = BackgroundTask(_delivered, relay, ask, turn_id)
     if turn.outcome is None or not turn.outcome.success:
         error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
-        return JSON(error.body(), error.status, headers | error.headers)
-    return JSON(reply.completion(turn.response), headers=headers)
+        return JSON(error.body(), error.status, headers | error.headers, background=delivered)
+    return JSON(reply.completion(turn.response), headers=headers, background=delivered)
+
+
+def _task_answer(ask: Ask) -> Response:
+    """The answer to a background request; no turn is made."""
+    request, answer = ask.request, answer_task(ask.task, ask.request.messages)
+    name = f"task-{secrets.token_hex(12)}"
+    reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
+    log.info("relay.task_answered", task=ask.task[:40])
+    if not ask.stream:
+        return JSON(reply.completion(answer))
+    content: list[Payload] = [reply.chunk({"content": piece}) for piece in pieces(answer)]
+    frames = [data_frame(payload) for payload in [*opening(reply), *content, reply.chunk({}, "stop")]]
+    return Response(b"".join([*frames, DONE]), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 async def ask_of(request: Request, relay: Relay, owner: str) -> Ask:
@@ -82,34 +110,36 @@ async def ask_of(request: Request, relay: Relay, owner: str) -> Ask:
     return read_ask(body, request.headers, relay.settings, owner)
 
 
-async def submit(ask: Ask, relay: Relay) -> str:
-    """Store the turn. Its id, or the earlier turn's for a repeated idempotency key.
+async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator[bytes]:
+    """The reply as Server-Sent Events. It never ends quietly: the last words are the answer's end or an error.
 
-    Raises:
-        StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
-            the same idempotency key finds out. Others as ``TurnsClient.submit``.
+    ``seen`` is the number of the turn's last event when this reader came: of what was before, it gets the result.
     """
-    seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
+    turn_id, whole = page.reply.turn_id, False
     try:
-        async with asyncio.timeout(seconds):
-            return await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key)
-    except TimeoutError as error:
-        raise StoreUnavailable(f"no answer within {seconds:g} s") from error
+        with relay.readers.reading(turn_id):
+            async with aclosing(_stream(relay, ask, page, seen)) as frames:
+                async for frame in frames:
+                    yield frame
+            whole = True
+    finally:
+        if ask.page and not whole:
+            relay.readers.left(turn_id, ask.request.owner)
 
 
-async def stream(relay: Relay, page: Page, owner: str) -> AsyncIterator[bytes]:
-    """The reply as Server-Sent Events. It never ends quietly: the last words are the answer's end or an error."""
+async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerator[bytes]:
     reply = page.reply
     for payload in opening(reply):
         yield data_frame(payload)
     try:
-        async with aclosing(follow(relay, reply.turn_id, owner)) as events:
+        async with aclosing(follow(relay, reply.turn_id, ask.request.owner)) as events:
             async for event in events:
-                for frame in _frames(event, page):
+                for frame in _frames(event, page, seen):
                     if frame is DONE:
                         reach("B15")
                     yield frame
                 if event is not None and event.final:
+                    await _delivered(relay, ask, reply.turn_id)
                     return
         raise EOFError("the turn's events ended without its end")
     except HelixError as error:
@@ -122,11 +152,24 @@ async def stream(relay: Relay, page: Page, owner: str) -> AsyncIterator[bytes]:
             yield frame
 
 
-def _frames(event: Event | None, page: Page) -> list[bytes]:
+async def _delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
+    """The answer was sent to its end: the same question is a new one from now on."""
+    if not ask.question:
+        return
+    try:
+        await relay.client.repeats.forget(ask.request.owner, ask.question, turn_id)
+    except StoreUnavailable as error:
+        log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
+
+
+def _frames(event: Event | None, page: Page, seen: int) -> list[bytes]:
     if event is None:
         return [PING]
-    frames = [data_frame(payload) for payload in page.render(event)]
-    return [*frames, DONE] if event.final else frames
+    if event.seq > seen or event.final:
+        frames = [data_frame(payload) for payload in page.render(event)]
+        return [*frames, DONE] if event.final else frames
+    page.skip(event)
+    return [data_frame(payload) for payload in page.catch_up()] if event.seq == seen else []
 
 
 def _last_words(error: Payload) -> list[bytes]:

@@ -14,8 +14,11 @@ MAX_CONTENT_CHARS = 2**20
 MAX_TEXT_CHARS = 4 * 2**20
 
 
-def read_messages(body: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+def read_messages(body: Mapping[str, Any], go_on: str = "") -> tuple[dict[str, str], ...]:
     """The conversation, oldest first, each message with role and text; the last is the user's and says something.
+
+    With ``go_on`` a conversation may end with the assistant's text: that is Open WebUI's Continue, and ``go_on`` is
+    then what the user says to it.
 
     Raises:
         ApiError: 400 with the name of the field that is wrong.
@@ -31,6 +34,8 @@ def read_messages(body: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
     size = sum(len(message["content"]) for message in messages)
     if size > MAX_TEXT_CHARS:
         raise _too_long("messages", size, MAX_TEXT_CHARS)
+    if go_on and messages[-1]["role"] == "assistant":
+        messages += ({"role": "user", "content": go_on},)
     _check_last(messages[-1], f"messages[{len(messages) - 1}]")
     return messages
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from api_client.contract.events import Event
 from api_client.web.draft import Draft, Edit
-from api_client.web.reply import Payload, Reply, pieces, render, told
+from api_client.web.reply import Payload, Reply, ended, pieces, told
 from api_client.web.words import say
 
 
@@ -30,44 +30,56 @@ class Page:
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        self._latest: Event | None = None
+        self._line: list[Payload] = []
 
     def render(self, event: Event) -> list[Payload]:
         """What is sent because of ``event``."""
-        return render(event, self.reply)
+        return [*self._told(event), *ended(event, self.reply)]
 
     def skip(self, event: Event) -> None:
-        """Take in an event that happened before this reader came. Call ``catch_up`` behind the last of them."""
-        if told(event, self.reply):
-            self._latest = event
+        """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
+        self._told(event)
 
     def catch_up(self) -> list[Payload]:
         """What a reader who comes late has to be sent: where the turn stands now."""
-        return told(self._latest, self.reply) if self._latest else []
+        return self._line
+
+    def _told(self, event: Event) -> list[Payload]:
+        """The status line, unless it stands there already."""
+        line = told(event, self.reply)
+        if not line or line == self._line:
+            return []
+        self._line = line
+        return line
 
 
 class _DraftPage(Page):
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply)
         self._draft = Draft()
+        self._behind = False
 
     def render(self, event: Event) -> list[Payload]:
         """The status line, then what changes of the text, then the end."""
         edits = self._draft.take(event)
-        status = told(event, self.reply)
-        if not event.final:
-            return [*status, *self._changed(edits)]
-        if not event.data.get("success"):
-            return [*self._changed(edits), *render(event, self.reply)]
-        return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
+        if self._behind:
+            edits = self._all()
+        status = self._told(event)
+        if event.final and event.data.get("success"):
+            return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
+        return [*status, *self._changed(edits), *ended(event, self.reply)]
 
     def skip(self, event: Event) -> None:
         super().skip(event)
         self._draft.take(event)
+        self._behind = True
 
     def catch_up(self) -> list[Payload]:
-        shown = self._draft.shown
-        return [*super().catch_up(), *self._changed([Edit(shown)] if shown else [])]
+        return [*super().catch_up(), *self._changed(self._all())]
+
+    def _all(self) -> list[Edit]:
+        self._behind = False
+        return [Edit(self._draft.shown)] if self._draft.shown else []
 
     def _changed(self, edits: list[Edit]) -> list[Payload]:
         raise NotImplementedError

@@ -83,10 +83,7 @@ def opening(reply: Reply) -> list[Payload]:
 
 def render(event: Event, reply: Reply) -> list[Payload]:
     """What is sent because of ``event``: its status line, and with the last event the answer or the error."""
-    payloads = told(event, reply)
-    if event.final:
-        payloads += _end(event.data, reply)
-    return payloads
+    return [*told(event, reply), *ended(event, reply)]
 
 
 def told(event: Event, reply: Reply) -> list[Payload]:
@@ -100,7 +97,11 @@ def pieces(text: str) -> list[str]:
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
-def _end(data: dict[str, Any], reply: Reply) -> list[Payload]:
+def ended(event: Event, reply: Reply) -> list[Payload]:
+    """With a turn's last event the answer or the error, else nothing."""
+    data = event.data
+    if not event.final:
+        return []
     if not data.get("success"):
         return [turn_error(str(data.get("outcome")), data.get("error") or {}, reply.locale).body()]
     text = without_marker(str(data.get("response") or ""))

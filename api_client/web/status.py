@@ -43,6 +43,24 @@ _WHY = {
 }
 
 
+#: Name of a tool -> the words for what it does. What an agent calls its tools is never shown.
+_TOOLS = {
+    "Read": "tool_read",
+    "Glob": "tool_search",
+    "Grep": "tool_search",
+    "LS": "tool_search",
+    "Write": "tool_write",
+    "Edit": "tool_write",
+    "MultiEdit": "tool_write",
+    "NotebookEdit": "tool_write",
+    "Bash": "tool_run",
+    "WebSearch": "tool_web",
+    "WebFetch": "tool_web",
+    "Task": "tool_agent",
+    "Agent": "tool_agent",
+}
+
+
 def status_of(event: Event, locale: str) -> dict[str, Any] | None:
     """The status event that says what ``event`` means to a reader; None when it is worth no line."""
     words = _LINES.get(event.kind)
@@ -67,6 +85,10 @@ def _plain(text: object) -> str:
 def _queued(data: Data, locale: str) -> str:
     position = _number(data, "position")
     return say("queued_behind", locale, position=position) if position else say("queued", locale)
+
+
+def _tool(data: Data, locale: str) -> str:
+    return say("tool", locale, what=say(_TOOLS.get(str(data.get("name")), "tool_other"), locale))
 
 
 def _completed(data: Data, locale: str) -> str:
@@ -101,6 +123,8 @@ def _finished(data: Data, locale: str) -> str:
 _LINES: dict[str, Callable[[Data, str], str]] = {
     "turn.queued": _queued,
     "attempt.started": lambda _, locale: say("started", locale),
+    "attempt.tool": _tool,
+    "attempt.reset": lambda _, locale: say("reset", locale),
     "attempt.completed": _completed,
     "attempt.lost": lambda _, locale: say("lost", locale),
     "turn.retrying": _retrying,

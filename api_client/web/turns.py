@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 
 import structlog
 from fastapi import APIRouter
@@ -15,10 +16,11 @@ from api_client.contract.events import read_event_id
 from api_client.contract.turn import Turn, TurnState
 from api_client.web import openapi
 from api_client.web.access import Owner
-from api_client.web.completions import ask_of, submit
+from api_client.web.completions import ask_of
 from api_client.web.errors import bad_request, internal_error, shown, stream_lost, where
 from api_client.web.following import follow
 from api_client.web.relay import Relay, RelayOf
+from api_client.web.submitting import submit
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
 log = structlog.get_logger(__name__)
@@ -29,7 +31,7 @@ router = APIRouter(prefix="/v1/turns")
 async def submit_turn(request: Request, relay: RelayOf, owner: Owner) -> Response:
     """Store a turn and return at once."""
     ask = await ask_of(request, relay, owner)
-    turn_id = await submit(ask, relay)
+    turn_id = (await submit(replace(ask, question=""), relay)).turn_id  # repeats are told by their key alone
     url = f"/v1/turns/{turn_id}"
     body = {
         "object": "turn",
@@ -98,9 +100,10 @@ async def stream(relay: Relay, turn: Turn, owner: str, after: int, *, reset: boo
     yield event_frame("log.reset", {"reason": "the id is not of this log"}) if reset else PING
     locale = turn.request.locale
     try:
-        async with aclosing(follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch)) as events:
-            async for event in events:
-                yield PING if event is None else event_frame(event.kind, event.to_dict(), event.event_id)
+        with relay.readers.reading(turn.turn_id):
+            async with aclosing(follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch)) as events:
+                async for event in events:
+                    yield PING if event is None else event_frame(event.kind, event.to_dict(), event.event_id)
     except HelixError as error:
         log.warning("relay.events_lost", turn_id=turn.turn_id, error=type(error).__name__)
         yield event_frame("error", stream_lost(turn.turn_id, locale).body())

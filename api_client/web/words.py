@@ -13,6 +13,15 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "Queued behind {position} earlier messages",
     },
     "started": {"de": "Der Agent arbeitet", "en": "The agent is working"},
+    "tool": {"de": "Der Agent arbeitet: {what}", "en": "The agent is working: {what}"},
+    "tool_read": {"de": "liest Dateien", "en": "reading files"},
+    "tool_search": {"de": "durchsucht das Projekt", "en": "searching the project"},
+    "tool_write": {"de": "schreibt Dateien", "en": "writing files"},
+    "tool_run": {"de": "führt einen Befehl aus", "en": "running a command"},
+    "tool_web": {"de": "sucht im Netz", "en": "looking on the web"},
+    "tool_agent": {"de": "fragt einen Experten", "en": "asking an expert"},
+    "tool_other": {"de": "nutzt ein Werkzeug", "en": "using a tool"},
+    "reset": {"de": "Der Agent setzt neu an", "en": "The agent starts over"},
     "lost": {
         "de": "Ein Ausfall hat den Agenten unterbrochen; es geht gleich weiter",
         "en": "A crash interrupted the agent; it continues in a moment",
@@ -28,6 +37,11 @@ _WORDS: dict[str, dict[str, str]] = {
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},
     "done": {"de": "Fertig", "en": "Done"},
     "not_done": {"de": "Ohne gültige Antwort beendet", "en": "Ended without a valid answer"},
+    # to the agent, in the user's name
+    "go_on": {
+        "de": "Setze deine letzte Antwort genau dort fort, wo sie endet. Wiederhole nichts.",
+        "en": "Continue your last answer exactly where it ends. Repeat nothing.",
+    },
     # in a draft shown as reasoning
     "void": {
         "de": "(Dieser Entwurf gilt nicht; es folgt ein neuer.)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, cast
 
@@ -44,11 +45,29 @@ def finished(seq: int, outcome: str, *, response: str = "", error: dict[str, Any
     return event(seq, "turn.finished", **data, step="what", step_source="marker", error=error or {})
 
 
+class FakeRepeats:
+    """Stands for ``Repeats``: the questions and their turns, in a mapping."""
+
+    def __init__(self) -> None:
+        self.turns: dict[str, str] = {}
+
+    async def claim(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
+        return self.turns.setdefault(question, turn_id)
+
+    async def replace(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> None:
+        self.turns[question] = turn_id
+
+    async def forget(self, owner: str, question: str, turn_id: str) -> None:
+        self.turns.pop(question, None)
+
+
 class FakeTurns:
     """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
 
     def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
         self.script = list(script)
+        self.repeats = FakeRepeats()
+        self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []
         self.refusal: HelixError | Exception | None = None
@@ -65,6 +84,12 @@ class FakeTurns:
         self.submitted.append(request)
         self.keys.append(idempotency_key)
         return TURN_ID
+
+    def new_id(self, session_id: str) -> str:
+        return f"t0-{len(self.submitted):032x}"
+
+    async def readers(self, turn_id: str) -> int:
+        return 0
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         if self.refusal:
@@ -84,6 +109,7 @@ class FakeTurns:
             response=last.data["response"] if done else "",
             error=last.data["error"] if done else {},
             seq=last.seq,
+            finished_at=self.finished_at if done else 0.0,
         )
 
     async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:

@@ -73,6 +73,7 @@ def test_open_webui_is_told_the_progress_in_german() -> None:
         ("Der Agent arbeitet", False),
         ("Ein Ausfall hat den Agenten unterbrochen; es geht gleich weiter", False),
         ("Der Agent arbeitet", False),
+        ("Der Agent arbeitet: führt einen Befehl aus", False),
         ("Die Antwort wird geprüft", False),
         ("Neuer Versuch 1/2: im ADR fehlt noch etwas", False),
         ("Der Agent arbeitet", False),

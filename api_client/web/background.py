@@ -1,0 +1,128 @@
+"""Requests a chat interface makes for itself: a title, tags, follow-up questions. They never become turns.
+
+Open WebUI sends them to the model of the chat, two or three around every first message. They are answered here from
+the request's own text, in the form their sender reads. The header ``X-Owui-Task`` says what is asked (its template is
+in docs/open-webui.md); without it, how Open WebUI's own prompts begin.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+
+TASK_HEADER = "x-owui-task"
+#: How the prompt of each kind begins. Administrators can change them, so the header goes first.
+_PROMPTS = {
+    "### Task:\nGenerate a concise title": "title_generation",
+    "### Task:\nGenerate a concise, 3-5 word title": "title_generation",
+    "### Task:\nGenerate 1-3 broad tags": "tags_generation",
+    "### Task:\nPredict 3-5 useful messages": "follow_up_generation",
+    "### Task:\nSuggest 3-5 relevant follow-up": "follow_up_generation",
+    "### Task:\nAnalyze the chat history to determine": "query_generation",
+    "### Task:\nYou are an autocompletion system": "autocomplete_generation",
+    "### Task:\nGenerate a detailed prompt": "image_prompt_generation",
+    "Your task is to reflect the speaker": "emoji_generation",
+    "You have been provided with a set of responses": "moa_response_generation",
+}
+TITLE_CHARS, _WORD_CHARS, _READ_CHARS = 50, 30, 2_000
+_TURN_OF_TALK = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
+_HISTORY = re.compile(r"<chat_history>\n?(.*?)\n?</chat_history>", re.DOTALL)
+_MARKUP = re.compile(r"```.*?(?:```|\Z)|<[^<>]{0,200}>|[#*_`>|~\[\]]+|https?://\S+", re.DOTALL)
+_SENTENCE_END = re.compile(r"(?<=\w)[.!?:;](?=\s|\Z)|\n")
+_RESPONSE = re.compile(r'"""(.*?)"""(?=\n\n"""|\s*\Z)', re.DOTALL)
+
+#: Words that show what a chat is about, and its tag. Nothing that fits is ``General``, as the prompt itself asks.
+_TAGS = {
+    "Architecture": r"\bADRs?\b|architekt|architect|entscheidung|\bdecision",
+    "Programming": r"\bcode\b|python|javascript|funktion|\bbug\b|\btests?\b|refactor|\bAPI\b",
+    "Data": r"datenbank|database|\bSQL\b|tabelle|redis|postgres",
+    "Operations": r"server|deploy|docker|kubernetes|betrieb|monitoring",
+}
+_MOST_TAGS = 3
+
+
+def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> str:
+    """The kind of background request this is; '' for a message that somebody wrote.
+
+    A header that is there decides, also when it is empty. A text that looks like such a prompt is a user's when it
+    belongs to a message of a chat.
+    """
+    if TASK_HEADER in headers:
+        return headers[TASK_HEADER].strip()
+    if len(messages) != 1 or headers.get("x-owui-message-id"):
+        return ""
+    text = messages[0]["content"].lstrip()
+    return next((kind for start, kind in _PROMPTS.items() if text.startswith(start)), "")
+
+
+def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
+    """The answer to a background request, in the form its sender expects; '' for kinds that are not known."""
+    answer = _ANSWERS.get(kind)
+    return answer(messages[-1]["content"]) if answer else ""
+
+
+def title_of(text: str) -> str:
+    """A short title from what a user wrote: the first sentence, without markup, cut between words."""
+    plain = _MARKUP.sub(" ", text[:_READ_CHARS]).strip()
+    first = next((" ".join(part.split()) for part in _SENTENCE_END.split(plain) if part.strip()), "")
+    clean = "".join(letter for letter in first if letter.isprintable()).strip("\"'«»„“” ")
+    if len(clean) <= TITLE_CHARS:
+        return clean
+    cut = clean[: TITLE_CHARS - 1]
+    head, _, tail = cut.rpartition(" ")
+    return f"{(head if head and len(tail) < _WORD_CHARS else cut).rstrip(' ,;:-')}…"
+
+
+def _talk(prompt: str) -> list[tuple[str, str]]:
+    """The conversation in a prompt: who, what."""
+    found = _HISTORY.search(prompt)
+    parts = _TURN_OF_TALK.split(found[1]) if found else []
+    return [(who, text.strip()) for who, text in zip(parts[1::2], parts[2::2], strict=False)]
+
+
+def _said_by_user(prompt: str) -> list[str]:
+    return [text for who, text in _talk(prompt) if who == "USER" and text]
+
+
+def _title(prompt: str) -> str:
+    return _json("title", next((title for text in _said_by_user(prompt) if (title := title_of(text))), "Chat"))
+
+
+def _tags(prompt: str) -> str:
+    said = "\n".join(_said_by_user(prompt))
+    found = [tag for tag, words in _TAGS.items() if re.search(words, said, re.IGNORECASE)]
+    return _json("tags", found[:_MOST_TAGS] or ["General"])
+
+
+def _image(prompt: str) -> str:
+    return _json("prompt", next(reversed(_said_by_user(prompt)), ""))
+
+
+def _queries(prompt: str) -> str:
+    said = title_of(next(reversed(_said_by_user(prompt)), ""))
+    return _json("queries", [said] if said else [])
+
+
+def _one_of_many(prompt: str) -> str:
+    """The longest of several models' answers: mixing them would need a model."""
+    return max(_RESPONSE.findall(prompt.partition("Responses from models:")[2]), key=len, default="")
+
+
+def _json(name: str, value: object) -> str:
+    return json.dumps({name: value}, ensure_ascii=False)
+
+
+_ANSWERS: dict[str, Callable[[str], str]] = {
+    "title_generation": _title,
+    "tags_generation": _tags,
+    "follow_up_generation": lambda _: _json("follow_ups", []),
+    "query_generation": _queries,
+    "autocomplete_generation": lambda _: _json("text", ""),
+    "image_prompt_generation": _image,
+    "emoji_generation": lambda _: "💬",
+    "moa_response_generation": _one_of_many,
+    "function_calling": lambda _: _json("tool_calls", []),
+}

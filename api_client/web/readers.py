@@ -1,0 +1,70 @@
+"""Who reads which turn through this relay, and what follows when the last reader of a page leaves.
+
+Stop in Open WebUI and a crash of Open WebUI look the same: the connection closes. So a turn is cancelled only when
+nobody has come back to it for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
+
+log = structlog.get_logger(__name__)
+
+
+class Readers:
+    """The readers of one relay. ``grace_seconds`` 0: a turn is never cancelled because its reader left."""
+
+    def __init__(self, client: TurnsClient, grace_seconds: float) -> None:
+        self._client = client
+        self._grace_seconds = grace_seconds
+        self._reading: Counter[str] = Counter()
+        self._stops: dict[str, asyncio.Task[None]] = {}
+
+    def here(self, turn_id: str) -> bool:
+        """True while somebody reads the turn through this relay."""
+        return self._reading[turn_id] > 0
+
+    @contextmanager
+    def reading(self, turn_id: str) -> Iterator[None]:
+        """Somebody reads the turn: a stop that was to come is called off."""
+        self._reading[turn_id] += 1
+        if stop := self._stops.pop(turn_id, None):
+            stop.cancel()
+            log.info("stop.called_off", turn_id=turn_id)
+        try:
+            yield
+        finally:
+            self._reading[turn_id] -= 1
+            if not self._reading[turn_id]:
+                del self._reading[turn_id]
+
+    def left(self, turn_id: str, owner: str) -> None:
+        """The reader of a page left before the end. Unless somebody reads the turn again in time, it is cancelled."""
+        if self._grace_seconds and not self.here(turn_id) and turn_id not in self._stops:
+            self._stops[turn_id] = asyncio.create_task(self._stop(turn_id, owner))
+
+    def close(self) -> None:
+        """Call off every stop that is to come: the relay ends, the turns go on."""
+        for stop in self._stops.values():
+            stop.cancel()
+        self._stops.clear()
+
+    async def _stop(self, turn_id: str, owner: str) -> None:
+        await asyncio.sleep(self._grace_seconds)
+        self._stops.pop(turn_id, None)
+        try:
+            if await self._client.readers(turn_id):
+                return  # through another relay, or in a terminal
+            await self._client.cancel(turn_id, owner=owner)
+        except StoreUnavailable as error:
+            log.warning("stop.failed", turn_id=turn_id, error=type(error).__name__)
+            return
+        log.info("stop.cancelled", turn_id=turn_id)

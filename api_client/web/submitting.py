@@ -1,0 +1,80 @@
+"""From what is asked to the turn that answers it: a new one, or the one that answers the same question already.
+
+The rule is told in docs/open-webui.md, "An answer is never lost".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
+from api_client.contract.turn import Turn, TurnState
+from api_client.web.ask import Ask
+from api_client.web.relay import Relay
+
+log = structlog.get_logger(__name__)
+
+#: A caller hears within so long that the store is away; the disk may take longer (durability ``power``).
+SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The turn that answers; ``seen`` is the number of its last event when this caller came, 0 for a new turn."""
+
+    turn_id: str
+    seen: int = 0
+
+
+async def submit(ask: Ask, relay: Relay) -> Submitted:
+    """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
+
+    Raises:
+        StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
+            the same idempotency key finds out. Others as ``TurnsClient.submit``.
+    """
+    seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
+    try:
+        async with asyncio.timeout(seconds):
+            if ask.question:
+                return await _submit_or_join(ask, relay)
+            return Submitted(await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key))
+    except TimeoutError as error:
+        raise StoreUnavailable(f"no answer within {seconds:g} s") from error
+
+
+async def _submit_or_join(ask: Ask, relay: Relay) -> Submitted:
+    request, repeats = ask.request, relay.client.repeats
+    keep = request.deadline_seconds + relay.settings.rejoin_seconds
+    turn_id = relay.client.new_id(request.session_id)
+    earlier = turn_id
+    if ask.first:
+        await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
+    else:
+        earlier = await repeats.claim(request.owner, ask.question, turn_id, keep_seconds=keep)
+    if earlier != turn_id:
+        turn = await _joinable(ask, relay, earlier)
+        if turn:
+            log.info("turn.joined", turn_id=earlier, state=turn.state.value)
+            return Submitted(earlier, turn.seq)
+        await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
+    return Submitted(await relay.client.submit(request, turn_id=turn_id))
+
+
+async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
+    """The earlier turn, if its answer is still owed to this caller."""
+    try:
+        turn = await relay.client.get(turn_id, owner=ask.request.owner)
+    except TurnNotFound:
+        return None  # its relay died before it could store it
+    if turn.state is TurnState.FINISHED:
+        good = turn.outcome is not None and turn.outcome.success
+        return turn if good and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
+    if turn.stop:
+        return None
+    # Open WebUI can ask one model twice at a time; a client that counts its retries has given the first one up.
+    return turn if ask.again or not relay.readers.here(turn_id) else None
