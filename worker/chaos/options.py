@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: The part of the load's time during which things break.
+FAULTY = 0.8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:

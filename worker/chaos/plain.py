@@ -20,9 +20,9 @@ from api_client.contract.settings import Settings, load
 from worker.chaos import plan
 from worker.chaos.history import LOGS, WITNESS, Recorder, read
 from worker.chaos.nemesis import Nemesis
-from worker.chaos.options import Options
+from worker.chaos.options import FAULTY, Options
 from worker.chaos.repertoire import KINDS
-from worker.chaos.run import FAULTY, QUIET_SECONDS, workplace
+from worker.chaos.run import QUIET_SECONDS, workplace
 from worker.chaos.stage import RELAYS, WORKERS, Stage, build, settings_for
 from worker.cli import programs
 from worker.program import Program

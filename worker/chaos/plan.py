@@ -10,6 +10,9 @@ from worker.chaos.repertoire import KINDS
 #: Seconds of one round of faults: several at once, then calm, then one worker killed alone, to measure its recovery.
 STORM, CALM, ALONE = 11.0, 12.0, 13.0
 
+#: The ``pick`` that hits the busiest.
+BUSIEST = 0.0
+
 #: fault -> weight in a storm. What each does is in ``nemesis``.
 STORMS = {
     "kill run": 6,
@@ -40,7 +43,7 @@ ANY_TIME = {"kill agent": 4, "kill relay": 2, "cut client": 2, "freeze agent": 1
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A fault, ``at`` seconds after the load's start. ``pick`` (0 to 1) chooses among what it may hit."""
+    """A fault, ``at`` seconds after the load's start; ``pick`` (0 to 1) chooses among what it may hit."""
 
     at: float
     kind: str
@@ -120,15 +123,15 @@ def faults(seed: int, seconds: float, lease: float) -> list[PlannedFault]:
         at = begin
         while at < min(begin + STORM, seconds):
             planned.append(_drawn(draw, at, STORMS, begin + STORM - at, lease))
-            at += draw.uniform(0.8, 3.2)
+            at += draw.uniform(0.7, 2.6)
         alone = begin + STORM + CALM
         if alone < seconds:
-            planned.append(PlannedFault(alone, draw.choice(("kill run", "kill worker")), 0.0, draw.random()))
+            planned.append(PlannedFault(alone, draw.choice(("kill run", "kill worker")), 0.0, BUSIEST))
         begin = alone + ALONE
     at = 4.0
     while at < seconds:
         planned.append(_drawn(draw, at, ANY_TIME, 6.0, lease))
-        at += draw.uniform(3.0, 9.0)
+        at += draw.uniform(2.5, 7.0)
     return sorted(planned, key=lambda fault: fault.at)
 
 

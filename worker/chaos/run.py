@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+import redis.asyncio as aioredis
+
+from api_client.contract.keys import Keys
 from worker.chaos import aftermath, plan
 from worker.chaos.history import LOGS, Recorder, read
 from worker.chaos.load import Load
 from worker.chaos.nemesis import Nemesis
-from worker.chaos.options import Options
+from worker.chaos.options import FAULTY, Options
 from worker.chaos.stage import Stage, build, settings_for
 from worker.runners.marks import marks
 from worker.supervisor import Supervisor
 
-#: The part of the load's time during which things break.
-FAULTY = 0.8
 #: So long after the load's end everybody must have their answer, in seconds.
 QUIET_SECONDS = 90.0
 _SAMPLE_SECONDS = 0.5
@@ -84,11 +85,22 @@ async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder
     await playing
     tell(f"all turns are sent; waiting for {len(load.tasks)} clients")
     recorder.write("phase", name="quiet")
+    until = time.monotonic() + QUIET_SECONDS
     left = await load.finish(QUIET_SECONDS)
+    await _settle(stage, until)
     recorder.write("phase", name="final reads", clients_left=left)
     sampling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await sampling
+
+
+async def _settle(stage: Stage, until: float) -> None:
+    """Wait until no turn is going on: not every turn has a client that waits for it."""
+    async with aioredis.Redis.from_url(stage.settings.redis_url) as store:
+        while time.monotonic() < until:
+            if not await store.zcard(Keys(stage.settings.namespace).due):
+                return
+            await asyncio.sleep(_SAMPLE_SECONDS)
 
 
 async def _sample(recorder: Recorder) -> None:

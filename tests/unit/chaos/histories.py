@@ -177,7 +177,7 @@ class History:
                 if at is not None:
                     told = {"turn": turn, "attempt": attempt, "delivery": delivery, "event": event}
                     self.add(at, "execution", event, **told)["at"] = BEGIN + at
-        self.add(4.5, "alive", marks=[f"{SECOND}.1.1", f"{CANCELLED}.1.1"])
+        self.add(4.5, "alive", marks=[f"{SECOND}.1.1", f"{CANCELLED}.1.1", "a stranger's", "t0-9.1.1"])
         self.add(20.0, "phase", name="final reads", clients_left=0)
         self.add(20.0, "server", memory_bytes=1, channels=["/0.celery.pidbox"])
         self.add(21.0, "logged", events={"turn.fenced": 1})

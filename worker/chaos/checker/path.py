@@ -156,8 +156,8 @@ def no_overlap(facts: Facts) -> Iterator[Problem]:
         seen[line["turn"], line["delivery"]].append(line["t"] / 1e9)
     for line in facts.by["alive"]:
         for mark in line["marks"]:
-            turn_id, _, delivery = mark.rsplit(".", 2)
-            if (turn_id, int(delivery)) in seen:
+            turn_id, delivery = mark.partition(".")[0], mark.rpartition(".")[2]
+            if delivery.isdecimal() and (turn_id, int(delivery)) in seen:  # else another installation's
                 seen[turn_id, int(delivery)].append(line["t"] / 1e9)
     for (turn_id, number), times in seen.items():
         spans[turn_id].append((min(times), max(times), number))
