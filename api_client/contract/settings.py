@@ -77,6 +77,14 @@ def _url(value: str) -> str:
     return value
 
 
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if not (parts.scheme in {"http", "https"} and parts.hostname):
+        raise ValueError("must look like https://host or http://host:port/path")
+    _ = parts.port  # raises ValueError when it is no port
+    return value
+
+
 def _models(value: str) -> dict[str, str]:
     models: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in value.split(","))):
@@ -123,9 +131,7 @@ class Settings:
         "'power' waits for the disk before a submit is acknowledged and before a turn's end is shown.",
     )
     models: dict[str, str] = _setting(
-        lambda: {"scripted": "scripted", "helix-consultant": "claude_cli"},
-        _models,
-        "Models offered, each with its runner: model=runner[:option],...",
+        lambda: {"scripted": "scripted"}, _models, "Models offered, each with its runner: model=runner[:option],..."
     )
     validators: tuple[str, ...] = _setting(
         ("step_marker", "adr_structure", "file_existence"), _names, "Validators active when a request names none."
@@ -169,7 +175,9 @@ class Settings:
     claude_model: str = _setting(
         "", _text, "Model for the CLI; claude_cli:MODEL in HELIX_MODELS overrides; none: its own."
     )
-    claude_api_url: str = _setting("", _text, "Base address of the Messages API for the CLI; none: its own default.")
+    claude_api_url: str = _setting(
+        "", _http_url, "Base address of the Messages API for the CLI; none: its own default."
+    )
     claude_api_key: str = _setting(
         "",
         _text,
@@ -187,6 +195,10 @@ class Settings:
     claude_allowed_tools: tuple[str, ...] = _setting(
         (), _names, "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch."
     )
+    openai_url: str = _setting(
+        "", _text, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
+    )
+    openai_api_key: str = _setting("", _text, "Key for that service.", secret=True)
     witness: str = _setting("", _text, "File in which the scripted agent records what it really executed (tests).")
     failpoint: str = _setting("", _text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
     log_format: str = _setting("console", _choice("console", "json"), "How log lines are written.")

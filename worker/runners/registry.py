@@ -9,12 +9,14 @@ from api_client.contract.errors import SettingsError
 from worker.runners.base import Runner
 from worker.runners.claude_cli import ClaudeCliRunner
 from worker.runners.inline import InlineRunner
+from worker.runners.openai_http import OpenAiHttpRunner
 from worker.runners.scripted import ScriptedRunner
 
 RUNNERS: dict[str, Callable[[], Runner]] = {
     "scripted": ScriptedRunner,
     "inline": InlineRunner,
     "claude_cli": ClaudeCliRunner,
+    "openai_http": OpenAiHttpRunner,
 }
 
 

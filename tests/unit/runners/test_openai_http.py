@@ -1,0 +1,204 @@
+"""The OpenAI-compatible runner against a real HTTP server: what counts as whole, errors, feedback, stopping."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.contract.settings import Settings
+from tests.support import processes_with
+from tests.unit.runners.conftest import Asked, Played
+from worker.runners.base import AgentEvent, Order
+from worker.runners.openai_http import OpenAiHttpRunner
+from worker.runners.processes import Processes
+
+
+def piece(text: str = "", finish: str | None = None) -> str:
+    return "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]})
+
+
+DONE = "data: [DONE]"
+USAGE = 'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}'
+GOOD = (piece("Guten "), piece("Tag"), piece(finish="stop"), USAGE, DONE)
+
+
+@dataclass
+class Service:
+    """Answers every request with these lines; a line may also be a number of seconds to wait."""
+
+    lines: tuple[str | float, ...] = GOOD
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    seen: list[dict[str, str]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    service = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            service.seen.append({"path": self.path, **{k.lower(): v for k, v in self.headers.items()}})
+            service.requests.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(service.status)
+            for name, value in service.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            for line in service.lines:
+                if isinstance(line, float):
+                    service.over.wait(line)
+                else:
+                    self.wfile.write(line.encode() + b"\n\n")
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.block_on_close = True, False
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    service.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    yield service
+    service.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Processes]:
+    agents = Processes()
+    agents.start()
+    yield agents
+    agents.stop()
+
+
+Ask = Callable[..., Played]
+
+
+@pytest.fixture
+def ask(service: Service, agents: Processes, order: Callable[..., Order], tmp_path: Path) -> Ask:
+    def run(*, stop: Asked | None = None, url: str | None = None, **values: Any) -> Played:
+        settings = Settings(root=tmp_path, openai_url=service.url if url is None else url, openai_api_key="sk-hidden")
+        events: list[AgentEvent] = []
+        values = {"option": "qwen", "turn_id": f"t0-{tmp_path.name}", **values}
+        result = OpenAiHttpRunner(agents, settings).run(order(**values), events.append, stop or Asked())
+        return Played(result, events)
+
+    return run
+
+
+def test_an_answer_that_stops_and_is_done_is_complete(ask: Ask, service: Service) -> None:
+    ran = ask()
+    assert (ran.verdict, ran.result.text) == ("complete", "Guten Tag")
+    assert [event.text for event in ran.events] == ["Guten ", "Tag"]
+    assert ran.result.usage == {"input_tokens": 5, "output_tokens": 2}
+    assert service.requests[0]["messages"] == [{"role": "user", "content": "Hallo"}]
+    assert (service.requests[0]["model"], service.requests[0]["stream"]) == ("qwen", True)
+    assert service.seen[0]["path"] == "/v1/chat/completions"
+    assert service.seen[0]["authorization"] == "Bearer sk-hidden"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (piece("halb"),),
+        (piece("halb"), piece(finish="stop")),
+        (piece("halb"), DONE),
+        (piece("halb"), piece(finish="length"), DONE),
+        (piece("halb"), piece(finish="content_filter"), DONE),
+        (piece(""), piece(finish="stop"), DONE),
+        (DONE,),
+        (),
+        ("<html>",),
+    ],
+)
+def test_anything_less_is_incomplete(ask: Ask, service: Service, lines: tuple[str, ...]) -> None:
+    service.lines = lines
+    assert ask().verdict == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "permanent"), (401, "permanent"), (404, "permanent"), (429, "transient"), (500, "transient"),
+     (503, "transient")],
+)  # fmt: skip
+def test_an_http_error_passes_or_lasts_by_its_status(ask: Ask, service: Service, status: int, kind: str) -> None:
+    service.status, service.lines, service.headers = status, ("nicht jetzt",), {"retry-after": "7"}
+    completion = ask().result.completion
+    assert (completion.kind, completion.reason) == (kind, f"HTTP {status}: nicht jetzt")
+    assert completion.retry_after == 7
+
+
+def test_an_error_in_the_middle_passes(ask: Ask, service: Service) -> None:
+    service.lines = (piece("halb"), 'data: {"error": {"message": "out of memory"}}')
+    ran = ask()
+    assert ran.result.completion.kind == "transient"
+    assert "out of memory" in ran.reason
+
+
+def test_a_service_that_is_not_there_passes(ask: Ask) -> None:
+    assert ask(url="http://127.0.0.1:9/v1").result.completion.kind == "transient"
+
+
+def test_strange_lines_are_skipped_and_counted(ask: Ask, service: Service) -> None:
+    service.lines = (": comment", "data: {", "data: 3", "data: {}", 'data: {"choices": [{}]}', *GOOD)
+    ran = ask()
+    assert (ran.verdict, ran.result.text) == ("complete", "Guten Tag")
+    assert ran.result.completion.evidence["skipped_lines"] == 3
+
+
+def test_feedback_follows_the_answer_it_is_about(ask: Ask, service: Service) -> None:
+    first = ask()
+    ask(prompt="Marker fehlt", agent_session=first.result.agent_session, attempt=2, delivery=2)
+    assert [message["content"] for message in service.requests[1]["messages"]] == ["Hallo", "Guten Tag", "Marker fehlt"]
+
+
+def test_feedback_without_the_answer_follows_the_message(ask: Ask, service: Service) -> None:
+    ask(prompt="Noch einmal", agent_session="00000000-0000-0000-0000-000000000000")
+    assert [message["content"] for message in service.requests[0]["messages"]] == ["Hallo", "Noch einmal"]
+
+
+def test_the_rules_of_the_session_come_first(ask: Ask, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "CLAUDE.md").write_text("Regeln")
+    ask()
+    assert service.requests[0]["messages"][0]["role"] == "system"
+    assert service.requests[0]["messages"][0]["content"].startswith("Regeln")
+
+
+def test_a_service_that_hangs_is_left_by_the_idle_watchdog(ask: Ask, service: Service) -> None:
+    service.lines = (piece("halb"), 30.0)
+    ran = ask(idle_seconds=0.4)
+    assert (ran.verdict, ran.result.text) == ("incomplete", "halb")
+
+
+def test_a_cancelled_run_is_gone_at_once_and_its_key_was_never_seen(ask: Ask, service: Service, tmp_path: Path) -> None:
+    service.lines = (piece("halb"), 30.0)
+    stop, seen = Asked(), []
+
+    def cancel() -> None:
+        found = processes_with(f"HELIX_AGENT_MARK=t0-{tmp_path.name}.")
+        seen.extend(Path(f"/proc/{pid}/environ").read_text() + command for pid, command in found.items())
+        stop.reason = "cancelled"
+
+    threading.Timer(0.5, cancel).start()
+    started = time.monotonic()
+    assert ask(stop=stop).verdict == "cancelled"
+    assert time.monotonic() - started < 3
+    assert seen
+    assert "hidden" not in "".join(seen)
+    assert processes_with(f"HELIX_AGENT_MARK=t0-{tmp_path.name}.") == {}
+
+
+@pytest.mark.parametrize("values", [{"url": ""}, {"option": ""}])
+def test_without_an_address_or_a_model_it_is_a_matter_of_set_up(ask: Ask, values: dict[str, str]) -> None:
+    assert ask(**values).result.completion.kind == "config"

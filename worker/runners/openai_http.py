@@ -1,0 +1,132 @@
+"""Any OpenAI-compatible service as an agent (vLLM, Ollama, LiteLLM, ...): the second real runner.
+
+It has no tools and writes no files; the conversation is sent whole each time. Feedback becomes further messages of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from typing import Any
+
+import structlog
+
+from api_client.contract.settings import Settings, load
+from worker.folders import made, opened, read, replace
+from worker.runners import processes
+from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.claude_sessions import TRANSCRIPTS, session_of
+from worker.runners.processes import FAST_PYTHON, SOURCE_ROOT, Processes
+from worker.runners.scripted import config_error, mark_of
+from worker.runners.supervision import LimitReached, Supervision, stopped
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, Transcript, judge
+
+log = structlog.get_logger(__name__)
+
+Message = dict[str, str]
+
+_NO_TOOLS = "\n\nDu hast hier keine Werkzeuge und keine Dateien: Deine Antwort ist allein der Text, den du schreibst.\n"
+_UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
+_MAX_KEPT = 64 * 2**20
+
+
+class OpenAiHttpRunner:
+    """Asks ``HELIX_OPENAI_URL`` once. The service's model stands after ``:``, such as ``openai_http:qwen3``."""
+
+    name = "openai_http"
+
+    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
+        self._agents = agents or processes.shared()
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
+    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """Ask once. Every failure is a verdict; a missing address or model is a configuration error."""
+        if not self._settings.openai_url:
+            return config_error("HELIX_OPENAI_URL is not set")
+        if not order.option:
+            return config_error("name the service's model in HELIX_MODELS: model=openai_http:MODEL")
+        messages = conversation(order)
+        transcript = Transcript()
+
+        def hear(line: bytes) -> None:
+            try:
+                event = transcript.take_line(line)
+            except AnswerTooLong as error:
+                raise LimitReached(f"an answer of more than {MAX_ANSWER} characters") from error
+            if event:
+                emit(event)
+
+        asked = {
+            "url": self._settings.openai_url,
+            "key": self._settings.openai_api_key,
+            "model": order.option,
+            "messages": [*_rules(order), *messages],
+        }
+        try:
+            agent = self._agents.spawn(
+                [*FAST_PYTHON, "worker.runners.openai_agent"],
+                mark=mark_of(order),
+                env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
+                cwd=order.directory,
+                stdin=json.dumps(asked).encode(),
+                lease_ends=stop.lease_ends,
+            )
+        except OSError as error:
+            reason = f"the agent could not be started: {error}"
+            return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason=reason))
+        ending = Supervision(agent, order, stop, hear).run()
+        evidence = {**ending.evidence, **transcript.evidence}
+        completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+        session = ""
+        if completion.verdict is Verdict.COMPLETE:
+            session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
+        return RunResult(completion=completion, text=transcript.text, usage=transcript.usage, agent_session=session)
+
+
+def conversation(order: Order) -> list[Message]:
+    """What the service is sent: the conversation, and with feedback also the answer it is about."""
+    feedback: list[Message] = [{"role": "user", "content": order.prompt}]
+    if order.agent_session and (kept := _kept(order)):
+        return [*kept, *feedback]
+    messages = list(order.messages)
+    asked = messages[-1].get("content") if messages else None
+    return messages if asked == order.prompt else [*messages, *feedback]
+
+
+def _rules(order: Order) -> list[Message]:
+    """The session's CLAUDE.md as the first message, when there is one."""
+    try:
+        with opened(order.workdir) as session:
+            rules = read("CLAUDE.md", session, _MAX_KEPT).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [{"role": "system", "content": rules + _NO_TOOLS}]
+
+
+def _kept(order: Order) -> list[Message]:
+    if not _UUID.fullmatch(order.agent_session):
+        return []
+    try:
+        with opened(order.workdir) as session, opened(TRANSCRIPTS, session) as folder:
+            kept: Any = json.loads(read(f"{order.agent_session}.json", folder, _MAX_KEPT))
+    except (OSError, ValueError) as error:
+        log.warning("agent_session_gone", agent_session=order.agent_session, reason=str(error))
+        return []
+    return kept if isinstance(kept, list) else []
+
+
+def _keep(order: Order, messages: list[Message]) -> str:
+    """Keep the conversation for feedback on it; returns its name, empty when it could not be written."""
+    session = session_of(order)
+    try:
+        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as folder:
+            replace(f"{session}.json", json.dumps(messages).encode(), folder)
+    except OSError as error:
+        log.warning("agent_session_not_kept", agent_session=session, reason=str(error))
+        return ""
+    return session
