@@ -259,6 +259,23 @@ def test_a_late_reader_sees_no_draft_that_was_taken_back_before_it_came(
     _same_from_here(ahead, first, behind, late, events[since:])
 
 
+@pytest.mark.parametrize("mode", StreamMode)
+def test_who_comes_after_the_end_sees_the_accepted_text_alone(mode: StreamMode) -> None:
+    *before, last = numbered(started(), output("Falsch."), completed(), rejected(MARKER), again(), end("Richtig."))
+    page = page_of(REPLY, mode)
+    for item in before:
+        page.skip(item)
+    reader = Reader().read(page.render(last))
+    assert reader.seen == ["", "Richtig."]
+    assert reader.status == ["Fertig"]
+    assert "Falsch" not in reader.reasoning
+
+
+def test_a_line_that_stands_there_already_is_not_told_again() -> None:
+    tool = ("attempt.tool", {"attempt": 1, "name": "Read", "detail": "x"})
+    assert live(started(), tool, tool, tool).status == ["Der Agent arbeitet", "Der Agent arbeitet: liest Dateien"]
+
+
 def _same_from_here(ahead: Reader, first: Page, behind: Reader, late: Page, events: list[Event]) -> None:
     for item in events:
         ahead.read(first.render(item))

@@ -1,0 +1,234 @@
+"""Pages of Open WebUI over the real store: what joins a turn, what makes a new one, and what Stop does.
+
+No worker runs: the tests finish turns by cancelling them, or leave them waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnState
+from api_client.web.app import create_app
+from tests.support import wait_until
+
+HI = [{"role": "user", "content": "Hallo"}]
+PAGE = {"x-owui-task": "", "x-owui-chat-id": "c1", "x-owui-message-id": "m1", "x-owui-user-message-id": "u1"}
+#: Open WebUI's Regenerate: another message, for the same message of the user.
+REGENERATE = {**PAGE, "x-owui-message-id": "m2"}
+
+
+@dataclass
+class Served:
+    """A relay on a real port, and a caller of it."""
+
+    settings: Settings
+    http: httpx2.AsyncClient
+    client: TurnsClient
+    stopping: asyncio.Event
+
+    @asynccontextmanager
+    async def page(self, headers: dict[str, str], **more: Any) -> AsyncIterator[str]:
+        """A stream that is open until the block ends; its turn."""
+        body = {"model": "scripted", "messages": HI, "stream": True, **more}
+        async with self.http.stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
+            assert answer.status_code == 200
+            lines = answer.aiter_lines()  # a name: the stream is closed when its reader is forgotten
+            await anext(lines)
+            yield answer.headers["x-turn-id"]
+
+    async def turn_of(self, headers: dict[str, str], **more: Any) -> str:
+        """The turn of a request whose sender leaves at once."""
+        async with self.page(headers, **more) as turn_id:
+            pass
+        await self.nobody_reads(turn_id)
+        return turn_id
+
+    async def nobody_reads(self, turn_id: str) -> None:
+        async def left() -> bool:
+            return not await self.client.readers(turn_id)
+
+        await wait_until(left, 20)
+
+    async def state(self, turn_id: str) -> TurnState:
+        return (await self.client.get(turn_id)).state
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Served]:
+    app = create_app(replace(settings, models={"scripted": "scripted"}))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=2))
+    running = asyncio.create_task(server._serve())
+    await wait_until(lambda: server.started, 20)
+    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
+        yield Served(settings, http, app.state.relay.client, app.state.relay.stopping)
+    app.state.relay.stopping.set()
+    server.should_exit = True
+    await running
+
+
+@pytest.fixture
+async def relay(settings: Settings) -> AsyncIterator[Served]:
+    """A relay that never cancels a turn because its reader left."""
+    async with serving(replace(settings, stop_grace_seconds=0.0)) as served:
+        yield served
+
+
+async def test_regenerate_after_a_lost_stream_joins_the_turn(relay: Served) -> None:
+    first = await relay.turn_of(PAGE)
+    assert await relay.turn_of(REGENERATE) == first
+
+
+async def test_regenerate_joins_a_turn_of_a_relay_that_is_gone(settings: Settings) -> None:
+    async with serving(settings) as one, one.page(PAGE) as turn_id:
+        pass
+    async with serving(settings) as other:
+        assert await other.turn_of(REGENERATE) == turn_id
+
+
+async def test_a_lost_stream_is_told_and_is_no_delivered_answer(settings: Settings) -> None:
+    async with serving(settings) as one:
+        body = {"model": "scripted", "messages": HI, "stream": True}
+        reading = asyncio.create_task(one.http.post("/v1/chat/completions", json=body, headers=PAGE))
+        turn_id = await _only_turn(one)
+        one.stopping.set()
+        assert '"code":"stream_lost"' in (await reading).text
+    async with serving(settings) as other:
+        assert await other.turn_of(REGENERATE) == turn_id
+
+
+async def test_regenerate_after_an_ending_that_was_told_runs_again(relay: Served) -> None:
+    body = {"model": "scripted", "messages": HI, "stream": True}
+    reading = asyncio.create_task(relay.http.post("/v1/chat/completions", json=body, headers=PAGE))
+    turn_id = await _only_turn(relay)
+    await relay.client.cancel(turn_id)
+    assert "abgebrochen" in (await reading).text
+    assert await relay.turn_of(REGENERATE) != turn_id
+
+
+async def test_regenerate_of_a_turn_that_was_called_off_runs_again(relay: Served) -> None:
+    first = await relay.turn_of(PAGE)
+    await relay.client.cancel(first)
+    second = await relay.turn_of(REGENERATE)
+    assert second != first
+    assert await relay.turn_of({**PAGE, "x-owui-message-id": "m3"}) == second
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({**REGENERATE, "x-owui-user-message-id": "u2"}, {}),  # an edited message, sent again as it was
+        ({**REGENERATE, "x-owui-chat-id": "c2"}, {}),
+        ({**REGENERATE, "x-owui-chat-id": "temporary:abc"}, {}),
+        (PAGE, {"messages": [*HI, {"role": "assistant", "content": "Guten"}]}),  # Continue
+        (REGENERATE, {"messages": [{"role": "user", "content": "Anders"}]}),
+        (REGENERATE, {"locale": "en"}),
+    ],
+)
+async def test_another_question_is_another_turn(relay: Served, headers: dict[str, str], body: dict[str, Any]) -> None:
+    assert await relay.turn_of(PAGE) != await relay.turn_of(headers, **body)
+
+
+async def test_temporary_chats_can_regenerate_too(relay: Served) -> None:
+    temporary = {"x-owui-chat-id": "temporary:abc"}
+    assert await relay.turn_of({**PAGE, **temporary}) == await relay.turn_of({**REGENERATE, **temporary})
+
+
+async def test_one_model_chosen_twice_answers_twice(relay: Served) -> None:
+    async with relay.page(PAGE) as first, relay.page(REGENERATE) as second:
+        assert first != second
+
+
+async def test_continue_asks_the_agent_to_go_on(relay: Served) -> None:
+    turn_id = await relay.turn_of(PAGE, messages=[*HI, {"role": "assistant", "content": "Guten"}])
+    request = (await relay.client.get(turn_id)).request
+    assert request.messages[-2:] == (
+        {"role": "assistant", "content": "Guten"},
+        {"role": "user", "content": "Setze deine letzte Antwort genau dort fort, wo sie endet. Wiederhole nichts."},
+    )
+
+
+async def test_a_client_that_sends_again_after_its_time_out_joins_its_turn(relay: Served) -> None:
+    first = await relay.turn_of({"x-stainless-retry-count": "0"})
+    assert await relay.turn_of({"x-stainless-retry-count": "1"}) == first
+    assert await relay.turn_of({"x-stainless-retry-count": "2"}) == first
+    second = await relay.turn_of({"x-stainless-retry-count": "0"})
+    assert second != first, "the same words are a new question when they are sent for the first time"
+    other = [{"role": "user", "content": "Anders"}]
+    assert await relay.turn_of({"x-stainless-retry-count": "1"}, messages=other) not in {first, second}
+
+
+async def test_a_repeat_joins_also_while_its_first_sender_is_still_there(relay: Served) -> None:
+    first, again = ({"x-stainless-retry-count": count} for count in "01")
+    async with relay.page(first) as turn_id, relay.page(again) as same:
+        assert same == turn_id
+
+
+async def test_another_owner_joins_nothing(settings: Settings) -> None:
+    async with serving(replace(settings, api_keys=("one", "two"))) as relay:
+        mine = await relay.turn_of({**PAGE, "authorization": "Bearer one"})
+        assert await relay.turn_of({**REGENERATE, "authorization": "Bearer two"}) != mine
+
+
+async def test_stop_cancels_when_nobody_comes_back(settings: Settings) -> None:
+    async with serving(replace(settings, stop_grace_seconds=0.3)) as relay:
+        turn_id = await relay.turn_of(PAGE)
+
+        async def finished() -> bool:
+            return await relay.state(turn_id) is TurnState.FINISHED
+
+        await wait_until(finished, 20)
+        assert str((await relay.client.get(turn_id)).outcome) == "cancelled"
+
+
+async def test_a_reader_that_comes_back_calls_the_stop_off(settings: Settings) -> None:
+    async with serving(replace(settings, stop_grace_seconds=1.0)) as relay:
+        turn_id = await relay.turn_of(PAGE)
+        async with relay.page(REGENERATE) as same:
+            assert same == turn_id
+            await asyncio.sleep(1.5)
+            assert await relay.state(turn_id) is TurnState.QUEUED
+
+
+async def test_a_reader_elsewhere_keeps_the_turn_alive(settings: Settings) -> None:
+    async with serving(replace(settings, stop_grace_seconds=0.5)) as one, serving(settings) as other:
+        async with one.page(PAGE) as turn_id:
+            pass
+        reading = asyncio.create_task(other.http.get(f"/v1/turns/{turn_id}/events"))
+        await asyncio.sleep(1.0)
+        assert await one.state(turn_id) is TurnState.QUEUED
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+
+
+async def test_a_program_that_leaves_cancels_nothing(settings: Settings) -> None:
+    async with serving(replace(settings, stop_grace_seconds=0.1)) as relay:
+        turn_id = await relay.turn_of({"x-conversation-id": "c"})
+        await asyncio.sleep(0.5)
+        assert await relay.state(turn_id) is TurnState.QUEUED
+
+
+async def test_delete_cancels_at_once(relay: Served) -> None:
+    turn_id = await relay.turn_of(PAGE)
+    answer = await relay.http.delete(f"/v1/turns/{turn_id}")
+    assert json.loads(answer.text)["outcome"] == "cancelled"
+
+
+async def _only_turn(relay: Served) -> str:
+    async def due() -> Any:
+        return await relay.client._redis.zrange(f"{relay.settings.namespace}:{{0}}:due", 0, -1)
+
+    [turn_id] = await wait_until(due, 20)
+    return str(turn_id.decode())
