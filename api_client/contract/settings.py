@@ -196,7 +196,7 @@ class Settings:
         (), _names, "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch."
     )
     openai_url: str = _setting(
-        "", _text, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
+        "", _http_url, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
     )
     openai_api_key: str = _setting("", _text, "Key for that service.", secret=True)
     witness: str = _setting("", _text, "File in which the scripted agent records what it really executed (tests).")

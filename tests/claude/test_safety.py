@@ -9,7 +9,7 @@ import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.running import Agent
-from tests.claude.stub import calls, says, told
+from tests.claude.stub import Reply, calls, says, told
 from worker.consultant import session
 
 _OK = says("Gut.")
@@ -77,6 +77,58 @@ def test_an_agent_writes_in_its_own_folder_only(agent: Agent) -> None:
     assert ran.verdict == "complete"
     written = [path for path in agent.root.rglob("*") if path.is_file() and path.read_bytes() == b"mine"]
     assert written == [ran.order.directory / "output" / "ADR-001-x.md"]
+
+
+def ways_out(root: Path, other: Path) -> list[Reply]:
+    """What an agent may try with the tools it has, and with those it has not."""
+    home = {"file_path": "/proc/self/environ"}
+    reads = [other, root / ".env", root / ".helix" / "run.json", "/etc/shadow", "/proc/1/environ", "../../../other/x",
+             root / "link" / "x", "link/x", "~/helix-settings.json", "/root/.bashrc", "/var/log"]  # fmt: skip
+    writes = ["/etc/cron.d/x", root / "adr" / "x.md", root / ".git" / "hooks" / "pre-commit", "../x/output/x.md",
+              "../../status.json", "../../output/.done", "marks/SessionEnd2", "/tmp/way-out", "link/y"]  # fmt: skip
+    return [
+        calls("Read", **home),
+        *(calls("Read", file_path=str(path)) for path in reads),
+        *(calls("Write", file_path=str(path), content="WAY-OUT") for path in writes),
+        calls("Edit", file_path=str(root / "src.py"), old_string="PROJECT", new_string="WAY-OUT"),
+        calls("Glob", pattern="**/*", path=str(root / "projects")),
+        calls("Grep", pattern="SECRET", path=str(root), output_mode="content"),
+        calls("Grep", pattern="SECRET", path=str(other.parent), output_mode="content"),
+        calls("Grep", pattern="root:", path="/etc", output_mode="content"),
+        calls("Bash", command="echo WAY-OUT >/tmp/way-out", description="x"),
+        calls("WebFetch", url="http://127.0.0.1:9/", prompt="x"),
+        calls("Task", description="x", prompt="x", subagent_type="general-purpose"),
+        calls("Skill", skill="update-config"),
+    ]
+
+
+def test_no_way_out_of_thirty_is_open(agent: Agent) -> None:
+    root = agent.root
+    other = root / "projects" / "sessions" / "other" / "x"
+    for path in (other, root / ".env", root / ".helix" / "run.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("SECRET")
+    for folder in ("adr", ".git/hooks"):
+        (root / folder).mkdir(parents=True)
+    (root / "src.py").write_text("PROJECT")
+    (root / "link").symlink_to(other.parent)
+    tried = ways_out(root, other)
+    agent.settings = {"claude_api_key": "sk-SECRET"}
+    agent.stub.replies = [*tried, _OK]
+    ran = agent.wrapped(f'ln -s "{other.parent}" link\nexec "$CLI" "$@"').run()
+    assert (ran.verdict, len(agent.stub.requests)) == ("complete", len(tried) + 1)
+    results = [
+        json.dumps(block["content"])
+        for message in agent.stub.requests[-1]["messages"]
+        if isinstance(message["content"], list)
+        for block in message["content"]
+        if block["type"] == "tool_result"
+    ]
+    assert len(results) == len(tried)
+    assert not [text for text in results if "SECRET" in text or "root:" in text]
+    assert not [path for path in root.rglob("*") if path.is_file() and "WAY-OUT" in path.read_text(errors="replace")
+                and "agent" not in path.parts]  # fmt: skip
+    assert not Path("/tmp/way-out").exists()
 
 
 def test_settings_in_the_agents_folder_do_not_disarm_the_hooks(agent: Agent) -> None:
