@@ -79,6 +79,17 @@ def test_an_agent_writes_in_its_own_folder_only(agent: Agent) -> None:
     assert written == [ran.order.directory / "output" / "ADR-001-x.md"]
 
 
+def test_a_root_with_a_strange_name_has_the_same_rules(agent: Agent) -> None:
+    agent.root = agent.root / "a [b] *c? (d) !e"
+    (agent.root / "src").mkdir(parents=True)
+    (agent.root / "src" / "a.py").write_text("PROJECT")
+    forged = calls("Write", file_path="marks/x", content="mine")
+    agent.stub.replies = [calls("Read", file_path=str(agent.root / "src" / "a.py")), forged, _OK]
+    ran = agent.run()
+    assert "PROJECT" in json.dumps(agent.stub.requests[-1])
+    assert not (ran.order.directory / "marks" / "x").exists()
+
+
 def ways_out(root: Path, other: Path) -> list[Reply]:
     """What an agent may try with the tools it has, and with those it has not."""
     home = {"file_path": "/proc/self/environ"}

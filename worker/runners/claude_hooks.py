@@ -7,6 +7,7 @@ write into the delivery's own folder. Each mark names its run, so that no other 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ EVENTS = (START, STOP, STOP_FAILURE, END)
 _TIMEOUT = 10
 #: Largest mark in bytes; it holds the last message of the answer.
 _MAX_MARK = 8 * 2**20
+
+#: Escaping "?" as well makes the CLI (2.1.329) ignore the rule; unescaped it matches itself.
+_SPECIAL = re.compile(r"[\\*\[\]]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +58,16 @@ def settings(marks: Path, *, readable: Iterable[Path], protected: Iterable[Path]
         event: [{"hooks": [{"type": "command", "command": _command(event, marks), "timeout": _TIMEOUT}]}]
         for event in EVENTS
     }
-    reading = [f"Read(/{path}{'/**' if path.is_dir() else ''})" for path in readable]
-    writing = [f"Edit(/{path}/**)" for path in protected]
+    reading = [f"Read(/{_literal(path)}{'/**' if path.is_dir() else ''})" for path in readable]
+    writing = [f"Edit(/{_literal(path)}/**)" for path in protected]
     return json.dumps(
         {"hooks": hooks, "disableAllHooks": False, "permissions": {"allow": [*reading, *allowed], "deny": writing}}
     )
+
+
+def _literal(path: Path) -> str:
+    """A path for a rule: rules are patterns, in which these characters mean something."""
+    return _SPECIAL.sub(r"\\\g<0>", str(path))
 
 
 def _command(event: str, marks: Path) -> str:
