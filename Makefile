@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 CLAUDE_VERSION := 2.1.329
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test lint format bench chaos test-claude lock clean
+.PHONY: help setup demo up test lint format bench chaos test-claude test-openwebui lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,19 @@ $(CLAUDE):
 	@mkdir -p .helix-tools
 	cd .helix-tools && npm pack --silent @anthropic-ai/claude-code-linux-$$(node -p process.arch)@$(CLAUDE_VERSION) >package.name \
 	  && tar -xzf "$$(cat package.name)" && rm "$$(cat package.name)" package.name && mv package claude-$(CLAUDE_VERSION)
+
+OPENWEBUI := .helix-tools/openwebui/venv
+OPENWEBUI_VERSION := 0.12.4
+test-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
+	@command -v chromium >/dev/null || { apt-get update -qq; apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
+	  || { echo "skipped: no chromium on PATH, and apt-get could not install it"; exit 0; }
+	@test -x $(OPENWEBUI)/bin/open-webui || { p=$$(for p in $(PYTHON) python3.11 python3.12; do \
+	    $$p -c 'import sys, venv; sys.exit(sys.version_info[:2] > (3, 12))' 2>/dev/null && { echo $$p; break; }; done) \
+	  && test -n "$$p" && $$p -m venv $(OPENWEBUI) \
+	  && $(OPENWEBUI)/bin/pip install --quiet --no-deps open-webui==$(OPENWEBUI_VERSION) \
+	  && $(OPENWEBUI)/bin/pip install --quiet -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } \
+	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12)"; }
+	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
 lock: $(READY) ## Write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from api_client.contract.settings import STREAM_MODES
 from api_client.contract.turn import DoubleText
 from api_client.web.ask import LOCALES, MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
 from api_client.web.conversation import MAX_MESSAGES, ROLES
@@ -41,4 +42,5 @@ def _body(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 TURN_BODY = _body(_TURN)
-CHAT_BODY = _body(_TURN | {"stream": {"type": ["boolean", "null"]}, "n": {"const": 1}})
+_STREAM = {"stream": {"type": ["boolean", "null"]}, "stream_mode": {"enum": list(STREAM_MODES)}, "n": {"const": 1}}
+CHAT_BODY = _body(_TURN | _STREAM)

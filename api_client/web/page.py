@@ -31,6 +31,7 @@ class Page:
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
         self._line: list[Payload] = []
+        self._asked_again = False
 
     def render(self, event: Event) -> list[Payload]:
         """What is sent because of ``event``."""
@@ -45,9 +46,11 @@ class Page:
         return self._line
 
     def _told(self, event: Event) -> list[Payload]:
-        """The status line, unless it stands there already."""
+        """The status line, unless it stands there already. Why the agent is asked again stays while it begins."""
+        begins = event.kind == "attempt.started" and self._asked_again
+        self._asked_again = event.kind == "turn.retrying" and event.data.get("reason") != "transient"
         line = told(event, self.reply)
-        if not line or line == self._line:
+        if begins or not line or line == self._line:
             return []
         self._line = line
         return line

@@ -107,7 +107,9 @@ def _why(data: Data) -> str:
         return "why_cut_off"
     codes = data.get("codes")
     named = [str(code) for code in codes] if isinstance(codes, list) else []
-    return next((_WHY[code] for code in named if code in _WHY), "why_other")
+    found = [_WHY[code] for code in named if code in _WHY]
+    # The missing step is a note for us; whatever else is wrong says more to a reader.
+    return next((why for why in found if why != "why_step"), found[0] if found else "why_other")
 
 
 def _mended(data: Data, locale: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from starlette.datastructures import Headers
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText
 from api_client.web.ask import Ask, read_ask
+from api_client.web.errors import ApiError
 
 SETTINGS = Settings(validators=("step_marker", "house_style"), max_attempts=4, deadline_seconds=90)
 
@@ -115,3 +117,54 @@ def test_ids_of_open_webui_are_kept_as_notes() -> None:
     headers = {"x-owui-chat-id": "c1", "x-owui-message-id": "m1", "x-owui-user-message-id": "u1"}
     notes = {"conversation_id": "c1", "message_id": "m1", "user_message_id": "u1"}
     assert ask(headers=headers).request.metadata == notes
+
+
+MESSAGE = {"x-owui-chat-id": "c", "x-owui-message-id": "m"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "mode"),
+    [
+        (MESSAGE, "live"),
+        ({"x-openwebui-chat-id": "c"}, "live"),
+        ({"x-owui-message-id": "", "x-openwebui-chat-id": "c"}, "validated"),  # a program, through Open WebUI
+        ({"x-openwebui-user-id": "u"}, "validated"),
+        ({"x-conversation-id": "c"}, "validated"),
+        ({}, "validated"),
+    ],
+)
+def test_a_page_of_open_webui_streams_live_and_everybody_else_waits(headers: dict[str, str], mode: str) -> None:
+    assert ask(headers=headers).mode == mode
+    assert ask(headers=headers).page is (mode == "live")
+
+
+def test_the_stream_mode_is_of_the_request_then_of_the_model_then_of_the_client() -> None:
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+    settings = replace(SETTINGS, stream_modes={"scripted": "draft"})
+    assert read_ask(body, Headers(MESSAGE), settings, "o").mode == "draft"
+    assert read_ask({**body, "stream_mode": "validated"}, Headers(MESSAGE), settings, "o").mode == "validated"
+    with pytest.raises(ApiError, match="stream_mode: must be one of live, draft, validated"):
+        ask(stream_mode="loud")
+
+
+def test_only_a_page_may_end_with_the_assistants_text() -> None:
+    messages = [{"role": "user", "content": "Hallo"}, {"role": "assistant", "content": "Guten"}]
+    assert ask(headers=MESSAGE, messages=messages, locale="en").request.prompt.startswith("Continue your last answer")
+    with pytest.raises(ApiError, match="last message must be the user's"):
+        ask(messages=messages)
+
+
+def test_a_question_is_told_only_where_repeats_can_be_told_from_new_ones() -> None:
+    assert ask().question == ""
+    assert (
+        ask(headers={"x-stainless-retry-count": "0"}).question == ask(headers={"x-stainless-retry-count": "3"}).question
+    )
+    assert ask(headers={"x-stainless-retry-count": "0", "idempotency-key": "k"}).question == ""
+    assert (
+        ask(headers={"x-stainless-retry-count": "0"}).first,
+        ask(headers={"x-stainless-retry-count": "1"}).again,
+    ) == (
+        True,
+        True,
+    )
+    assert ask(headers={"x-stainless-retry-count": "-1"}).again is False

@@ -276,6 +276,17 @@ def test_a_line_that_stands_there_already_is_not_told_again() -> None:
     assert live(started(), tool, tool, tool).status == ["Der Agent arbeitet", "Der Agent arbeitet: liest Dateien"]
 
 
+def test_why_the_agent_is_asked_again_stays_while_it_begins() -> None:
+    reader = live(started(), completed(), rejected(MARKER), again(), started(2), completed())
+    assert reader.status == [
+        "Der Agent arbeitet",
+        "Die Antwort wird geprüft",
+        "Neuer Versuch 1/2: die Antwort erfüllt die Vorgaben noch nicht",
+        "Die Antwort wird geprüft",
+    ]
+    assert live(again("transient"), started()).status[-1] == "Der Agent arbeitet"
+
+
 def _same_from_here(ahead: Reader, first: Page, behind: Reader, late: Page, events: list[Event]) -> None:
     for item in events:
         ahead.read(first.render(item))

@@ -94,6 +94,21 @@ def test_open_webui_is_told_the_progress_in_english() -> None:
     assert lines[-1] == "Done"
 
 
+@pytest.mark.parametrize(
+    ("codes", "reason"),
+    [
+        (["MISSING_STEP_MARKER"], "the working step is not stated"),
+        (["MISSING_STEP_MARKER", "FILE_NOT_FOUND"], "a file it names is not right"),
+        (["HOUSE_RULE"], "the answer does not meet the rules yet"),
+        ([], "the answer does not meet the rules yet"),
+    ],
+)
+def test_the_reason_told_is_the_one_that_says_most(codes: list[str], reason: str) -> None:
+    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True)
+    data = {"attempt": 2, "max_attempts": 3, "reason": "rejected", "codes": codes}
+    assert lines_of(render(event(1, "turn.retrying", **data), english)) == [(f"Asking again 1/2: {reason}", False)]
+
+
 def test_the_status_ends_before_the_error_is_shown() -> None:
     sent = payloads([finished(1, "failed", error={"message": "m"})], OPEN_WEBUI)
     assert lines_of(sent) == [("Ohne gültige Antwort beendet", True)]

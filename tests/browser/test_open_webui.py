@@ -1,0 +1,60 @@
+"""What people see in the real Open WebUI, and what it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Ask, missing
+
+pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(900)]
+
+GOOD = {"name": "good", "text": "Bitte eine gute Antwort"}
+TAKEN_BACK = {"name": "taken-back", "text": "Bitte zwei Entwürfe"}
+KEPT = {"name": "kept", "text": "Bitte ohne Marker"}
+FAILED = {"name": "failed", "text": "Bitte kein Erfolg"}
+STOPPED = {"name": "stopped", "text": "Bitte lange Antwort", "stop_after": 3, "regenerate": True}
+
+
+def test_a_visitors_day(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
+    seen = ask(GOOD, TAKEN_BACK, KEPT, FAILED, STOPPED)
+    good, taken_back, kept, failed, stopped = seen.values()
+
+    assert answer_of(good)["content"] == "Das ist die gute Antwort, Wort für Wort."
+    assert len(good["texts"]) > 3, "it came live"
+    assert good["stored"]["title"] == "Bitte eine gute Antwort"
+
+    drafts = [number for number, text in enumerate(taken_back["texts"]) if "ENTWURF" in text]
+    assert drafts, "the draft was shown"
+    assert any("ENTWURF" not in text for text in taken_back["texts"][drafts[-1] + 1 :]), "and taken back"
+    assert answer_of(taken_back)["content"] == "Die ENDGÜLTIGE Antwort steht an der Stelle des Entwurfs."
+    assert "ENTWURF" not in taken_back["after_reload"]
+
+    shown = [text for text in kept["texts"] if "bleibt stehen, wie sie ist." in text]
+    assert kept["texts"][-len(shown) :] == shown, "once it was there it never went away"
+    assert answer_of(kept)["content"] == "Diese Antwort bleibt stehen, wie sie ist."
+
+    assert answer_of(failed)["content"] == ""
+    assert "nicht zu Ende gebracht" in failed["after_reload"]
+    assert "nicht zu Ende gebracht" in answer_of(failed)["error"]["content"]["message"]
+
+    first, second = answers_of(stopped)
+    assert first["content"] == "Teil eins der langen Antwort."
+    assert second["content"] == "Teil eins der langen Antwort. Teil zwei der langen Antwort."
+    assert len(agent_runs()) == 1 + 2 + 2 + 3 + 1, "Regenerate brought the answer of the run that went on"
+    for one in seen.values():
+        assert not any("STEP" in text for text in [*one["texts"], one["after_reload"]])
+        assert all(message["done"] for message in answers_of(one))
+
+
+def answers_of(seen: dict[str, Any]) -> list[Any]:
+    """The stored answers, one for each time it was asked."""
+    return [message for message in seen["stored"]["messages"] if message["role"] == "assistant"]
+
+
+def answer_of(seen: dict[str, Any]) -> Any:
+    """The stored answer."""
+    [answer] = answers_of(seen)
+    return answer
