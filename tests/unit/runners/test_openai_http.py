@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.support import processes_with
+from tests.support import processes_with, wait_for
 from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, Order
 from worker.runners.openai_http import OpenAiHttpRunner
@@ -183,17 +183,17 @@ def test_a_service_that_hangs_is_left_by_the_idle_watchdog(ask: Ask, service: Se
 
 def test_a_cancelled_run_is_gone_at_once_and_its_key_was_never_seen(ask: Ask, service: Service, tmp_path: Path) -> None:
     service.lines = (piece("halb"), 30.0)
-    stop, seen = Asked(), []
+    stop, seen, asked = Asked(), [], []
 
     def cancel() -> None:
-        found = processes_with(f"HELIX_AGENT_MARK=t0-{tmp_path.name}.")
+        found = wait_for(lambda: service.requests and processes_with(f"HELIX_AGENT_MARK=t0-{tmp_path.name}."))
+        asked.append(time.monotonic())
         seen.extend(Path(f"/proc/{pid}/environ").read_text() + command for pid, command in found.items())
         stop.reason = "cancelled"
 
-    threading.Timer(0.5, cancel).start()
-    started = time.monotonic()
+    threading.Thread(target=cancel).start()
     assert ask(stop=stop).verdict == "cancelled"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - asked[0] < 3
     assert seen
     assert "hidden" not in "".join(seen)
     assert processes_with(f"HELIX_AGENT_MARK=t0-{tmp_path.name}.") == {}
