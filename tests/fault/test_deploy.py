@@ -70,8 +70,6 @@ async def test_a_rolling_restart_of_two_workers_under_load_loses_nothing(
             assert turn.outcome in {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY}
             assert turn.strikes == 0
             waits = [
-                later.at - earlier.at
-                for earlier, later in itertools.pairwise(events)
-                if earlier.kind == "attempt.lost"
+                later.at - earlier.at for earlier, later in itertools.pairwise(events) if earlier.kind == "attempt.lost"
             ]
             assert all(wait < hasty.lease_seconds + 3 for wait in waits), waits
