@@ -69,7 +69,7 @@ test-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (install
 	@command -v chromium >/dev/null || { apt-get update -qq; apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
 	  || { echo "skipped: no chromium on PATH, and apt-get could not install it"; exit 0; }
 	@test -x $(OPENWEBUI)/bin/open-webui || { p=$$(for p in $(PYTHON) python3.11 python3.12; do \
-	    $$p -c 'import sys, venv; sys.exit(sys.version_info[:2] > (3, 12))' 2>/dev/null && { echo $$p; break; }; done) \
+	    $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null && { echo $$p; break; }; done) \
 	  && test -n "$$p" && $$p -m venv $(OPENWEBUI) \
 	  && $(OPENWEBUI)/bin/pip install --quiet --no-deps open-webui==$(OPENWEBUI_VERSION) \
 	  && $(OPENWEBUI)/bin/pip install --quiet -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } \

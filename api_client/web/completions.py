@@ -124,7 +124,7 @@ async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator
             whole = True
     finally:
         if ask.page and not whole:
-            relay.readers.left(turn_id, ask.request.owner)
+            relay.readers.left(turn_id, ask.request.owner, ask.request.session_id)
 
 
 async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerator[bytes]:

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import structlog
 
@@ -19,6 +20,15 @@ from api_client.contract.errors import StoreUnavailable
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A cancel that comes unless somebody reads the turn again."""
+
+    owner: str
+    session_id: str
+    waiting: asyncio.Task[None]
+
+
 class Readers:
     """The readers of one relay. ``grace_seconds`` 0: a turn is never cancelled because its reader left."""
 
@@ -26,7 +36,7 @@ class Readers:
         self._client = client
         self._grace_seconds = grace_seconds
         self._reading: Counter[str] = Counter()
-        self._stops: dict[str, asyncio.Task[None]] = {}
+        self._stops: dict[str, _Stop] = {}
 
     def here(self, turn_id: str) -> bool:
         """True while somebody reads the turn through this relay."""
@@ -37,7 +47,7 @@ class Readers:
         """Somebody reads the turn: a stop that was to come is called off."""
         self._reading[turn_id] += 1
         if stop := self._stops.pop(turn_id, None):
-            stop.cancel()
+            stop.waiting.cancel()
             log.info("stop.called_off", turn_id=turn_id)
         try:
             yield
@@ -46,15 +56,29 @@ class Readers:
             if not self._reading[turn_id]:
                 del self._reading[turn_id]
 
-    def left(self, turn_id: str, owner: str) -> None:
+    def left(self, turn_id: str, owner: str, session_id: str) -> None:
         """The reader of a page left before the end. Unless somebody reads the turn again in time, it is cancelled."""
         if self._grace_seconds and not self.here(turn_id) and turn_id not in self._stops:
-            self._stops[turn_id] = asyncio.create_task(self._stop(turn_id, owner))
+            waiting = asyncio.create_task(self._stop(turn_id, owner))
+            self._stops[turn_id] = _Stop(owner, session_id, waiting)
+
+    async def moved_on(self, session_id: str) -> None:
+        """Something else is asked in the chat: a turn of it that was left is cancelled now, and nobody waits for it.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        for turn_id, stop in list(self._stops.items()):
+            if stop.session_id == session_id:
+                del self._stops[turn_id]
+                stop.waiting.cancel()
+                await self._client.cancel(turn_id, owner=stop.owner)
+                log.info("stop.moved_on", turn_id=turn_id)
 
     def close(self) -> None:
         """Call off every stop that is to come: the relay ends, the turns go on."""
         for stop in self._stops.values():
-            stop.cancel()
+            stop.waiting.cancel()
         self._stops.clear()
 
     async def _stop(self, turn_id: str, owner: str) -> None:

@@ -62,6 +62,8 @@ async def _submit_or_join(ask: Ask, relay: Relay) -> Submitted:
             log.info("turn.joined", turn_id=earlier, state=turn.state.value)
             return Submitted(earlier, turn.seq)
         await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
+    if ask.page:
+        await relay.readers.moved_on(request.session_id)
     return Submitted(await relay.client.submit(request, turn_id=turn_id))
 
 

@@ -2,8 +2,9 @@
 
     python drive.py ADDRESS FOLDER < questions.json > seen.json
 
-A question is {"text", "name", "stop_after" (seconds), "regenerate" (bool)}. What was seen of each: the texts that stood
-on the page one after the other, the status lines, and the message as it is stored. Screenshots go to the folder.
+A question is {"text", "name", "stop_after" (seconds), "regenerate" (bool), "go_on" (bool)}. What was seen of each: the
+texts that stood on the page one after the other, status lines included, and the messages as they are stored.
+Screenshots go to the folder.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Visitor:
             self.page.get_by_text("Try Again").last.click()
             time.sleep(1)
             seen["again"] = self._watch({**question, "stop_after": 0, "name": question["name"] + "-again"})
+        if question.get("go_on"):
+            self.page.get_by_label("Continue Response").last.click()
+            time.sleep(1)
+            seen["again"] = self._watch({**question, "name": question["name"] + "-again"})
         chat_id = self.page.url.rsplit("/", 1)[-1]
         self.page.reload()
         self.page.locator(".chat-assistant").last.wait_for(timeout=PATIENCE_SECONDS * 1000)

@@ -49,6 +49,18 @@ def test_a_visitors_day(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
         assert all(message["done"] for message in answers_of(one))
 
 
+def test_an_answer_that_arrived_can_be_continued_and_asked_for_again(
+    ask: Ask, agent_runs: Callable[[], list[str]]
+) -> None:
+    seen = ask({**GOOD, "name": "continued", "go_on": True}, {**GOOD, "name": "asked-again", "regenerate": True})
+    continued, again = seen.values()
+    assert "Das ist die gute Antwort, Wort für Wort." in answer_of(continued)["content"]
+    assert "Und so geht sie weiter." in answer_of(continued)["content"]
+    assert "Und so geht sie weiter." in continued["after_reload"]
+    assert [answer["content"] for answer in answers_of(again)] == ["Das ist die gute Antwort, Wort für Wort."] * 2
+    assert len(agent_runs()) == 2 + 2
+
+
 def answers_of(seen: dict[str, Any]) -> list[Any]:
     """The stored answers, one for each time it was asked."""
     return [message for message in seen["stored"]["messages"] if message["role"] == "assistant"]

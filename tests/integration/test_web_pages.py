@@ -201,6 +201,17 @@ async def test_a_reader_that_comes_back_calls_the_stop_off(settings: Settings) -
             assert await relay.state(turn_id) is TurnState.QUEUED
 
 
+async def test_a_new_message_after_stop_does_not_wait_for_the_stopped_turn(settings: Settings) -> None:
+    async with serving(replace(settings, stop_grace_seconds=60.0)) as relay:
+        stopped = await relay.turn_of(PAGE)
+        other_chat = await relay.turn_of({**PAGE, "x-owui-chat-id": "c2"})
+        ask_else = [{"role": "user", "content": "Anders"}]
+        second = await relay.turn_of({**PAGE, "x-owui-user-message-id": "u2"}, messages=ask_else)
+        assert await relay.state(stopped) is TurnState.FINISHED
+        assert await relay.state(other_chat) is TurnState.QUEUED
+        assert await relay.state(second) is TurnState.QUEUED
+
+
 async def test_a_reader_elsewhere_keeps_the_turn_alive(settings: Settings) -> None:
     async with serving(replace(settings, stop_grace_seconds=0.5)) as one, serving(settings) as other:
         async with one.page(PAGE) as turn_id:
