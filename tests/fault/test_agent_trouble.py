@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +21,8 @@ from tests.fault.conftest import judged, message
 from tests.fault.matrix import Runs, Stage, left_in_store
 from tests.support import processes_with, wait_until
 
+#: So long sleep the children that scripts leave behind: they are found without a mark, and are this run's own.
+CHILD = f"600.{secrets.randbelow(10**6) + 10**6}"
 SCRIPT = """
 - when: "[flood text]"
   attempts: [[{flood: 104857600}]]
@@ -26,13 +31,14 @@ SCRIPT = """
 - when: "[flood noise]"
   attempts: [[{flood: {size: 104857600, kind: noise}}, {say: "Viel Lärm.\\n\\n<!-- STEP: done -->"}]]
 - when: "[stubborn]"
-  attempts: [[ignore_sigterm, {fork: {seconds: 611.5}}, {fork: {seconds: 612.5, scrub: true}}, {say: "x"}, hang]]
+  attempts: [[ignore_sigterm, {fork: {seconds: {child}1}}, {fork: {seconds: {child}2, scrub: true}}, {say: "x"}, hang]]
 - when: "[silent]"
   attempts: [[{say: "x"}, hang]]
 - when: "[cut]"
   attempts: [[{say: "Halb"}, cut]]
 - when: "[leaves children]"
-  attempts: [[{fork: {seconds: 613.5}}, {fork: {seconds: 614.5, scrub: true}}, {say: "Gut.\\n\\n<!-- STEP: done -->"}]]
+  attempts:
+    - [{fork: {seconds: {child}3}}, {fork: {seconds: {child}4, scrub: true}}, {say: "Gut.\\n\\n<!-- STEP: done -->"}]
 - when: "[poison]"
   attempts: [[{say: "x"}, kill_parent]]
 - when: "[long answer]"
@@ -40,9 +46,7 @@ SCRIPT = """
 - when: "[held "
   attempts: [[{say: "Ich fange an ... "}, {wait_for: "{meet}/go"}, {say: "fertig.\\n\\n<!-- STEP: done -->"}]]
 - attempts: [[{say: "Sofort.\\n\\n<!-- STEP: done -->"}]]
-"""
-#: How the children that the scripts leave behind are found again, without a mark too.
-CHILDREN = ("time.sleep(611.5)", "time.sleep(612.5)", "time.sleep(613.5)", "time.sleep(614.5)")
+""".replace("{child}", CHILD)
 #: Largest growth of a worker that reads a flood, in bytes: an answer, a line, and what it takes to keep them.
 MOST_GROWTH = 200 * 2**20
 
@@ -60,6 +64,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield made
     finally:
         made.stop()
+        for pid in processes_with(f"sleep({CHILD}"):  # only after a test that failed
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -86,7 +92,7 @@ def tree_of(turn_id: str) -> dict[int, str]:
     """All that an agent started, whatever it did to hide it."""
     return {
         pid: line
-        for marker in (f"HELIX_AGENT_MARK={turn_id}", *CHILDREN)
+        for marker in (f"HELIX_AGENT_MARK={turn_id}", f"sleep({CHILD}")
         for pid, line in processes_with(marker).items()
     }
 
