@@ -78,7 +78,8 @@ class VisibleText:
 
     def feed(self, piece: str) -> str:
         """Add a piece of the raw text; returns what the reader sees more."""
-        *whole, self._line = (self._line + piece).split("\n")
+        self._line += piece
+        *whole, self._line = self._line.split("\n") if "\n" in piece else [self._line]
         parts = [self._closed(line) for line in whole]
         text = self._space + "".join(parts) + self._open_line()
         seen = text.rstrip()
