@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.contract.errors import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
 
@@ -40,6 +40,7 @@ async def follow(
 
     Raises:
         StoreUnavailable: the store was away for longer than a minute.
+        TurnNotFound: the store no longer has the turn.
     """
     position, away_since = after, 0.0
     while True:
@@ -85,6 +86,8 @@ async def _listen(
         if (task := asyncio.current_task()) and task.cancelling():
             # On Python 3.11 the Redis client can swallow a cancellation; the reader must still end.
             raise asyncio.CancelledError
+        if message is None and position and not await redis.exists(log_key):
+            raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
         if message is None:
             behind = True  # a bell can be missed; the ping is when we notice
             yield None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import redis
+from structlog.testing import capture_logs
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
@@ -77,6 +80,7 @@ class Bench:
         self.settings, self.client, self.runner = settings, client, ScriptedByTest()
         self.announced: list[tuple[Link, str, str]] = []
         self.isolated: list[tuple[Link, str, str]] = []
+        self.told: list[MutableMapping[str, object]] = []
         self.ledger = Ledger(settings, "w")
         self.leases = LeaseKeeper(settings, "w")
         self.leases.start()
@@ -267,3 +271,19 @@ async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(benc
 def no_thread_left() -> Iterator[None]:
     yield
     wait_for(lambda: not [t for t in threading.enumerate() if t.name == "events"], 5)
+
+
+async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Bench) -> None:
+    turn_id = await bench.submit(waits_for_stop)
+
+    def work() -> None:
+        with capture_logs() as told:
+            bench.service.carry_out(FIRST, turn_id, "s")
+        bench.told = told
+
+    working = threading.Thread(target=work)
+    working.start()
+    await wait_until(lambda: bench.runner.orders, 5)
+    redis.Redis.from_url(bench.settings.redis_url).delete(Keys(bench.settings.namespace).turn(turn_id))
+    working.join(15)
+    assert "turn.record_lost" in [line["event"] for line in bench.told]

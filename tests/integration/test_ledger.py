@@ -472,3 +472,16 @@ async def test_after_the_clock_was_set_back_a_dead_holders_turn_is_taken_within_
     assert ledger.due(0) == [turn_id]
     assert ledger.reap(turn_id, may_take=True).what == "held"
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce", 4)
+
+
+async def test_a_reader_of_a_turn_that_the_store_lost_is_told_instead_of_waiting_for_ever(
+    client: TurnsClient, store: redis.Redis
+) -> None:
+    turn_id = await client.submit(request())
+    events = client.follow(turn_id)
+    await anext(events)
+    keys = Keys(client.settings.namespace)
+    store.delete(keys.turn(turn_id), keys.log(turn_id))
+    with pytest.raises(TurnNotFound):
+        async for _ in events:
+            pass

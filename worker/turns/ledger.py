@@ -234,6 +234,12 @@ class Ledger:
         """Call a turn off, because a later one of its session is to interrupt it."""
         self._call("cancel", turn_id, session_id, "", "cancelled")
 
+    def knows(self, turn_id: str) -> bool:
+        """Whether the store has this turn's record."""
+        return bool(
+            self._patiently(lambda: self._redis.exists(keys_of(self.settings.namespace, turn_id).turn(turn_id)))
+        )
+
     def attempts(self, turn_id: str) -> list[AttemptRecord]:
         """The turn's attempts, oldest first."""
         key = keys_of(self.settings.namespace, turn_id).attempts(turn_id)

@@ -38,6 +38,8 @@ from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
 
+_RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
+
 Announce = Callable[[Link, str, str], None]
 BuildRunner = Callable[[str], tuple[Runner, str]]
 
@@ -97,6 +99,8 @@ class TurnService:
         """
         claim = self._ledger.claim(turn_id, session_id, link, alone=alone)
         if isinstance(claim, Refusal):
+            if claim.why == "missing":
+                log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
             log.info("turn.refused", link=str(link), why=claim.why)
             if claim.why == "alone":
                 self._isolate(link, turn_id, session_id)
@@ -107,7 +111,10 @@ class TurnService:
                 reach("B13")
                 done = self._ledger.commit(claim, move)
             except Fenced:
-                log.warning("turn.fenced", link=str(link))
+                if self._ledger.knows(turn_id):
+                    log.warning("turn.fenced", link=str(link))
+                else:
+                    log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
                 return False
         goes_on = self._go_on(claim, move, done)
         if goes_on and alone and move.next is not None:
