@@ -108,29 +108,11 @@ class TurnsClient:
         turn_id = turn_id or self.new_id(request.session_id)
         keys = keys_of(self.settings.namespace, turn_id)
         waiting = await self._waiting(keys, request) if request.double_text is DoubleText.INTERRUPT else []
-        text = request.to_json()
-        deadline_ms = int(request.deadline_seconds * 1000)
-        keep_ms = deadline_ms + int(self.settings.retention_seconds * 1000) + 86_400_000
         reply = await self._call(
             self._submit,
             turn_id,
             request.session_id,
-            [
-                text,
-                secrets.token_hex(6),
-                request.owner,
-                request.locale,
-                deadline_ms,
-                request.double_text.value,
-                hashlib.sha256(text.encode()).hexdigest() if idempotency_key else "",
-                keep_ms,
-                request.session_id,
-                replay_of,
-                request.token_budget,
-                int(request.cost_budget_usd * 1e6),
-                request.token_budget // request.max_attempts,
-                int(request.cost_budget_usd * 1e6) // request.max_attempts,
-            ],
+            _submission(request, self.settings, keyed=bool(idempotency_key), replay_of=replay_of),
             more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id)],
         )
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
@@ -318,6 +300,31 @@ class TurnsClient:
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
             raise StoreUnavailable(type(error).__name__) from error
+
+
+def _submission(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> list[Any]:
+    """ARGV[4...] of ``submit.lua``."""
+    text = request.to_json()
+    deadline_ms = int(request.deadline_seconds * 1000)
+    cost_budget = int(request.cost_budget_usd * 1e6)
+    # Idempotency keys outlive their turn by a day.
+    keep_ms = deadline_ms + int(settings.retention_seconds * 1000) + 86_400_000
+    return [
+        text,
+        secrets.token_hex(6),
+        request.owner,
+        request.locale,
+        deadline_ms,
+        request.double_text.value,
+        hashlib.sha256(text.encode()).hexdigest() if keyed else "",
+        keep_ms,
+        request.session_id,
+        replay_of,
+        request.token_budget,
+        cost_budget,
+        request.token_budget // request.max_attempts,
+        cost_budget // request.max_attempts,
+    ]
 
 
 def _shard(session_id: str, shards: int) -> int:
