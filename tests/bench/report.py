@@ -71,12 +71,7 @@ def result(
         for name, rounds in rows.items()
     }
     ratios = {
-        pair: {
-            label: _spread(
-                [dict(b.items())[label] / dict(a.items())[label] for a, b in zip(rows[plain], rows[ours], strict=True)]
-            )
-            for label in LABELS
-        }
+        pair: {label: _spread(_ratios(rows[plain], rows[ours], label)) for label in LABELS}
         for pair, (plain, ours) in PAIRS.items()
     }
     speeds = {name: [BURST / seconds for seconds, _ in streams[name]] for name in ("plain", "ours")}
@@ -100,8 +95,15 @@ def result(
     }
 
 
+def _ratios(plain: Sequence[Figures], ours: Sequence[Figures], label: str) -> list[float]:
+    """Ours over plain, round by round; rounds in which plain used no whole tick (10 ms) of processor are left out."""
+    pairs = [(dict(a.items())[label], dict(b.items())[label]) for a, b in zip(plain, ours, strict=True)]
+    return [b / a for a, b in pairs if a > 0]
+
+
 def _spread(values: Sequence[float]) -> list[float]:
-    return [statistics.median(values), min(values), max(values)]
+    """Median, lowest and highest; empty when nothing could be measured."""
+    return [statistics.median(values), min(values), max(values)] if values else []
 
 
 def text(found: dict[str, Any]) -> str:
@@ -149,6 +151,8 @@ def _sum(found: dict[str, Any], name: str, part: str) -> str:
 
 
 def _show(spread: Sequence[float]) -> str:
+    if not spread:
+        return "too short to tell"
     middle, low, high = map(_short, spread)
     return f"{middle} [{low}-{high}]"
 
