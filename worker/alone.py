@@ -18,9 +18,9 @@ from worker.turns.engine import Engine
 def main() -> None:
     """Carry out the link the command line names. SIGTERM hands the turn over without a strike."""
     task, attempt, turn_id, session_id = sys.argv[1:]
-    engine = Engine(settings_of_process(), app, reaps=False)
+    engine = Engine(settings_of_process(), app, alone=True)
+    signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     engine.start()
-    signal.signal(signal.SIGTERM, lambda *_: engine.hand_over())
     work = threading.Thread(
         target=engine.service.carry_out,
         args=(Link.parse(f"{task}/{attempt}"), turn_id, session_id),

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from celery import Celery
+
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome
-from tests.conftest import WorkerProcess
+from api_client.contract.turn import Outcome, TurnState
+from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import Meeting, judged, message
 from tests.support import wait_until
+from worker.turns.engine import Engine
 
 StartWorker = Callable[..., WorkerProcess]
 
@@ -73,3 +79,27 @@ async def test_a_rolling_restart_of_two_workers_under_load_loses_nothing(
                 later.at - earlier.at for earlier, later in itertools.pairwise(events) if earlier.kind == "attempt.lost"
             ]
             assert all(wait < hasty.lease_seconds + 3 for wait in waits), waits
+
+
+async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_is_asked_to_end(
+    scripted: Settings, meeting: Meeting
+) -> None:
+    async with TurnsClient(scripted) as client:
+        turn_id = await client.submit(message("held"))
+        command = [sys.executable, "-m", "worker.alone", "turn.run", "1", turn_id, "s"]
+        process = subprocess.Popen(command, env=environ_of(scripted), stderr=subprocess.DEVNULL)
+        await wait_until(lambda: meeting.begun, 20)
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0)
+        turn = await client.get(turn_id)
+        assert (turn.state, turn.next, turn.strikes) == (TurnState.QUEUED, "turn.run/1", 0)
+
+
+def test_being_asked_to_end_takes_no_lock_for_the_signal_may_find_its_own_handler_at_work(settings: Settings) -> None:
+    engine = Engine(settings, Celery("test", set_as_current=False), alone=True)
+    with engine.leases._lock, engine._lock:
+        asked = threading.Thread(target=engine.shut_down, daemon=True)
+        asked.start()
+        asked.join(5)
+        assert not asked.is_alive()

@@ -28,9 +28,9 @@ log = structlog.get_logger()
 
 
 class Engine:
-    """One worker process's engine. ``reaps`` is False in a process that carries out a single link."""
+    """One worker process's engine. ``alone`` says that the process carries out a single link and then ends."""
 
-    def __init__(self, settings: Settings, celery: Celery, *, reaps: bool = True) -> None:
+    def __init__(self, settings: Settings, celery: Celery, *, alone: bool = False) -> None:
         self.settings = settings
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self.leases = LeaseKeeper(settings, self.name)
@@ -44,12 +44,15 @@ class Engine:
             self.isolate,
         )
         self._celery = celery
-        self._reaper = Reaper(settings, self.name, self.announce) if reaps else None
+        self._reaper = None if alone else Reaper(settings, self.name, self.announce)
+        self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
+        self._asked, self._ask = os.pipe()
         self._isolated: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start the threads and the guard of the agents."""
+        threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
         processes.shared().start()
         self.leases.start()
         if self._reaper:
@@ -86,12 +89,18 @@ class Engine:
         log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=bury(process))
 
     def shut_down(self) -> None:
-        """Let running agents finish for a while, then hand their turns over to other workers."""
-        timer = threading.Timer(self.settings.shutdown_seconds, self.hand_over)
-        timer.daemon = True
-        timer.start()
+        """Let running agents finish for a while, then hand their turns over to other workers.
 
-    def hand_over(self) -> None:
+        For signal handlers: it takes no lock, because a second signal may find the first one's handler at work.
+        """
+        os.write(self._ask, b".")
+
+    def _wait_for_shut_down(self) -> None:
+        while os.read(self._asked, 1):
+            threading.Event().wait(self._grace_seconds)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
         """Stop every run of this process; their turns go to other workers without a strike."""
         self.leases.stop_all("shutdown")
         with self._lock:
