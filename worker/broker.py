@@ -41,6 +41,8 @@ _WAYS_OUT = (
 class BrokerError(HelixError):
     """There is no server to run, it is not the one that was installed, or it does not start."""
 
+    code = "broker_not_started"
+
 
 @dataclass(frozen=True, slots=True)
 class Server:

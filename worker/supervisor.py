@@ -27,6 +27,8 @@ LAST_DELAY_SECONDS = 5.0
 class NotReady(HelixError):
     """A process ended, or stayed silent, before it was ready for the first time."""
 
+    code = "process_not_ready"
+
 
 class _Child:
     """A program and what became of it. Only the supervisor's thread changes it."""

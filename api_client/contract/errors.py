@@ -1,12 +1,19 @@
-"""The errors both sides raise. Each message says what happened and, where somebody can act, what to do."""
+"""The errors both sides raise. Each message says what happened and, where somebody can act, what to do.
+
+``code`` is the error's entry in ``error_codes``, for programs and for `turns explain`.
+"""
 
 
 class HelixError(Exception):
     """Base of every error helix-turns raises on purpose."""
 
+    code = "operation_failed"
+
 
 class SettingsError(HelixError):
     """One or more settings are wrong; ``problems`` lists them all, one line each."""
+
+    code = "invalid_settings"
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -19,11 +26,13 @@ class BadRequest(HelixError):
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.param = param
-        self.code = code
+        self.code = code or "invalid_value"
 
 
 class TurnNotFound(HelixError):
     """No such turn, or not one of this owner's: the two look the same to a caller on purpose."""
+
+    code = "turn_not_found"
 
     def __init__(self, turn_id: str) -> None:
         super().__init__(f"no turn {turn_id!r}")
@@ -33,6 +42,8 @@ class TurnNotFound(HelixError):
 class IdempotencyConflict(HelixError):
     """The idempotency key was used before with another body."""
 
+    code = "idempotency_key_reused"
+
     def __init__(self, key: str) -> None:
         super().__init__(f"the idempotency key {key!r} was used before with another request body")
         self.key = key
@@ -40,6 +51,8 @@ class IdempotencyConflict(HelixError):
 
 class SessionBusy(HelixError):
     """``reject`` was asked for and the session still works on another turn."""
+
+    code = "session_busy"
 
     def __init__(self, session_id: str, turn_id: str) -> None:
         super().__init__(f"session {session_id!r} is still working on turn {turn_id!r}")
@@ -50,6 +63,8 @@ class SessionBusy(HelixError):
 class NotFinished(HelixError):
     """What was asked for needs a turn that has ended, or that is a dead letter."""
 
+    code = "turn_not_finished"
+
     def __init__(self, turn_id: str, state: str = "is still going on") -> None:
         super().__init__(f"turn {turn_id!r} {state}")
         self.turn_id = turn_id
@@ -57,6 +72,8 @@ class NotFinished(HelixError):
 
 class StoreUnavailable(HelixError):
     """The store does not answer, or refuses to write; nothing was changed that a repeat would double."""
+
+    code = "store_unavailable"
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the store does not answer: {reason}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract import errors as contract
-from api_client.web.words import say
+from api_client.contract.error_codes import sentence
 
 #: Content of ``x-should-retry``: the official clients obey it and otherwise repeat every 409 and 5xx by themselves.
 NO_RETRY = {"x-should-retry": "false"}
@@ -69,16 +69,16 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             message = "this Idempotency-Key was used before with another request"
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
         case contract.SessionBusy():
-            return ApiError(409, say("session_busy", locale), code="session_busy", headers=NO_RETRY)
+            return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
         case contract.StoreUnavailable():
             headers = {"retry-after": str(STORE_RETRY_SECONDS)}
-            return ApiError(503, say("store_unavailable", locale), code="store_unavailable", headers=headers)
+            return ApiError(503, sentence("store_unavailable", locale), code="store_unavailable", headers=headers)
     return internal_error(locale)
 
 
 def internal_error(locale: str) -> ApiError:
     """A fault of ours; the log has the details under the request's id."""
-    return ApiError(500, say("internal_error", locale), code="internal_error")
+    return ApiError(500, sentence("internal_error", locale), code="internal_error")
 
 
 def where(error: BaseException) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def where(error: BaseException) -> dict[str, Any]:
 
 def stream_lost(turn_id: str, locale: str) -> ApiError:
     """The turn goes on, but its caller cannot be told of it any more. A repeat would be another turn."""
-    message = say("stream_lost", locale, turn_id=turn_id)
+    message = sentence("stream_lost", locale, turn_id=turn_id)
     return ApiError(503, message, code="stream_lost", headers=NO_RETRY | {"x-turn-id": turn_id})
 
 

@@ -21,6 +21,8 @@ _ending: set[asyncio.Task[None]] = set()
 class RelayStopping(HelixError):
     """The relay is asked to stop while somebody waits for a turn; the turn goes on."""
 
+    code = "stream_lost"
+
 
 async def follow(
     relay: Relay, turn_id: str, owner: str, *, after: int = 0, epoch: str = ""

@@ -1,6 +1,6 @@
-"""Every sentence of the relay that a user may read, in German and English: one table.
+"""Every sentence of the relay that a user may read while a turn goes on, in German and English: one table.
 
-What a user reads when a turn ends without an answer stands in the turn itself (``contract/messages.py``).
+Errors have a table of their own (``contract/error_codes.py``), which all sides share.
 """
 
 from __future__ import annotations
@@ -55,23 +55,6 @@ _WORDS: dict[str, dict[str, str]] = {
     "why_header": {"de": "der Kopf des ADR ist nicht lesbar", "en": "the header of the ADR cannot be read"},
     "why_file": {"de": "eine genannte Datei stimmt nicht", "en": "a file it names is not right"},
     "why_long": {"de": "die Antwort ist zu lang", "en": "the answer is too long"},
-    # errors
-    "store_unavailable": {
-        "de": "Der Dienst ist gerade nicht erreichbar. Bitte versuche es in einigen Sekunden erneut.",
-        "en": "The service is not available right now. Please try again in a few seconds.",
-    },
-    "stream_lost": {
-        "de": "Die Verbindung zur laufenden Anfrage ist abgerissen. Sie läuft weiter; ihre Nummer ist {turn_id}.",
-        "en": "The connection to the running request was lost. It goes on; its number is {turn_id}.",
-    },
-    "session_busy": {
-        "de": "In diesem Chat wird noch eine frühere Nachricht bearbeitet. Bitte warte, bis sie fertig ist.",
-        "en": "This chat is still working on an earlier message. Please wait until it is done.",
-    },
-    "internal_error": {
-        "de": "Ein interner Fehler ist aufgetreten. Bitte versuche es erneut oder kontaktiere den Administrator.",
-        "en": "An internal error occurred. Please try again or contact the administrator.",
-    },
 }
 
 

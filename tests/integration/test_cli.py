@@ -102,7 +102,7 @@ def test_a_request_that_can_never_work_is_refused(run: Run, option: str, value: 
 def test_a_turn_that_does_not_exist_is_exit_code_1_and_one_line(run: Run, command: str, turn_id: str) -> None:
     done = run(command, turn_id)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"turns: no turn {turn_id!r}\n"
+    assert done.stderr == f"turns: no turn {turn_id!r} [turn_not_found]\n"
 
 
 async def test_watching_shows_what_happens_while_it_happens(settings: Settings, run: Run) -> None:

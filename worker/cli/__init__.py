@@ -38,6 +38,7 @@ COMMANDS = {
     "dead": ("worker.cli.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
+    "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
     "doctor": ("worker.cli.doctor:doctor", "Look for what is wrong: settings, store, sessions, the agent's CLI."),
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
@@ -112,15 +113,18 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         code = _complain([error.format_message()], USAGE)
     except SettingsError as error:
-        code = _complain(error.problems, USAGE)
+        code = _complain(error.problems, USAGE, error.code)
     except (TurnNotFound, SessionBusy, IdempotencyConflict, NotFinished) as error:
-        code = _complain([str(error)], NO)
-    except (HelixError, OSError) as error:
+        code = _complain([str(error)], NO, error.code)
+    except HelixError as error:
+        code = _complain([str(error)], USAGE, error.code)
+    except OSError as error:
         code = _complain([str(error)], USAGE)
     sys.exit(code)
 
 
-def _complain(problems: list[str], code: int) -> int:
+def _complain(problems: list[str], exit_code: int, code: str = "") -> int:
+    """One line a problem; ``code`` is what ``turns explain`` takes."""
     for problem in problems:
-        click.echo(f"turns: {problem}", err=True)
-    return code
+        click.echo(f"turns: {problem}{f' [{code}]' if code else ''}", err=True)
+    return exit_code

@@ -171,6 +171,8 @@ def show(turn_id: str, as_json: bool) -> None:
     if turn.worker:
         rows.append(("worker", one_line(turn.worker)))
     rows += [("error", text) for text in error_lines(turn.error)]
+    if code := turn.error.get("code"):
+        rows.append(("what to do", f"turns explain {one_line(code)}"))
     write_table(rows)
     if turn.response:
         click.echo(f"\n{safe(turn.response)}")

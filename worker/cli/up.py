@@ -28,6 +28,8 @@ from worker.supervisor import Supervisor
 class CannotStart(HelixError):
     """Something stands in the way; the message says what to do about it."""
 
+    code = "cannot_start"
+
 
 @dataclass(frozen=True)
 class Installation:

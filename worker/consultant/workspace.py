@@ -37,6 +37,8 @@ _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCI
 class DeliveryTaken(HelixError):
     """The delivery has its folder already: somebody carries it out, or did. Nobody may start it again."""
 
+    code = "delivery_taken"
+
     def __init__(self, directory: Path) -> None:
         super().__init__(f"delivery {directory.name} was started before: {directory}")
         self.directory = directory

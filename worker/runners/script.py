@@ -31,6 +31,8 @@ Step = tuple[str, dict[str, Any]]
 class ScriptError(HelixError):
     """A script cannot be read, or has nothing to say to a message. The message names file, rule, list and step."""
 
+    code = "invalid_script"
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:

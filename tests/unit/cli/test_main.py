@@ -94,8 +94,8 @@ def test_every_wrong_setting_is_a_line(capsys: pytest.CaptureFixture[str], monke
     code, _, err = run(capsys, "config")
     assert code == 2
     assert err.splitlines() == [
-        "turns: HELIX_SHARD: no such setting; did you mean HELIX_SHARDS?",
-        "turns: HELIX_LOCALE='fr': must be one of de, en",
+        "turns: HELIX_SHARD: no such setting; did you mean HELIX_SHARDS? [invalid_settings]",
+        "turns: HELIX_LOCALE='fr': must be one of de, en [invalid_settings]",
     ]
 
 

@@ -1,0 +1,108 @@
+"""One table of errors: complete, in both languages, and what the documents and the command line say."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from api_client.contract.error_codes import ERROR_CODES, sentence
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.turn import Outcome
+from worker.cli.explain import explain, reference
+from worker.enforcement.codes import CODES
+from worker.runners.base import ErrorKind
+
+ROOT = Path(__file__).parents[2]
+
+
+def source() -> Iterator[tuple[str, ast.AST]]:
+    """Every node of our source, with the file it is in."""
+    for file in [*(ROOT / "api_client").rglob("*.py"), *(ROOT / "worker").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            yield str(file.relative_to(ROOT)), node
+
+
+def literals(value: ast.expr | None) -> Iterator[str]:
+    """The texts an expression may be: ``"a"``, ``"a" if x else "b"``, ``x or "a"``."""
+    match value:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.IfExp(body=one, orelse=two):
+            yield from (*literals(one), *literals(two))
+        case ast.BoolOp(values=values):
+            yield from (text for one in values for text in literals(one))
+
+
+def literal_codes() -> dict[str, str]:
+    """Every ``code="..."`` in our source, as an argument or an assignment: code -> where."""
+    found = {}
+    for file, node in source():
+        value: ast.expr | None = None
+        match node:
+            case ast.keyword(arg="code", value=given):
+                value = given
+            case ast.Assign(targets=[ast.Name(id="code") | ast.Attribute(attr="code")], value=given):
+                value = given
+        found.update(dict.fromkeys(literals(value), file))
+    return found
+
+
+def test_every_code_raised_anywhere_is_in_the_table() -> None:
+    missing = {code: place for code, place in literal_codes().items() if code not in {*ERROR_CODES, *CODES}}
+    assert not missing, f"add to api_client/contract/error_codes.py: {missing}"
+
+
+def test_every_error_class_names_its_code() -> None:
+    for file, node in source():
+        if isinstance(node, ast.ClassDef) and "HelixError" in {getattr(base, "id", "") for base in node.bases}:
+            assert "code = " in ast.unparse(node), f"{file}: class {node.name} has no code"
+
+
+def test_every_ending_and_every_trouble_of_an_agent_has_its_code() -> None:
+    assert {kind.value for kind in ErrorKind} <= set(ERROR_CODES)
+    assert {outcome.value for outcome in Outcome if not outcome.success} <= set(ERROR_CODES)
+
+
+def test_every_code_of_the_table_is_used() -> None:
+    ends = {kind.value for kind in ErrorKind} | {outcome.value for outcome in Outcome}
+    assert set(ERROR_CODES) - ends - set(literal_codes()) == set()
+
+
+@pytest.mark.parametrize("code", ERROR_CODES)
+def test_every_code_says_what_happened_and_what_to_do_in_both_languages(code: str) -> None:
+    entry = ERROR_CODES[code]
+    assert entry.de[0] != entry.en[0]
+    assert bool(entry.de[1]) == bool(entry.en[1])
+    assert entry.de[1] or code == "cancelled"
+    for locale in ("de", "en"):
+        said = sentence(code, locale, turn_id="t0")
+        assert said.endswith(".")
+        assert "{" not in said
+
+
+def test_docs_errors_md_is_made_from_the_table() -> None:
+    assert (ROOT / "docs" / "errors.md").read_text() == reference(), (
+        "write it anew: turns explain --markdown > docs/errors.md"
+    )
+
+
+def test_the_command_explains_codes_of_both_tables_and_names_the_likely_one() -> None:
+    run = CliRunner().invoke
+    shown = json.loads(run(explain, ["turn_not_found", "--locale", "de", "--json"]).output)
+    assert (shown["code"], shown["what"]) == ("turn_not_found", ERROR_CODES["turn_not_found"].de[0])
+    assert "Add at the end" in run(explain, ["MISSING_STEP_MARKER"]).output
+    assert len(run(explain, []).output.splitlines()) == len(ERROR_CODES) + len(CODES)
+    wrong = run(explain, ["turn_not_fund"])
+    assert (wrong.exit_code, "did you mean turn_not_found?" in wrong.output) == (2, True)
+
+
+def test_the_command_line_writes_the_code_behind_its_message(capsys: pytest.CaptureFixture[str]) -> None:
+    cli = importlib.import_module("worker.cli")
+    assert cli._complain([str(TurnNotFound("x"))], 1, TurnNotFound.code) == 1
+    assert capsys.readouterr().err == "turns: no turn 'x' [turn_not_found]\n"
