@@ -46,7 +46,7 @@ from api_client.contract.turn import (
 )
 from api_client.repeats import Repeats
 from api_client.store import open_store
-from api_client.stream import follow
+from api_client.stream import follow, read_log
 
 log = structlog.get_logger()
 
@@ -171,6 +171,12 @@ class TurnsClient:
         await self.get(turn_id, owner=owner)
         key = keys_of(self.settings.namespace, turn_id).attempts(turn_id)
         return decode_attempts(await self._ask(self._redis.hgetall(key)))
+
+    async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
+        """Every event of the turn up to now, without waiting for more. Raises as ``get``."""
+        await self.get(turn_id, owner=owner)
+        found: list[Event] = await self._ask(read_log(self._redis, self.settings.namespace, turn_id))
+        return found
 
     async def follow(
         self,

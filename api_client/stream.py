@@ -100,6 +100,17 @@ async def _listen(
             yield rung
 
 
+async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
+    """Every event of the turn up to now. Raises ``RedisError`` when the store does not answer."""
+    log_key, found = keys_of(namespace, turn_id).log(turn_id), list[Event]()
+    while True:
+        start = f"({found[-1].seq}-0" if found else "-"
+        entries: list[Any] = await redis.xrange(log_key, min=start, count=_PAGE) or []
+        found += [Event.decode(fields[b"e"]) for _, fields in entries]
+        if len(entries) < _PAGE:
+            return found
+
+
 def _rung(data: bytes) -> Event | None:
     """The event a bell message carries; None for anything else, for only the log is the truth."""
     try:

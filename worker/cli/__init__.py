@@ -34,6 +34,8 @@ COMMANDS = {
     "show": ("worker.cli.turn:show", "Show a turn: state, outcome, answer, error."),
     "attempts": ("worker.cli.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
     "cancel": ("worker.cli.turn:cancel", "Stop a turn."),
+    "export": ("worker.cli.bundle:export", "Write a turn as one JSON text: record, attempts, events."),
+    "bundle": ("worker.cli.bundle:bundle", "Pack what a bug report about a turn needs, secrets masked."),
     "retry-rate": ("worker.cli.rates:retry_rate", "How often the agent had to be asked again, and by which rule."),
     "dead": ("worker.cli.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
