@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,9 @@ CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
 _OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
 #: Headers of Open WebUI kept as notes in the turn, for operators.
 _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": "user_message_id"}
+
+#: Takes the messages out of a body; the second argument is what a Continue says in the user's name.
+ReadMessages = Callable[[Mapping[str, Any], str], tuple[dict[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,10 @@ class Ask:
     again: bool = False
 
 
-def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str) -> Ask:
-    """Read a turn from a request.
+def read_ask(
+    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, read: ReadMessages = read_messages
+) -> Ask:
+    """Read a turn from a request; ``read`` takes the messages out of the body.
 
     Raises:
         ApiError: 400 with the field's name, or 404 for an unknown model.
@@ -68,7 +73,7 @@ def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owne
     locale = _choice(body, "locale", LOCALES, settings.locale)
     request = TurnRequest(
         model=_model(body, settings),
-        messages=read_messages(body, go_on=say("go_on", locale) if page else ""),
+        messages=read(body, say("go_on", locale) if page else ""),
         session_id=_session_id(owner, chat_id, key),
         owner=owner,
         validators=_validators(body, settings),
@@ -81,7 +86,7 @@ def read_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owne
         metadata=_metadata(chat_id, headers),
     )
     _number(body, "n", 1, 1, 1, whole=True)
-    for name in ("max_tokens", "max_completion_tokens"):
+    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
         _number(body, name, 1, 10**9, 1, whole=True)
     return Ask(
         request=request,

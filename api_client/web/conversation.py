@@ -23,24 +23,32 @@ def read_messages(body: Mapping[str, Any], go_on: str = "") -> tuple[dict[str, s
     Raises:
         ApiError: 400 with the name of the field that is wrong.
     """
-    raw = body.get("messages")
+    return read_list(body.get("messages"), "messages", go_on)
+
+
+def read_list(raw: Any, field: str, go_on: str = "", parts: tuple[str, ...] = ("text",)) -> tuple[dict[str, str], ...]:
+    """The conversation in the list ``raw``, which the caller calls ``field``; ``parts`` are the types of text in it.
+
+    Raises:
+        ApiError: as ``read_messages``.
+    """
     if not isinstance(raw, list) or not raw:
         code = "missing_required_parameter" if raw is None else "invalid_value"
-        raise bad_request(f"messages: must be a list of at least one; got {shown(raw)}", param="messages", code=code)
+        raise bad_request(f"{field}: must be a list of at least one; got {shown(raw)}", param=field, code=code)
     if len(raw) > MAX_MESSAGES:
-        message = f"messages: at most {MAX_MESSAGES} are allowed; got {len(raw)}"
-        raise bad_request(message, param="messages", code="too_many_messages")
-    messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(raw))
+        message = f"{field}: at most {MAX_MESSAGES} are allowed; got {len(raw)}"
+        raise bad_request(message, param=field, code="too_many_messages")
+    messages = tuple(_message(message, f"{field}[{index}]", parts) for index, message in enumerate(raw))
     size = sum(len(message["content"]) for message in messages)
     if size > MAX_TEXT_CHARS:
-        raise _too_long("messages", size, MAX_TEXT_CHARS)
+        raise _too_long(field, size, MAX_TEXT_CHARS)
     if go_on and messages[-1]["role"] == "assistant":
         messages += ({"role": "user", "content": go_on},)
-    _check_last(messages[-1], f"messages[{len(messages) - 1}]")
+    _check_last(messages[-1], f"{field}[{len(messages) - 1}]")
     return messages
 
 
-def _message(raw: Any, name: str) -> dict[str, str]:
+def _message(raw: Any, name: str, parts: tuple[str, ...]) -> dict[str, str]:
     if not isinstance(raw, dict):
         raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")
     role = raw.get("role")
@@ -49,13 +57,13 @@ def _message(raw: Any, name: str) -> dict[str, str]:
     content = raw.get("content")
     if content is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
         content = ""  # a call of a tool by another model, earlier in this chat
-    text = _text(content, f"{name}.content")
+    text = _text(content, f"{name}.content", parts)
     if len(text) > MAX_CONTENT_CHARS:
         raise _too_long(f"{name}.content", len(text), MAX_CONTENT_CHARS)
     return {"role": role, "content": text}
 
 
-def _text(content: Any, name: str) -> str:
+def _text(content: Any, name: str, parts: tuple[str, ...]) -> str:
     if isinstance(content, str):
         return content
     if content is None:
@@ -63,14 +71,14 @@ def _text(content: Any, name: str) -> str:
     if not isinstance(content, list):
         # Not what came: it may be a user's text in the wrong wrapping.
         raise bad_request(f"{name}: must be a text or a list of text parts", param=name, code="invalid_type")
-    return "\n".join(_part(part, f"{name}[{index}]") for index, part in enumerate(content))
+    return "\n".join(_part(part, f"{name}[{index}]", parts) for index, part in enumerate(content))
 
 
-def _part(part: Any, name: str) -> str:
+def _part(part: Any, name: str, parts: tuple[str, ...]) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind != "text":
+    if kind not in parts:
         got = shown(part) if not isinstance(part, dict) else f"type {shown(kind)}"
-        message = f"{name}: only parts of type text are supported; got {got}"
+        message = f"{name}: only parts of type {' or '.join(parts)} are supported; got {got}"
         raise bad_request(message, param=name, code="unsupported_content")
     text = part.get("text")
     if not isinstance(text, str):
