@@ -128,6 +128,10 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("Die Nachricht enthält etwas anderes als Text.", "Sende Text; Bilder und Dateien werden nicht gelesen."),
         ("The message holds something other than text.", "Send text; images and files are not read."),
     ),
+    "unsupported_parameter": ErrorCode(
+        ("Dieses Feld kann hier nicht erfüllt werden.", "Lass es weg; die Meldung sagt, was stattdessen geht."),
+        ("This field cannot be honoured here.", "Leave it out; the message says what to do instead."),
+    ),
     "content_too_long": ErrorCode(
         ("Die Nachricht oder das ganze Gespräch ist zu lang.", "Kürze es, oder beginne ein neues Gespräch."),
         ("The message or the whole conversation is too long.", "Shorten it, or start a new conversation."),

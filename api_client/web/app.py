@@ -20,9 +20,9 @@ import api_client
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.web import completions, turns
+from api_client.web import completions, responses, turns
 from api_client.web.access import is_loopback
-from api_client.web.errors import ApiError, from_contract, shown_text
+from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
@@ -82,7 +82,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
         redirect_slashes=False,
     )
     app.state.relay = relay
-    for router in (health, completions.router, turns.router):
+    for router in (health, completions.router, responses.router, turns.router):
         app.include_router(router)
     app.add_middleware(RequestId, locale=settings.locale)
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
@@ -110,7 +110,11 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
             return ApiError(405, message, code="method_not_allowed", headers=dict(error.headers or {}))
         case HTTPException():
             return ApiError(error.status_code, shown_text(str(error.detail)), code="http_error")
-    return ApiError(422, "a parameter of the address is not valid", code="invalid_parameter")
+        case RequestValidationError():
+            # What came stays out of the message; the limits are in the OpenAPI document.
+            name = str(error.errors()[0]["loc"][-1]) if error.errors() else None
+            return bad_request(f"{name or 'a parameter'}: is not valid", param=name, code="invalid_parameter")
+    return internal_error(locale)
 
 
 class _Server(uvicorn.Server):

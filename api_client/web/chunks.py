@@ -1,4 +1,4 @@
-"""The objects of OpenAI's chat completions, as far as the relay sends them."""
+"""The objects of OpenAI's chat completions, and those they share with responses, as far as the relay sends them."""
 
 from __future__ import annotations
 
@@ -77,3 +77,13 @@ def model_object(model: str) -> Model:
     """One entry of ``/v1/models``."""
     info = {"meta": {"capabilities": {"builtin_tools": False}}}
     return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """A text as a part of a message."""
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def message_item(turn_id: str, status: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    """The turn's answer as an output item."""
+    return {"type": "message", "id": f"msg_{turn_id}", "role": "assistant", "status": status, "content": list(parts)}

@@ -13,7 +13,6 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.web import openapi
@@ -22,12 +21,11 @@ from api_client.web.ask import Ask, known_model, read_ask
 from api_client.web.background import answer_task
 from api_client.web.body import read_object
 from api_client.web.chunks import model_object
-from api_client.web.errors import internal_error, stream_lost, where
-from api_client.web.following import RelayStopping, follow, wait_for
+from api_client.web.following import broken, follow, result
 from api_client.web.page import Page, page_of
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.reply import Payload, Reply, opening, pieces, turn_error
-from api_client.web.submitting import submit
+from api_client.web.submitting import delivered, submit
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, SSE_RESPONSES, data_frame
 
 log = structlog.get_logger(__name__)
@@ -73,18 +71,14 @@ async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Resp
     Raises:
         ApiError: ``stream_lost``.
     """
-    turn_id, owner = reply.turn_id, ask.request.owner
+    turn_id = reply.turn_id
     headers = {"x-turn-id": turn_id}
-    try:
-        with relay.readers.reading(turn_id):
-            turn = await wait_for(relay, request, relay.client.result(turn_id, owner=owner))
-    except (StoreUnavailable, RelayStopping) as lost:
-        raise stream_lost(turn_id, reply.locale) from lost
-    delivered = BackgroundTask(_delivered, relay, ask, turn_id)
+    turn = await result(request, relay, turn_id, ask.request.owner, reply.locale)
+    done = BackgroundTask(delivered, relay, ask, turn_id)
     if turn.outcome is None or not turn.outcome.success:
         error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
-        return JSON(error.body(), error.status, headers | error.headers, background=delivered)
-    return JSON(reply.completion(turn.response), headers=headers, background=delivered)
+        return JSON(error.body(), error.status, headers | error.headers, background=done)
+    return JSON(reply.completion(turn.response), headers=headers, background=done)
 
 
 def _task_answer(ask: Ask) -> Response:
@@ -139,27 +133,12 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
                         reach("B15")
                     yield frame
                 if event is not None and event.final:
-                    await _delivered(relay, ask, reply.turn_id)
+                    await delivered(relay, ask, reply.turn_id)
                     return
         raise EOFError("the turn's events ended without its end")
-    except HelixError as error:
-        log.warning("relay.stream_lost", turn_id=reply.turn_id, error=type(error).__name__)
-        for frame in _last_words(stream_lost(reply.turn_id, reply.locale).body()):
-            yield frame
-    except Exception as fault:
-        log.error("relay.stream_crashed", turn_id=reply.turn_id, **where(fault))
-        for frame in _last_words(internal_error(reply.locale).body()):
-            yield frame
-
-
-async def _delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
-    """The answer was sent to its end: the same question is a new one from now on."""
-    if not ask.question:
-        return
-    try:
-        await relay.client.repeats.forget(ask.request.owner, ask.question, turn_id)
-    except StoreUnavailable as error:
-        log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
+    except Exception as error:
+        yield data_frame(broken(error, reply.turn_id, reply.locale).body())
+        yield DONE
 
 
 def _frames(event: Event | None, page: Page, seen: int) -> list[bytes]:
@@ -170,7 +149,3 @@ def _frames(event: Event | None, page: Page, seen: int) -> list[bytes]:
         return [*frames, DONE] if event.final else frames
     page.skip(event)
     return [data_frame(payload) for payload in page.catch_up()] if event.seq == seen else []
-
-
-def _last_words(error: Payload) -> list[bytes]:
-    return [data_frame(error), DONE]

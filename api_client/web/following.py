@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar, cast
 
+import structlog
 from starlette.requests import ClientDisconnect, Request
 
-from api_client.contract.errors import HelixError
+from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.events import Event
+from api_client.contract.turn import Turn
+from api_client.web.errors import ApiError, internal_error, stream_lost, where
 from api_client.web.relay import Relay
 
+log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 _END = object()
 #: Waits that nobody needs any more, until they have really ended.
@@ -45,7 +49,29 @@ async def follow(
         _end(step, events)
 
 
-async def wait_for(relay: Relay, request: Request, waiting: Coroutine[Any, Any, _T]) -> _T:
+def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
+    """The last words of a stream that cannot go on; the log gets the rest."""
+    if isinstance(error, HelixError):
+        log.warning("relay.stream_lost", turn_id=turn_id, error=type(error).__name__)
+        return stream_lost(turn_id, locale)
+    log.error("relay.stream_crashed", turn_id=turn_id, **where(error))
+    return internal_error(locale)
+
+
+async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> Turn:
+    """The turn after its end.
+
+    Raises:
+        ApiError: ``stream_lost``. ClientDisconnect: the caller left.
+    """
+    try:
+        with relay.readers.reading(turn_id):
+            return await _wait_for(relay, request, relay.client.result(turn_id, owner=owner))
+    except (StoreUnavailable, RelayStopping) as lost:
+        raise stream_lost(turn_id, locale) from lost
+
+
+async def _wait_for(relay: Relay, request: Request, waiting: Coroutine[Any, Any, _T]) -> _T:
     """The result of ``waiting``.
 
     Raises:

@@ -8,6 +8,7 @@ from api_client.contract.settings import STREAM_MODES
 from api_client.contract.turn import DoubleText
 from api_client.web.ask import LOCALES, MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
 from api_client.web.conversation import MAX_MESSAGES, ROLES
+from api_client.web.response_input import MAX_PAIRS, MAX_VALUE_CHARS, PARTS
 
 _PART = {
     "type": "object",
@@ -36,11 +37,34 @@ _TURN: dict[str, Any] = {
 }
 
 
-def _body(properties: dict[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "required": ["model", "messages"], "properties": properties}
+def _body(properties: dict[str, Any], asked: str = "messages") -> dict[str, Any]:
+    schema = {"type": "object", "required": ["model", asked], "properties": properties}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 TURN_BODY = _body(_TURN)
 _STREAM = {"stream": {"type": ["boolean", "null"]}, "stream_mode": {"enum": list(STREAM_MODES)}, "n": {"const": 1}}
 CHAT_BODY = _body(_TURN | _STREAM)
+_INPUT_PART = {**_PART, "properties": {"type": {"enum": list(PARTS)}, "text": {"type": "string"}}}
+_ITEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {
+        "type": {"const": "message"},
+        "role": {"enum": list(ROLES)},
+        "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _INPUT_PART}]},
+    },
+}
+_PAIRS = {"type": "string", "maxLength": MAX_VALUE_CHARS}
+RESPONSE_BODY = _body(
+    {name: schema for name, schema in _TURN.items() if name != "messages"}
+    | {
+        "input": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _ITEM}]},
+        "instructions": {"type": ["string", "null"]},
+        "stream": {"type": ["boolean", "null"]},
+        "background": {"type": ["boolean", "null"]},
+        "metadata": {"type": ["object", "null"], "maxProperties": MAX_PAIRS, "additionalProperties": _PAIRS},
+        "store": {"enum": [True, None]},
+    },
+    asked="input",
+)

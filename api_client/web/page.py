@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from api_client.contract.events import Event
+from api_client.web.chunks import message_item, text_part
 from api_client.web.draft import Draft, Edit
 from api_client.web.reply import Payload, Reply, ended, pieces, told
 from api_client.web.words import say
@@ -110,7 +111,7 @@ class LivePage(_DraftPage):
                 self._open = True
                 frames += [
                     {"type": "response.output_item.added", "output_index": 0, "item": self._item("in_progress")},
-                    {"type": "response.content_part.added", **self._place, "part": _text_part("")},
+                    {"type": "response.content_part.added", **self._place, "part": text_part("")},
                 ]
             if edit.kept is not None:
                 frames.append({"type": "response.output_text.done", **self._place, "text": edit.kept})
@@ -122,7 +123,7 @@ class LivePage(_DraftPage):
         frames = self._changed(edits)
         if not self._open:
             return frames
-        item = self._item("completed", _text_part(self._draft.shown))
+        item = self._item("completed", text_part(self._draft.shown))
         response = {"id": f"resp_{self.reply.turn_id}", "status": "completed", "output": [item]}
         return [
             *frames,
@@ -131,8 +132,7 @@ class LivePage(_DraftPage):
         ]
 
     def _item(self, status: str, *content: dict[str, Any]) -> dict[str, Any]:
-        name = self._place["item_id"]
-        return {"type": "message", "id": name, "role": "assistant", "status": status, "content": list(content)}
+        return message_item(self.reply.turn_id, status, *content)
 
 
 class ReasoningPage(_DraftPage):
@@ -156,7 +156,3 @@ def page_of(reply: Reply, mode: StreamMode) -> Page:
     """The page for a mode."""
     kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: Page}[mode]
     return kind(reply)
-
-
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": []}

@@ -1,4 +1,4 @@
-"""The objects of OpenAI's Responses API, and the events of one as they are streamed. Pure: turn and events in, JSON out.
+"""The objects of OpenAI's Responses API, and the events of one as they are streamed. Pure: turn in, JSON out.
 
 The events of a response are made from the turn's log alone, in the same order with the same numbers each time. So a
 reader can go on behind any number, on any relay, also after the end. Text is held back until it is accepted.
@@ -12,6 +12,7 @@ from typing import Any
 
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.web.chunks import message_item, text_part
 from api_client.web.errors import ApiError
 from api_client.web.marker import without_marker
 from api_client.web.reply import pieces, turn_error
@@ -22,16 +23,6 @@ PREFIX = "resp_"
 _OPENING = 2
 
 Payload = dict[str, Any]
-
-
-def text_part(text: str) -> Payload:
-    """A text as a part of a message."""
-    return {"type": "output_text", "text": text, "annotations": []}
-
-
-def message_item(turn_id: str, status: str, *parts: Payload) -> Payload:
-    """The turn's answer as an output item."""
-    return {"type": "message", "id": f"msg_{turn_id}", "role": "assistant", "status": status, "content": list(parts)}
 
 
 def status_of(turn: Turn) -> str:
@@ -100,7 +91,26 @@ class ResponseEvents:
         if event.kind == "attempt.started" and not self._turn.delivery:
             self._turn = replace(self._turn, state=TurnState.RUNNING, delivery=1)
             return self._number([self._whole("response.in_progress")])
-        return self._number(self._ended(event)) if event.final else []
+        if not event.final:
+            return []
+        data = event.data
+        ended = replace(
+            self._turn,
+            state=TurnState.FINISHED,
+            outcome=Outcome(data["outcome"]),
+            response=str(data.get("response") or ""),
+            error=data.get("error") or {},
+            finished_at=event.at,
+        )
+        return self.all_of(ended)
+
+    def all_of(self, turn: Turn) -> list[Payload]:
+        """What is left to be sent of a turn that has ended."""
+        opening: list[Payload] = []
+        if self.sent < 0:
+            opening = self._number([self._whole("response.created"), self._whole("response.queued")])
+        self._turn = turn
+        return opening + self._number(self._ending())
 
     def broken(self, error: ApiError) -> Payload:
         """The last words of a stream that cannot go on. It counts as nothing, so that a reader can resume behind it."""
@@ -116,17 +126,8 @@ class ResponseEvents:
     def _whole(self, kind: str) -> Payload:
         return {"type": kind, "response": response_of(self._turn)}
 
-    def _ended(self, event: Event) -> list[Payload]:
-        data = event.data
-        self._turn = replace(
-            self._turn,
-            state=TurnState.FINISHED,
-            outcome=Outcome(data["outcome"]),
-            response=str(data.get("response") or ""),
-            error=data.get("error") or {},
-            finished_at=event.at,
-        )
-        if not data.get("success"):
+    def _ending(self) -> list[Payload]:
+        if status_of(self._turn) != "completed":
             return [self._whole("response.failed")]
         text, turn_id = without_marker(self._turn.response), self._turn.turn_id
         begun, done = message_item(turn_id, "in_progress"), message_item(turn_id, "completed", text_part(text))

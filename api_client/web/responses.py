@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -18,7 +20,7 @@ from api_client.web.access import Owner
 from api_client.web.ask import Ask
 from api_client.web.background import answer_task
 from api_client.web.body import read_object
-from api_client.web.errors import ApiError, bad_request
+from api_client.web.errors import bad_request
 from api_client.web.following import broken, follow, result
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.reply import turn_error
@@ -29,6 +31,9 @@ from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_fr
 
 router = APIRouter(prefix="/v1/responses")
 
+Streamed = Annotated[bool, Query(alias="stream")]
+After = Annotated[int | None, Query(ge=0, le=10**9)]
+
 
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.RESPONSE_BODY)
 async def create(request: Request, relay: RelayOf, owner: Owner) -> Response:
@@ -36,7 +41,7 @@ async def create(request: Request, relay: RelayOf, owner: Owner) -> Response:
     body = await read_object(request, relay.settings.max_body_bytes)
     ask = read_response_ask(body, request.headers, relay.settings, owner)
     if ask.task:
-        raise bad_request("background requests of Open WebUI need /v1/chat/completions", code="unsupported_task")
+        return _task_answer(ask)
     turn_id = (await submit(ask, relay)).turn_id
     turn = await relay.client.get(turn_id, owner=owner)
     headers = {"x-turn-id": turn_id}
@@ -59,6 +64,25 @@ async def _whole(request: Request, relay: Relay, ask: Ask, turn_id: str) -> Resp
     return JSON(response_of(turn), headers=headers, background=done)
 
 
+def _task_answer(ask: Ask) -> Response:
+    """The answer to a background request of a chat interface; no turn is made."""
+    turn = Turn(
+        turn_id=f"task-{secrets.token_hex(12)}",
+        epoch="",
+        state=TurnState.FINISHED,
+        request=ask.request,
+        delivery=1,
+        outcome=Outcome.PASSED,
+        response=answer_task(ask.task, ask.request.messages),
+        created_at=time.time(),
+        finished_at=time.time(),
+    )
+    if not ask.stream:
+        return JSON(response_of(turn))
+    frames = [event_frame(payload["type"], payload) for payload in ResponseEvents(turn).all_of(turn)]
+    return Response(b"".join(frames), media_type="text/event-stream", headers=SSE_HEADERS)
+
+
 @router.get("/{response_id}", response_model=None, responses=SSE_RESPONSES)
 async def show(
     response_id: str, relay: RelayOf, owner: Owner, stream_it: Streamed = False, starting_after: After = None
@@ -78,3 +102,50 @@ async def cancel(response_id: str, relay: RelayOf, owner: Owner) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished one, changes nothing."""
     turn = await _turn(relay, response_id, owner)
     return JSON(response_of(await relay.client.cancel(turn.turn_id, owner=owner)))
+
+
+async def stream(
+    relay: Relay, turn: Turn, owner: str, *, after: int = -1, ask: Ask | None = None
+) -> AsyncIterator[bytes]:
+    """The response's events behind number ``after``. The last one is the response's end, or says that it is lost.
+
+    With ``ask`` this is the first asker's stream: who leaves it early, or reads it to its end, is taken note of.
+    """
+    turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
+    try:
+        with relay.readers.reading(turn_id):
+            async with aclosing(follow(relay, turn_id, owner)) as log:
+                async for event in log:
+                    for payload in events.render(event) if event else ():
+                        if payload["sequence_number"] > after:
+                            yield event_frame(payload["type"], payload)
+                    if event is None:
+                        yield PING
+            whole = True
+            if ask:
+                await delivered(relay, ask, turn_id)
+    except Exception as error:
+        last = events.broken(broken(error, turn_id, turn.request.locale))
+        yield event_frame(last["type"], last)
+    finally:
+        if ask and ask.page and not whole:
+            relay.readers.left(turn_id, owner, turn.request.session_id)
+
+
+async def _turn(relay: Relay, response_id: str, owner: str) -> Turn:
+    """The turn of a response.
+
+    Raises:
+        TurnNotFound: this is no response of this owner.
+    """
+    if not response_id.startswith(PREFIX):
+        raise TurnNotFound(response_id)
+    return await relay.client.get(response_id.removeprefix(PREFIX), owner=owner)
+
+
+def _check_number(after: int, turn: Turn, *, streamed: bool) -> None:
+    if not streamed:
+        raise bad_request("starting_after: only with stream=true", param="starting_after")
+    if after > last_number(turn):
+        message = f"starting_after: the last event so far has number {last_number(turn)}; got {after}"
+        raise bad_request(message, param="starting_after")

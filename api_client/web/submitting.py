@@ -47,6 +47,16 @@ async def submit(ask: Ask, relay: Relay) -> Submitted:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
 
 
+async def delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
+    """The answer was sent to its end: the same question is a new one from now on."""
+    if not ask.question:
+        return
+    try:
+        await relay.client.repeats.forget(ask.request.owner, ask.question, turn_id)
+    except StoreUnavailable as error:
+        log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
+
+
 async def _submit_or_join(ask: Ask, relay: Relay) -> Submitted:
     request, repeats = ask.request, relay.client.repeats
     keep = request.deadline_seconds + relay.settings.rejoin_seconds

@@ -6,24 +6,21 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 
-import structlog
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.contract.errors import HelixError
 from api_client.contract.events import read_event_id
 from api_client.contract.turn import Turn, TurnState
 from api_client.web import openapi
 from api_client.web.access import Owner
 from api_client.web.completions import ask_of
-from api_client.web.errors import bad_request, internal_error, shown, stream_lost, where
-from api_client.web.following import follow
+from api_client.web.errors import bad_request, shown
+from api_client.web.following import broken, follow
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.submitting import submit
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
-log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/turns")
 
 
@@ -98,15 +95,10 @@ def _position(request: Request) -> tuple[int, str]:
 async def stream(relay: Relay, turn: Turn, owner: str, after: int, *, reset: bool) -> AsyncIterator[bytes]:
     """The events as frames. ``reset`` tells a reader of another history to forget what it has."""
     yield event_frame("log.reset", {"reason": "the id is not of this log"}) if reset else PING
-    locale = turn.request.locale
     try:
         with relay.readers.reading(turn.turn_id):
             async with aclosing(follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch)) as events:
                 async for event in events:
                     yield PING if event is None else event_frame(event.kind, event.to_dict(), event.event_id)
-    except HelixError as error:
-        log.warning("relay.events_lost", turn_id=turn.turn_id, error=type(error).__name__)
-        yield event_frame("error", stream_lost(turn.turn_id, locale).body())
-    except Exception as fault:
-        log.error("relay.events_crashed", turn_id=turn.turn_id, **where(fault))
-        yield event_frame("error", internal_error(locale).body())
+    except Exception as error:
+        yield event_frame("error", broken(error, turn.turn_id, turn.request.locale).body())

@@ -4,54 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-import uvicorn
 from openai.types.chat import ChatCompletionChunk
 
 from api_client.contract.errors import SessionBusy, StoreUnavailable
-from tests.support import wait_for, wait_until
-from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished, passed
+from tests.integration.conftest import Serve, async_client, sync_client
+from tests.support import wait_until
+from tests.unit.web.fake import TURN_ID, FakeTurns, event, finished, passed
 
 TRICKY = "Zeile\r\nzwei\n\ndata: [DONE]\n\nU+2028\u2028 U+0085\u0085 VT\x0b FF\x0c Ende 🎉"
 HI: Any = [{"role": "user", "content": "Hallo"}]
 ISSUES = [{"code": "MISSING_STEP_MARKER", "message": "Response enthält keinen STEP-Marker"}]
 FAILED = [event(1, "turn.queued", position=0), None, finished(2, "failed", error={"issues": ISSUES})]
-
-Serve = Callable[..., str]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Starts a real server over a fake client; returns its address."""
-    running: list[tuple[uvicorn.Server, threading.Thread]] = []
-
-    def start(turns: FakeTurns, **settings: Any) -> str:
-        config = uvicorn.Config(app_with(turns, **settings), port=0, log_config=None, timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        running.append((server, thread))
-        wait_for(lambda: server.started)
-        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-
-    yield start
-    for server, thread in running:
-        server.should_exit = True
-        thread.join(10)
-
-
-def sync_client(url: str, **more: Any) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="any", **more)
-
-
-def async_client(url: str, **more: Any) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", **more)
 
 
 def test_a_streamed_answer_arrives_whole(serve: Serve) -> None:

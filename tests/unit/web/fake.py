@@ -98,7 +98,8 @@ class FakeTurns:
             raise TurnNotFound(turn_id)
         events = [item for item in self.script if isinstance(item, Event)]
         last = events[-1] if events else event(1, "turn.queued")
-        request = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id="chat-1")
+        default = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id="chat-1")
+        request = self.submitted[-1] if self.submitted else default
         done = last.final
         return Turn(
             turn_id=turn_id,
@@ -109,6 +110,7 @@ class FakeTurns:
             response=last.data["response"] if done else "",
             error=last.data["error"] if done else {},
             seq=last.seq,
+            delivery=sum(item.kind == "attempt.started" for item in events),
             finished_at=self.finished_at if done else 0.0,
         )
 
