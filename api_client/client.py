@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from api_client import metrics
 from api_client.admission import check
 from api_client.announcer import Announcer
+from api_client.audit import Audit
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.errors import (
     IdempotencyConflict,
@@ -45,6 +46,7 @@ from api_client.contract.turn import (
     replay_id,
 )
 from api_client.repeats import Repeats
+from api_client.selection import Filter, Selected, select
 from api_client.store import open_store
 from api_client.stream import follow, read_log
 
@@ -69,6 +71,7 @@ class TurnsClient:
         self._cancel = self._redis.register_script(command_text(CANCEL))
         self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
+        self.audit = Audit(self._redis, settings, self._ask)
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
 
     async def __aenter__(self) -> Self:
@@ -247,6 +250,14 @@ class TurnsClient:
                 with suppress(TurnNotFound):  # dropped meanwhile
                     found.append(await self.get(turn_id.decode()))
         return sorted(found, key=lambda turn: turn.finished_at)
+
+    async def select(self, wanted: Filter) -> list[Selected]:
+        """The turns a filter means, oldest first.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        return await select(self._redis, self.settings, self._ask, wanted)
 
     async def replay(self, turn_id: str) -> str:
         """Hand a finished turn in again, as a new turn of its session; returns the new id. Twice makes one turn.

@@ -72,6 +72,11 @@ class Keys:
         return self._name("dead")
 
     @property
+    def audit(self) -> str:
+        """Stream: what operators asked for, by whom and when; of the first shard only."""
+        return self._name("audit")
+
+    @property
     def totals(self) -> str:
         """Hash: counters since the beginning; never expires."""
         return self._name("metrics:total")

@@ -154,6 +154,7 @@ class Settings:
     )
     strikes: int = _setting(5, _integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
     retention_seconds: float = _setting(7 * 86_400.0, _number(60, 10**9), "How long a finished turn stays readable.")
+    audit_seconds: float = _setting(400 * 86_400.0, _number(3600, 10**9), "How long lines of the audit log are kept.")
     run_slots: int = _setting(16, _integer(1, 1000), "Agents a worker runs at once.")
     check_slots: int = _setting(2, _integer(1, 64), "Answers a worker judges at once.")
     web_host: str = _setting("127.0.0.1", _text, "Address the relay listens on.")

@@ -10,6 +10,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from api_client.actions import act
+from api_client.audit import by_key
 from api_client.contract.events import read_event_id
 from api_client.contract.turn import Turn, TurnState
 from api_client.web import openapi
@@ -57,7 +59,8 @@ async def list_attempts(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
 @router.delete("/{turn_id}", response_model=None)
 async def cancel_turn(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
-    return JSON(_shown(await relay.client.cancel(turn_id, owner=owner)))
+    await act(relay.client, "cancel", turn_id, by=by_key(owner), owner=owner)
+    return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
 
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)

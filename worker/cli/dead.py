@@ -8,6 +8,7 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
+from worker.cli.actions import act_on_one
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.timeline import Timeline
 from worker.cli.turn import with_client
@@ -63,17 +64,7 @@ def show(turn_id: str, as_json: bool) -> None:
 @json_option
 def replay(turn_id: str, as_json: bool) -> None:
     """Hand a dead letter in again as a new turn, and take it off the list. Twice makes one new turn."""
-
-    async def again(client: TurnsClient) -> str:
-        new = await client.replay(turn_id)
-        await client.drop(turn_id)
-        return new
-
-    new = with_client(again)
-    if as_json:
-        write_json({"turn_id": new, "replay_of": turn_id})
-    else:
-        click.echo(new)
+    act_on_one("replay", turn_id, as_json)
 
 
 @dead.command()
@@ -81,8 +72,4 @@ def replay(turn_id: str, as_json: bool) -> None:
 @json_option
 def drop(turn_id: str, as_json: bool) -> None:
     """Take a dead letter off the list. Its history stays readable for as long as any finished turn's."""
-    with_client(lambda client: client.drop(turn_id))
-    if as_json:
-        write_json({"turn_id": turn_id, "dropped": True})
-    else:
-        click.echo(f"dropped {turn_id}")
+    act_on_one("drop", turn_id, as_json)

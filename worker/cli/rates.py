@@ -12,7 +12,14 @@ from worker.cli.turn import with_client
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def _span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+def span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """A span of time as an option's value, in seconds.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    if value is None:
+        return None
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])", value.strip())
     if not match or float(match[1]) == 0:
         raise click.BadParameter(f"{value!r} is no span of time: write 90s, 30m, 1h, 7d or 2w")
@@ -22,7 +29,7 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 @click.command("retry-rate")
 @click.option(
     "--since",
-    callback=_span,
+    callback=span,
     default="1h",
     metavar="SPAN",
     show_default=True,

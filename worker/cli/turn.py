@@ -1,4 +1,4 @@
-"""The commands about one turn: submit, watch, show, attempts, cancel."""
+"""The commands about one turn: submit, watch, show, attempts."""
 
 from __future__ import annotations
 
@@ -206,27 +206,6 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
     }
     lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
     return lines + [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]
-
-
-@click.command()
-@click.argument("turn_id")
-@json_option
-def cancel(turn_id: str, as_json: bool) -> None:
-    """Stop a turn, whatever it is doing. A finished turn stays as it is (exit code 1)."""
-
-    async def action(client: TurnsClient) -> tuple[bool, Turn]:
-        before = await client.get(turn_id)
-        return before.outcome is not None, await client.cancel(turn_id)
-
-    too_late, turn = with_client(action)
-    if as_json:
-        write_json(turn.to_dict())
-    elif turn.outcome:
-        click.echo(f"was already finished: {turn.outcome.value}" if too_late else turn.outcome.value)
-    else:
-        click.echo(f"stopping, worker {one_line(turn.worker)}" if turn.worker else "stopping")
-    if too_late:
-        raise click.exceptions.Exit(NO)
 
 
 def _time(at: float) -> str:

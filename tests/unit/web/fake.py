@@ -61,12 +61,23 @@ class FakeRepeats:
         self.turns.pop(question, None)
 
 
+class FakeAudit:
+    """Remembers the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, str]] = []
+
+    async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> None:
+        self.lines.append((action, by, turn_id))
+
+
 class FakeTurns:
     """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
 
     def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
         self.script = list(script)
         self.repeats = FakeRepeats()
+        self.audit = FakeAudit()
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []

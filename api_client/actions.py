@@ -1,0 +1,97 @@
+"""What operators do to turns: cancel, replay, drop; to one or to all that a filter names. Each leaves an audit line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
+from api_client.contract.turn import Outcome, TurnState
+from api_client.selection import Selected
+
+#: action -> what it can be done to.
+ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of one action. ``said`` is one of cancelled, stopping, replayed, dropped, or why it was not done."""
+
+    turn_id: str
+    done: bool
+    said: str
+    new_turn_id: str = ""
+
+
+def eligible(action: str, turn: Selected) -> bool:
+    """Whether the action can be done to this turn at all."""
+    match action:
+        case "cancel":
+            return turn.state is not TurnState.FINISHED
+        case "replay":
+            return turn.state is TurnState.FINISHED
+        case _:
+            return turn.outcome is Outcome.DEAD
+
+
+async def act(
+    client: TurnsClient,
+    action: str,
+    turn_id: str,
+    *,
+    by: str,
+    owner: str | None = None,
+    bulk: str = "",
+    detail: str = "",
+) -> Done:
+    """Write the audit line, then act. Twice makes no difference to the turn.
+
+    Raises:
+        TurnNotFound: no such turn, or not this owner's: nothing was written. NotFinished: a replay of a turn that goes
+            on, a drop of what is no dead letter. StoreUnavailable: as ever.
+    """
+    before = await client.get(turn_id, owner=owner)
+    await client.audit.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail)
+    if action == "cancel":
+        after = await client.cancel(turn_id, owner=owner)
+        if before.state is TurnState.FINISHED:
+            return Done(turn_id, False, f"was already finished: {before.outcome}")
+        return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
+    if action == "replay":
+        new = await client.replay(turn_id)
+        if before.outcome is Outcome.DEAD:
+            await client.drop(turn_id)
+        return Done(turn_id, True, "replayed", new)
+    await client.drop(turn_id)
+    return Done(turn_id, True, "dropped")
+
+
+async def act_on_all(
+    client: TurnsClient, action: str, turns: list[Selected], *, by: str, bulk: str, detail: str
+) -> AsyncGenerator[Done]:
+    """Act on one turn after the other; one that changed meanwhile is passed over, and told.
+
+    Killed half-way, it can simply be asked for again: what was done is no longer selected, or answers as before.
+
+    Raises:
+        StoreUnavailable: the store went away; what was yielded is done.
+    """
+    for turn in turns:
+        try:
+            yield await act(client, action, turn.turn_id, by=by, bulk=bulk, detail=detail)
+        except (TurnNotFound, NotFinished, SessionBusy, BadRequest) as error:
+            yield Done(turn.turn_id, False, str(error))
+
+
+def counted(turns: list[Selected]) -> list[dict[str, Any]]:
+    """How many of which outcome or state and model, the most first: what a dry run shows."""
+    found: dict[tuple[str, str], int] = {}
+    for turn in turns:
+        what = (turn.status, turn.model)
+        found[what] = found.get(what, 0) + 1
+    return [
+        {"status": status, "model": model, "turns": count}
+        for (status, model), count in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ]

@@ -1,0 +1,78 @@
+"""The audit log: who asked for what about which turn, and when. One stream; a line is written before its action.
+
+So nobody acts without leaving a line; what came of it stands in the turn's own record and events.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+#: Lines one question reads at most.
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLine:
+    """One action that was asked for.
+
+    Attributes:
+        at: store time, seconds since the epoch.
+        action: cancel, replay, drop, gc, or a decision of the inbox.
+        by: who: ``user@host`` on the command line, ``key:HASH`` through the API.
+        turn_id: the turn, or empty for actions on the whole installation.
+        bulk: what the lines of one bulk action have in common, else empty.
+        detail: how it was asked for, such as the filter of a bulk action.
+    """
+
+    at: float
+    action: str
+    by: str
+    turn_id: str = ""
+    bulk: str = ""
+    detail: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line as a JSON-ready mapping."""
+        return asdict(self)
+
+
+def by_key(owner: str) -> str:
+    """Who acts through the API: the beginning of the owner's hash, never a name or a key."""
+    return f"key:{owner[:12]}"
+
+
+class Audit:
+    """Writes and reads the audit log. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+        self._redis = redis
+        self._key = Keys(settings.namespace).audit
+        self._keep = settings.audit_seconds
+        self._ask = ask
+
+    async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> None:
+        """Write a line, and let those go that are older than ``HELIX_AUDIT_SECONDS``."""
+        line: dict[Any, Any] = {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
+        oldest = f"{int((time.time() - self._keep) * 1000)}-0"
+        await self._ask(self._redis.xadd(self._key, line, minid=oldest, approximate=True))
+
+    async def read(self, *, since: float = 0.0, turn_id: str = "", limit: int = _MOST) -> list[AuditLine]:
+        """The newest ``limit`` lines since then (seconds since the epoch), oldest first; of one turn, if named."""
+        entries = await self._ask(self._redis.xrevrange(self._key, min=f"{int(since * 1000)}-0", count=_MOST))
+        found = [_line(entry, fields) for entry, fields in entries or []]
+        return [line for line in found if turn_id in ("", line.turn_id)][:limit][::-1]
+
+
+def _line(entry: bytes, fields: dict[bytes, bytes]) -> AuditLine:
+    read = {name.decode(): value.decode("utf-8", "replace") for name, value in fields.items()}
+    known = {name: read.get(name, "") for name in ("action", "by", "turn_id", "bulk", "detail")}
+    return AuditLine(at=int(entry.partition(b"-")[0]) / 1000, **known)
