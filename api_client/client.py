@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ from api_client.admission import check
 from api_client.announcer import Announcer
 from api_client.audit import Audit
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
+from api_client.contract.counters import label
 from api_client.contract.errors import (
     IdempotencyConflict,
     NotFinished,
@@ -47,6 +48,7 @@ from api_client.contract.turn import (
 )
 from api_client.repeats import Repeats
 from api_client.selection import Filter, Selected, select
+from api_client.stats import RetryRate, Slice, Stats
 from api_client.store import open_store
 from api_client.stream import follow, read_log
 
@@ -281,14 +283,28 @@ class TurnsClient:
         if said == b"alive":
             raise NotFinished(turn_id, "is no dead letter")
 
-    async def retry_rate(self, since_seconds: float, by: str = "") -> metrics.RetryRate:
-        """How often agents had to be asked again in the last ``since_seconds``; see ``metrics.RetryRate``.
+    async def retry_rate(self, since_seconds: float, by: str = "") -> RetryRate:
+        """How often agents had to be asked again in the last ``since_seconds``; see ``RetryRate``.
 
         Raises:
             ValueError: ``by`` is none of "", validator, code, session. StoreUnavailable: the store does not answer.
         """
-        rate: metrics.RetryRate = await self._ask(metrics.retry_rate(self._redis, self.settings, since_seconds, by))
+        rate: RetryRate = await self._ask(metrics.retry_rate(self._redis, self.settings, since_seconds, by))
         return rate
+
+    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
+        """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
+
+        Raises:
+            ValueError: ``by`` is none of ``stats.BREAKDOWNS``. StoreUnavailable: the store does not answer.
+        """
+        found: Stats = await self._ask(metrics.stats(self._redis, self.settings, since_seconds, by, ago_seconds))
+        return found
+
+    async def history(self, since_seconds: float, by: str = "") -> tuple[Slice, ...]:
+        """The same over time, oldest first, by the minute, hour or day. Raises as ``stats``."""
+        found: tuple[Slice, ...] = await self._ask(metrics.history(self._redis, self.settings, since_seconds, by))
+        return found
 
     async def _waiting(self, keys: Keys, request: TurnRequest) -> list[str]:
         found = await self._ask(self._redis.lrange(keys.session(request.session_id), 0, -1))
@@ -341,9 +357,21 @@ def _submission(request: TurnRequest, settings: Settings, *, keyed: bool, replay
         cost_budget,
         request.token_budget // request.max_attempts,
         cost_budget // request.max_attempts,
+        label(request.model),
+        flow_of(request.session_id, settings.flow_version),
     ]
 
 
 def _shard(session_id: str, shards: int) -> int:
     """Sessions are spread over the shards by hash, so that one session's turns share one."""
     return int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:4], "big") % shards
+
+
+def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
+    """The flow version of a session: spread by hash as the versions' weights say, so that a session keeps its own."""
+    place = int.from_bytes(hashlib.sha256(f"flow {session_id}".encode()).digest()[:8], "big") % sum(versions.values())
+    for version, weight in versions.items():
+        place -= weight
+        if place < 0:
+            return version
+    raise AssertionError("the weights do not add up to their sum")

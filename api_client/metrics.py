@@ -1,85 +1,48 @@
-"""Reading the counters that every change of a turn adds to (DESIGN section 3): how often agents are asked again.
+"""Reading the counters that every change of a turn adds to (DESIGN section 3): which buckets, and what they add up to.
 
-Counters are written by the same Lua command that changes the turn, so they cannot disagree with the turns.
+Counters are written by the same Lua command that changes the turn, so they cannot disagree with the turns. What they
+say about a span of time is in ``stats``; what they count is in ``contract.counters``.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from api_client.contract.keys import BUCKETS, Keys
+from api_client.contract.keys import BUCKETS, Keys, bucket_lives
 from api_client.contract.settings import Settings
+from api_client.stats import BREAKDOWNS, RetryRate, Share, Slice, Stats
+from api_client.tally import retry_rate_of, stats_of
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-#: counter prefix of each breakdown: rejected attempts per name, and what they are divided by.
-_BREAKDOWNS = {"validator": "rejected.validator.", "code": "rejected.code."}
+Bucket = tuple[str, float]
+
+#: The most slices a history has of one size before the next larger one is taken.
+_MOST_SLICES = {"minute": 180, "hour": 192}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """One line of a breakdown: ``rejected`` of ``validated`` (attempts, or turns when by session)."""
-
-    name: str
-    rejected: int
-    validated: int
-
-    @property
-    def rate(self) -> float | None:
-        """0 to 1; None when nothing was counted."""
-        return self.rejected / self.validated if self.validated else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryRate:
-    """How often agents had to be asked again.
-
-    ``rate`` is turns with at least one validation retry ÷ finished turns; in ``rows``, by validator or code, it is
-    rejected attempts ÷ validated attempts, and by session it is turns again. Deliveries lost to crashes do not count.
-    """
-
-    since_seconds: float
-    turns: int
-    retried: int
-    rows: tuple[Share, ...] = ()
-
-    @property
-    def rate(self) -> float | None:
-        """0 to 1; None when no turn finished in that time."""
-        return self.retried / self.turns if self.turns else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping."""
-        rows = [{**asdict(row), "rate": row.rate} for row in self.rows]
-        return {
-            "since_seconds": self.since_seconds,
-            "turns": self.turns,
-            "retried": self.retried,
-            "rate": self.rate,
-            "rows": rows,
-        }
-
-
-def buckets_since(since: float, now: float) -> list[tuple[str, float]]:
-    """The fewest buckets that cover ``since`` to ``now`` (seconds since the epoch), as (size, start).
+def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
+    """The fewest buckets that cover ``since`` to ``until`` (seconds since the epoch), as (size, start).
 
     Whole hours and days are read as such and the ends minute by minute, so that a month costs about as much as an hour.
-    Minutes older than they are kept are read as the hours that contain them.
+    Minutes older than ``lives`` says are read as the hours that contain them. A span that ends as long ago begins and
+    ends with the nearest hour.
     """
-    chosen: list[tuple[str, float]] = []
+    if now - until > lives["minute"]:
+        hour = BUCKETS["hour"]
+        since, until = round(since / hour) * hour, round(until / hour) * hour - 1
+    chosen: list[Bucket] = []
     at = since // 60 * 60
-    while at <= now:
+    while at <= until:
         for size in ("day", "hour", "minute"):
-            seconds, _ = BUCKETS[size]
-            expired = size == "minute" and now - at > BUCKETS["minute"][1]
-            if (at % seconds == 0 and at + seconds <= now) or size == "minute":
-                if expired:
-                    size, seconds = "hour", BUCKETS["hour"][0]
+            seconds = BUCKETS[size]
+            if (at % seconds == 0 and at + seconds <= until + 1) or size == "minute":
+                if size == "minute" and now - at > lives["minute"]:
+                    size, seconds = "hour", BUCKETS["hour"]
                     at = at // seconds * seconds
                 chosen.append((size, at))
                 at += seconds
@@ -87,18 +50,71 @@ def buckets_since(since: float, now: float) -> list[tuple[str, float]]:
     return chosen
 
 
-async def counters(redis: Redis, settings: Settings, since_seconds: float) -> Counter[str]:
-    """All counters of the last ``since_seconds``, over all shards."""
-    now = time.time()
-    wanted = buckets_since(now - since_seconds, now)
-    total: Counter[str] = Counter()
+async def read_buckets(redis: Redis, settings: Settings, wanted: Sequence[Bucket]) -> list[Counter[str]]:
+    """The counters of each bucket, over all shards."""
+    pipe = redis.pipeline(transaction=False)
+    for size, at in wanted:
+        for shard in range(settings.shards):
+            pipe.hgetall(Keys(settings.namespace, shard).bucket(size, at))
+    found = await pipe.execute()
+    return [_added(found[i : i + settings.shards]) for i in range(0, len(found), settings.shards)]
+
+
+async def totals(redis: Redis, settings: Settings) -> Counter[str]:
+    """The counters since the beginning, over all shards."""
     pipe = redis.pipeline(transaction=False)
     for shard in range(settings.shards):
-        for size, at in wanted:
-            pipe.hgetall(Keys(settings.namespace, shard).bucket(size, at))
-    for found in await pipe.execute():
-        total.update({name.decode(): int(value) for name, value in found.items()})
+        pipe.hgetall(Keys(settings.namespace, shard).totals)
+    return _added(await pipe.execute())
+
+
+def _added(hashes: Sequence[dict[bytes, bytes]]) -> Counter[str]:
+    total: dict[bytes, int] = {}
+    for found in hashes:
+        for name, value in found.items():
+            total[name] = total.get(name, 0) + int(value)
+    return Counter({name.decode(): value for name, value in total.items()})
+
+
+async def counters(redis: Redis, settings: Settings, since: float, until: float) -> Counter[str]:
+    """All counters between two times (seconds since the epoch), over all shards."""
+    total: Counter[str] = Counter()
+    wanted = buckets_between(since, until, time.time(), bucket_lives(settings))
+    for found in await read_buckets(redis, settings, wanted):
+        total.update(found)
     return total
+
+
+async def stats(redis: Redis, settings: Settings, since_seconds: float, by: str = "", ago_seconds: float = 0) -> Stats:
+    """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
+
+    Raises:
+        ValueError: ``by`` is none of ``BREAKDOWNS``.
+    """
+    if by not in {"", *BREAKDOWNS}:
+        raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
+    until = time.time() - ago_seconds
+    found = await counters(redis, settings, until - since_seconds, until)
+    return stats_of(found, since=until - since_seconds, until=until, by=by)
+
+
+async def history(redis: Redis, settings: Settings, since_seconds: float, by: str = "") -> tuple[Slice, ...]:
+    """The same over time, oldest first: by the minute up to three hours back, by the hour up to eight days, else daily.
+
+    Raises:
+        ValueError: as ``stats``.
+    """
+    if by not in {"", *BREAKDOWNS}:
+        raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
+    now = time.time()
+    size = next((name for name, most in _MOST_SLICES.items() if since_seconds / BUCKETS[name] <= most), "day")
+    seconds = BUCKETS[size]
+    starts = [float(at) for at in range(int((now - since_seconds) // seconds * seconds), int(now) + 1, seconds)]
+    read = await read_buckets(redis, settings, [(size, at) for at in starts])
+    return tuple(
+        Slice(start=at, seconds=seconds, stats=stats_of(found, since=at, until=at + seconds, by=by))
+        for at, found in zip(starts, read, strict=True)
+    )
 
 
 async def retry_rate(redis: Redis, settings: Settings, since_seconds: float, by: str = "") -> RetryRate:
@@ -107,29 +123,12 @@ async def retry_rate(redis: Redis, settings: Settings, since_seconds: float, by:
     Raises:
         ValueError: ``by`` is none of these.
     """
-    if by not in {"", "session", *_BREAKDOWNS}:
+    if by not in {"", "validator", "code", "session"}:
         raise ValueError(f"by must be validator, code or session, not {by[:80]!r}")
-    found = await counters(redis, settings, since_seconds)
-    rows: Iterable[Share] = ()
-    if by == "session":
-        rows = await _by_session(redis, settings, since_seconds)
-    elif by:
-        prefix, validated = _BREAKDOWNS[by], found["attempt.validated"]
-        rows = [
-            Share(
-                name=name.removeprefix(prefix),
-                rejected=count,
-                validated=found[f"validated.validator.{name.removeprefix(prefix)}"] if by == "validator" else validated,
-            )
-            for name, count in found.items()
-            if name.startswith(prefix)
-        ]
-    return RetryRate(
-        since_seconds=since_seconds,
-        turns=found["turn.finished"],
-        retried=found["turn.retried"],
-        rows=tuple(sorted(rows, key=lambda row: (-row.rejected, row.name))),
-    )
+    now = time.time()
+    found = await counters(redis, settings, now - since_seconds, now)
+    rows = await _by_session(redis, settings, since_seconds) if by == "session" else ()
+    return retry_rate_of(found, since_seconds=since_seconds, by=by, sessions=rows)
 
 
 async def _by_session(redis: Redis, settings: Settings, since_seconds: float) -> list[Share]:

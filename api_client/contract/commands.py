@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from api_client.contract.keys import BUCKETS, keys_of
+from api_client.contract.counters import BOUNDS_MS
+from api_client.contract.keys import bucket_lives, keys_of
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
 
@@ -30,7 +31,8 @@ def common_settings(settings: Settings) -> str:
         {
             "announce_ms": int(settings.announce_seconds * 1000),
             "retention_ms": int(settings.retention_seconds * 1000),
-            "bucket_ttl": [keep for _, keep in BUCKETS.values()],
+            "bucket_ttl": [int(life) for life in bucket_lives(settings).values()],
+            "bounds_ms": BOUNDS_MS,
             "errors": GIVEN_UP,
         }
     )

@@ -19,10 +19,10 @@ KINDS = {
     "attempt.reset": "The draft of this attempt so far is void; the agent begins its text again. data: attempt, reason",
     "attempt.tool": "The agent uses a tool. data: attempt, name, detail",
     "attempt.note": "Something worth a line in the status. data: attempt, text",
-    "attempt.completed": "The agent ended. data: attempt, verdict, reason",
+    "attempt.completed": "The agent ended. data: attempt, verdict, reason, usage (tokens, cost)",
     "attempt.accepted": "Every active validator accepts. data: attempt, issues (warnings)",
     "attempt.rejected": "Validators found errors; the draft is taken back. data: attempt, issues",
-    "attempt.lost": "The worker died or froze; the draft is taken back. data: attempt, delivery",
+    "attempt.lost": "The worker died or froze; the draft is taken back. data: attempt, delivery, during, silent_ms",
     "turn.retrying": "The agent is asked again. data: attempt, max_attempts, reason, codes, feedback, delay_seconds",
     "turn.fallback": "A fallback is tried on the best answer. data: attempt, codes",
     "turn.mended": "The fallback changed the answer. data: attempt, changes, step, step_source",
@@ -64,7 +64,7 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form."""
-        return {"seq": self.seq, "epoch": self.epoch, "at": int(self.at * 1000), "kind": self.kind, "data": self.data}
+        return {"seq": self.seq, "epoch": self.epoch, "at": round(self.at * 1000), "kind": self.kind, "data": self.data}
 
     @classmethod
     def decode(cls, wire: str | bytes) -> Event:

@@ -9,10 +9,20 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from api_client.contract.settings import Settings
 from api_client.contract.turn import shard_of
 
-#: Length of each metrics bucket in seconds, and how long it is kept.
-BUCKETS = {"minute": (60, 2 * 86_400), "hour": (3_600, 40 * 86_400), "day": (86_400, 400 * 86_400)}
+#: Length of each metrics bucket, in seconds.
+BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
+
+
+def bucket_lives(settings: Settings) -> dict[str, float]:
+    """How long each kind of metrics bucket is kept, in seconds."""
+    return {
+        "minute": settings.minute_metrics_seconds,
+        "hour": settings.hour_metrics_seconds,
+        "day": settings.day_metrics_seconds,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,7 @@ class Keys:
 
     def bucket(self, size: str, at: float) -> str:
         """Hash: counters of the minute, hour or day that contains ``at`` (seconds since the epoch)."""
-        seconds, _ = BUCKETS[size]
+        seconds = BUCKETS[size]
         return self._name(f"metrics:{size}:{int(at) // seconds * seconds}")
 
     def metrics(self, at: float) -> list[str]:

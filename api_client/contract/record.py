@@ -53,6 +53,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
             failing=json.loads(raw.get("failing") or "{}"),
             agent_session=raw.get("agent_session", ""),
             worker=raw.get("worker", ""),
+            flow=raw.get("flow", ""),
         )
     except KeyError as error:
         raise ValueError(f"not a turn's record: {error.args[0]} is missing") from error

@@ -107,6 +107,19 @@ def _modes(value: str) -> dict[str, str]:
     return modes
 
 
+def _flows(value: str) -> dict[str, int]:
+    flows = {}
+    for item in _names(value):
+        version, given, weight = (part.strip() for part in item.partition("="))
+        valid = version.isascii() and version.replace(".", "").replace("-", "").replace("_", "").isalnum()
+        if not valid or len(version) > 32 or (given and not (weight.isascii() and weight.isdecimal())):
+            raise ValueError("must look like version or version=weight,version=weight")
+        flows[version] = int(weight) if given else 1
+    if not any(flows.values()):
+        raise ValueError("must name a version with a weight above 0")
+    return flows
+
+
 def _names(value: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in value.split(","))))
 
@@ -155,6 +168,18 @@ class Settings:
     strikes: int = _setting(5, _integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
     retention_seconds: float = _setting(7 * 86_400.0, _number(60, 10**9), "How long a finished turn stays readable.")
     audit_seconds: float = _setting(400 * 86_400.0, _number(3600, 10**9), "How long lines of the audit log are kept.")
+    minute_metrics_seconds: float = _setting(
+        2 * 86_400.0, _number(3600, 10**9), "How long counters by the minute are kept; then hours answer."
+    )
+    hour_metrics_seconds: float = _setting(
+        40 * 86_400.0, _number(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+    )
+    day_metrics_seconds: float = _setting(
+        400 * 86_400.0, _number(86_400, 10**9), "How long counters by the day are kept."
+    )
+    flow_version: dict[str, int] = _setting(
+        lambda: {"v2": 1}, _flows, "Version of prompts and rules, noted with each turn; v2=9,v3=1 spreads sessions."
+    )
     run_slots: int = _setting(16, _integer(1, 1000), "Agents a worker runs at once.")
     check_slots: int = _setting(2, _integer(1, 64), "Answers a worker judges at once.")
     web_host: str = _setting("127.0.0.1", _text, "Address the relay listens on.")

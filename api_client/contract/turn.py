@@ -159,6 +159,7 @@ class Turn:
     failing: dict[str, str] = field(default_factory=dict)
     agent_session: str = ""
     worker: str = ""
+    flow: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The turn as a JSON-ready mapping, as the CLI's ``--json`` and the HTTP API show it."""

@@ -3,7 +3,7 @@
 -- ARGV[4] request (JSON)  ARGV[5] epoch  ARGV[6] owner  ARGV[7] locale  ARGV[8] deadline in ms from now
 -- ARGV[9] double-text policy  ARGV[10] hash of the body, or ''  ARGV[11] life of the idempotency key in ms
 -- ARGV[12] session id  ARGV[13] replay of (turn id, or '')  ARGV[14], ARGV[15] budgets: tokens, cost (0: none)
--- ARGV[16], ARGV[17] what is set aside of each for one run
+-- ARGV[16], ARGV[17] what is set aside of each for one run  ARGV[18], ARGV[19] model, flow version, as labels
 -- answers {'stored', position, ''} | {'known', 0, turn id} | {'repeated', 0, turn id} | {'conflict', 0, turn id}
 --         | {'busy', 0, id of the turn in work}
 
@@ -32,7 +32,7 @@ redis.call('HSET', TURN, 'v', 1, 'id', ID, 'epoch', epoch, 'state', 'queued', 'n
   'owner', ARGV[6], 'locale', ARGV[7], 'session_id', ARGV[12], 'attempt', 1, 'delivery', 0, 'strikes', 0,
   'created_at', int(NOW), 'deadline_at', int(deadline), 'token', '', 'announced', 1, 'replay_of', ARGV[13],
   'double_text', ARGV[9], 'token_budget', ARGV[14], 'cost_budget', ARGV[15], 'token_reserve', ARGV[16],
-  'cost_reserve', ARGV[17])
+  'cost_reserve', ARGV[17], 'model', ARGV[18], 'flow', ARGV[19])
 redis.call('RPUSH', SESSION, ID)
 if body ~= '' then redis.call('SET', KEYS[12], ID .. ' ' .. body, 'PX', ARGV[11]) end
 -- The first of its session is announced by the caller; one that waits is looked at when its deadline comes.

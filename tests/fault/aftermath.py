@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.fault.rules import rule
 from tests.fault.seen import PretendTurn
+from worker.chaos.checker import counters
 
 Store = dict[str, tuple[bytes, int, Any]]
 
@@ -77,7 +78,6 @@ def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any],
     rule(_PATH.fullmatch(path), f"[1, 2, 5] no legal path: {path}")
     end = events[-1]["data"]
     lost = [event for event in events if event["kind"] == "attempt.lost" and event["data"]["during"] != "shutdown"]
-    retried = any(e["kind"] == "turn.retrying" and e["data"]["reason"] == "rejected" for e in events)
     stopping = [event["data"]["reason"] for event in events if event["kind"] == "turn.stopping"]
     started = [event["data"] for event in events if event["kind"] == "attempt.started"]
     folded: dict[str, Any] = {
@@ -95,18 +95,7 @@ def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any],
     rule(stopping in ([], ["cancelled"]) and (not stopping or end["outcome"] == "cancelled"), "a cancel was not kept")
     rule(end["success"] == end["outcome"].startswith("passed"), "success lies")
     rule((end["deliveries"], end["attempts"]) == (len(started), folded["attempt"]), "the end tells wrong figures")
-    counted.update(
-        {
-            "turn.submitted": 1,
-            "turn.finished": 1,
-            f"turn.outcome.{end['outcome']}": 1,
-            "delivery.started": len(started),
-            "delivery.lost": len(lost),
-            "turn.retried": int(retried),
-            "attempt.rejected": kinds.count("attempt.rejected"),
-            "attempt.completed": kinds.count("attempt.completed"),
-        }
-    )
+    counted.update(counters.folded({name.decode(): value.decode() for name, value in record.items()}, events))
 
 
 def _judge_counters(start: str, stored: Store, counted: Counter[str]) -> None:
@@ -117,4 +106,4 @@ def _judge_counters(start: str, stored: Store, counted: Counter[str]) -> None:
         for name, (_, _, content) in stored.items():
             if name.startswith(f"{start}metrics:{size}"):
                 summed.update({k.decode(): int(v) for k, v in zip(content[::2], content[1::2], strict=True)})
-        rule(summed == expected, f"[9] the {size} counters are not the fold of the logs")
+        rule(+summed == expected, f"[9] the {size} counters are not the fold of the logs")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
-from api_client.contract.turn import Outcome, TurnState
+from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from worker.turns.moves import Answer, EventData, Move
 
 
@@ -20,61 +19,93 @@ def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) ->
     return (move.to_json(), *(part for kind, data in move.events for part in (kind, json.dumps(data))))
 
 
-def _ran(link: Link, next_link: Link | None, **more: Any) -> Move:
+def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
+    """An agent run that ended, as the log and the counters say."""
     state = TurnState.QUEUED if next_link and next_link.task in {RUN, RETRY} else TurnState.RAN
-    events: list[EventData] = [("attempt.completed", {"attempt": link.attempt})]
+    told = "error" if verdict == "transient" else verdict
+    usage = {"input_tokens": 70, "output_tokens": 7, "cost_usd": 0.5}
+    events: list[EventData] = [
+        ("attempt.completed", {"attempt": link.attempt, "verdict": told, "reason": "", "usage": usage})
+    ]
     if state is TurnState.QUEUED:
         events.append(("turn.retrying", {"attempt": link.attempt, "reason": "not rejected"}))
-    usual: dict[str, Any] = {"events": events, "counters": {"attempt.completed": 1}}
-    return Move(attempt=link.attempt, next=next_link, state=state, **(usual | more))
+    counters = {f"attempt.ended|{verdict}|m": 1, "tokens.input|m": 70, "tokens.output|m": 7, "cost.all|m": 500_000}
+    if verdict != "complete":
+        counters |= _WASTED
+    return Move(
+        attempt=link.attempt, next=next_link, state=state, events=events, counters=counters, run_ended=True, **more
+    )
 
 
-def _rejected(link: Link, next_link: Link, *more: EventData, **fields: str) -> Move:
+_WASTED = {"tokens.failed|m": 77, "cost.failed|m": 500_000}
+_JUDGED = {f"validator.judged|{name}": 1 for name in DEFAULT_VALIDATORS}
+_ERROR = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
+
+
+def _rejected(link: Link, next_link: Link, decision: str, *more: EventData, **fields: str) -> Move:
     return Move(
         attempt=link.attempt,
         next=next_link,
         state=TurnState.QUEUED if next_link.task == RETRY else TurnState.RAN,
-        events=[("attempt.rejected", {"attempt": link.attempt, "issues": []}), *more],
-        counters={"attempt.rejected": 1},
+        events=[("attempt.rejected", {"attempt": link.attempt, "issues": [_ERROR]}), *more],
+        counters={
+            f"attempt.judged|{decision}|m": 1,
+            f"validator.rejected|step_marker|{decision}": 1,
+            f"code.rejected|MISSING_STEP_MARKER|{decision}": 1,
+            **_JUDGED,
+            **_WASTED,
+        },
+        judged=True,
         fields=fields,
     )
 
 
-def _ended(link: Link, outcome: Outcome, *events: EventData) -> Move:
-    answer = Answer(response=f"Antwort {link}") if outcome.success else Answer(error={"code": outcome.value})
-    return Move(attempt=link.attempt, outcome=outcome, answer=answer, events=list(events))
+def _ended(link: Link, outcome: Outcome, *events: EventData, **more: Any) -> Move:
+    answer = Answer(response=f"Antwort {link}", step="done") if outcome.success else Answer(error={"issues": [_ERROR]})
+    return Move(attempt=link.attempt, outcome=outcome, answer=answer, events=list(events), **more)
 
 
 #: What a worker may decide, by name: (link, retries so far, delay) -> move.
 _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
-    "complete": lambda link, _r, _d: _ran(link, Link(VALIDATE, link.attempt), run_ended=True),
-    "incomplete": lambda link, _r, _d: _ran(link, Link(RETRY, link.attempt + 1), run_ended=True),
-    "transient": lambda link, _r, delay: _ran(link, link, delay_ms=delay, run_ended=True),
-    "unable": lambda link, _r, _d: _ran(link, Link(FAIL, link.attempt), run_ended=True),
-    "hand over": lambda link, _r, _d: _ran(
-        link, link, counters={}, events=[("attempt.lost", {"attempt": link.attempt, "during": "shutdown"})]
+    "complete": lambda link, _r, _d: _ran(link, Link(VALIDATE, link.attempt), "complete"),
+    "incomplete": lambda link, _r, _d: _ran(link, Link(RETRY, link.attempt + 1), "incomplete"),
+    "transient": lambda link, _r, delay: _ran(link, link, "transient", delay_ms=delay),
+    "unable": lambda link, _r, _d: _ran(link, Link(FAIL, link.attempt), "error"),
+    "hand over": lambda link, _r, _d: Move(
+        attempt=link.attempt,
+        next=link,
+        state=TurnState.QUEUED,
+        events=[("attempt.lost", {"attempt": link.attempt, "during": "shutdown"})],
+        counters={"delivery.handed_over": 1},
     ),
     "called off": lambda link, _r, _d: _ran(
-        link, None, counters={"attempt.completed": 1}, outcome=Outcome.CANCELLED, answer=Answer(error={"code": "off"})
+        link, None, "cancelled", outcome=Outcome.CANCELLED, answer=Answer(error={"code": "off"})
     ),
     "accept": lambda link, retries, _d: _ended(
         link,
         Outcome.PASSED_AFTER_RETRY if retries else Outcome.PASSED,
         ("attempt.accepted", {"attempt": link.attempt, "issues": []}),
+        counters={"attempt.judged|accept|m": 1, **_JUDGED},
+        judged=True,
     ),
     "retry": lambda link, retries, _d: _rejected(
         link,
         Link(RETRY, link.attempt + 1),
+        "retry",
         ("turn.retrying", {"attempt": link.attempt + 1, "reason": "rejected"}),
         retries=str(retries + 1),
     ),
     "fall back": lambda link, _r, _d: _rejected(
-        link, Link(FALLBACK, link.attempt), ("turn.fallback", {"attempt": link.attempt, "codes": []})
+        link, Link(FALLBACK, link.attempt), "fallback", ("turn.fallback", {"attempt": link.attempt, "codes": []})
     ),
-    "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt)),
+    "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt), "fail"),
     "mend": lambda link, _r, _d: _ended(link, Outcome.PASSED_BY_FALLBACK, ("turn.mended", {"attempt": link.attempt})),
-    "not mended": lambda link, _r, _d: replace(_ran(link, Link(FAIL, link.attempt)), events=[], counters={}),
-    "fail": lambda link, _r, _d: _ended(link, Outcome.FAILED),
+    "not mended": lambda link, _r, _d: Move(attempt=link.attempt, next=Link(FAIL, link.attempt)),
+    "fail": lambda link, _r, _d: _ended(
+        link,
+        Outcome.FAILED,
+        end_counters={"validator.gave_up|step_marker": 1, "code.gave_up|MISSING_STEP_MARKER": 1},
+    ),
 }
 #: What may follow a link, some more often than others.
 CHOICES = {

@@ -35,6 +35,7 @@ from api_client.web.access import LOCAL_OWNER
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import alive, processes_with, wait_for, wait_until
 from worker.broker import EmbeddedBroker
+from worker.chaos.checker import counters
 
 #: The only keys that may live for ever; Celery's own bindings are declared there too.
 _NO_EXPIRY = {"metrics:total", "finished", "dead"}
@@ -158,6 +159,13 @@ class Stage:
         with self.store() as store:
             return Counter({name.decode(): int(n) for name, n in store.hgetall(self.keys.totals).items()})
 
+    def folded(self, turn: Turn, events: list[Event]) -> Counter[str]:
+        """What one turn must have added to the counters, by its log."""
+        with self.store() as store:
+            record = store.hgetall(self.keys.turn(turn.turn_id))
+        texts = {name.decode(): value.decode() for name, value in record.items()}
+        return counters.folded(texts, [event.to_dict() for event in events])
+
     def files_of(self, turn: Turn) -> tuple[str, str]:
         """The session's response.md, and the delivery its .done names."""
         output = self.settings.sessions_dir / turn.request.session_id / "output"
@@ -269,35 +277,6 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
             with contextlib.suppress(ValueError):
                 if isinstance(read := json.loads(line), dict):
                     yield read
-
-
-def folded(turn: Turn, events: list[Event]) -> Counter[str]:
-    """What one turn must have added to the counters, by its log."""
-    kinds = Counter(event.kind for event in events)
-    judged = kinds["attempt.accepted"] + kinds["attempt.rejected"]
-    lost = [event for event in events if event.kind == "attempt.lost"]
-    reaped = sum(event.data["during"] in {"running", "validating"} for event in lost)
-    added: Counter[str] = Counter(
-        {
-            "turn.submitted": kinds["turn.queued"],
-            "turn.finished": kinds["turn.finished"],
-            f"turn.outcome.{turn.outcome}": kinds["turn.finished"],
-            "turn.retried": int("turn.retrying" in kinds),
-            "delivery.started": kinds["attempt.started"],
-            "delivery.lost": reaped,
-            "delivery.handed_over": len(lost) - reaped,
-            "attempt.completed": kinds["attempt.completed"],
-            "attempt.validated": judged,
-            "attempt.rejected": kinds["attempt.rejected"],
-        }
-    )
-    added.update({f"validated.validator.{name}": judged for name in turn.request.validators})
-    for event in events:
-        if event.kind == "attempt.rejected":
-            errors = [issue for issue in event.data["issues"] if issue["severity"] == "error"]
-            added.update({f"rejected.validator.{name}" for name in {issue["validator"] for issue in errors}})
-            added.update({f"rejected.code.{code}" for code in {issue["code"] for issue in errors}})
-    return +added
 
 
 def left_in_store(stage: Stage, session_id: str) -> list[str]:

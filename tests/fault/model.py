@@ -6,7 +6,6 @@ Replies are lists of texts and numbers as the commands give them; ``Turn.record`
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +41,6 @@ class Model:
     due: dict[str, int] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
     bodies: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    totals: Counter[str] = field(default_factory=Counter)
 
     def submit(
         self, turn_id: str, session: str, owner: str, policy: str, deadline_ms: int, key: str, body: str, budget: int
@@ -64,7 +62,6 @@ class Model:
             self.bodies[owner, key] = (body, turn_id)
         soon = position == 0 or policy == "interrupt"
         self._look_again(turn_id, self.now + self.announce_ms if soon else self.now + deadline_ms)
-        self.totals["turn.submitted"] += 1
         turn.log.append("turn.queued")
         return ["stored", position, ""]
 
@@ -86,7 +83,6 @@ class Model:
         self._look_again(turn_id, self.now + lease_ms)
         if runs:
             turn.write(delivery=turn.number("delivery") + 1)
-            self.totals["delivery.started"] += 1
             turn.log.append("attempt.started")
         return ["claimed"]
 
@@ -129,7 +125,6 @@ class Model:
             return ["fenced", "", ""]
         move = json.loads(move_json)
         turn.write(token="", lease_until=0, last_token=token, last_cmd=number, **move["fields"])
-        self.totals.update(move["counters"])
         turn.log += kinds
         outcome = turn.text("stop") or move["outcome"] or self._called_off(turn, move["state"] == "queued")
         head = ""
@@ -219,7 +214,6 @@ class Model:
     def _lose(self, turn: Turn) -> None:
         runs = turn.text("state") == "running"
         turn.write(token="", lease_until=0, state="queued" if runs else "ran", strikes=turn.number("strikes") + 1)
-        self.totals["delivery.lost"] += 1
         turn.log.append("attempt.lost")
         if runs:
             turn.write(tokens_used=turn.number("tokens_used") + turn.number("token_reserve"))
@@ -236,8 +230,5 @@ class Model:
             self.due[head] = min(self.due[head], self.now + self.announce_ms)
         if outcome == "dead":
             self.dead.add(turn_id)
-        self.totals.update(["turn.finished", f"turn.outcome.{outcome}"])
-        if turn.number("retries"):
-            self.totals["turn.retried"] += 1
         turn.log.append("turn.finished")
         return head

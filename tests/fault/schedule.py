@@ -141,7 +141,7 @@ class Schedule:
         budget = 0 if random.random() < 0.9 else 30
         owner, epoch = random.choice("pq"), f"{number:012x}"
         request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session, "")
-        args = (*request, budget, 0, budget // 2, 0, key)
+        args = (*request, budget, 0, budget // 2, 0, "m", "v2", key)
         self._turns.append(turn)
         turn.submit = args
         yield from self._send_submit(turn)

@@ -21,7 +21,7 @@ from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
 from api_client.web.marker import without_marker
 from tests.fault.conftest import judged, message
-from tests.fault.matrix import Caller, Runs, Stage, folded, left_in_store, resume, stubbornly
+from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.support import processes_with, wait_until
 from worker.consultant.workspace import delivery_name
 from worker.turns.ledger import Claim, Ledger
@@ -228,7 +228,7 @@ async def test_a_turn_hit_at_any_boundary_ends_once_and_its_session_goes_on(
     await check_files(case, following)
     check_runs(case, turn, runs, case.boundary)
     check_runs(case, following, runs, Boundary())
-    added = folded(turn, events) + folded(following, following_events)
+    added = stage.folded(turn, events) + stage.folded(following, following_events)
     assert stage.totals() - counted == added, "the counters are not the fold of the logs"
     assert left_in_store(stage, session_id) == []
     for one in (turn_id, next_id):

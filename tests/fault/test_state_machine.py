@@ -7,6 +7,7 @@ directions, and shrinks what it finds to the shortest history.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.fault.schedule import COMMON, REQUESTS, SESSIONS
 from tests.fault.scripts import Mutant
 from tests.fault.wire import Command, Wire
 from worker.broker import EmbeddedBroker
+from worker.chaos.checker.counters import folded
 
 _NAMESPACE = "machine"
 _KEYS = Keys(_NAMESPACE)
@@ -91,7 +93,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def submit_again(self, turn_id: str) -> None:
         session, owner, policy, deadline, key, body, budget = self.submits[turn_id]
         request = (REQUESTS[session], "e", owner, "de", deadline, policy, body if key else "", 9_000_000, session, "")
-        reply = self.ask("submit", turn_id, *request, budget, 0, budget // 2, 0, key=key)
+        reply = self.ask("submit", turn_id, *request, budget, 0, budget // 2, 0, "m", "v2", key=key)
         assert reply == self.model.submit(turn_id, session, owner, policy, deadline, key, body, budget)
 
     @rule(
@@ -177,11 +179,14 @@ class LedgerMachine(RuleBasedStateMachine):
         assert {k.decode(): int(v) for k, v in zip(due[::2], due[1::2], strict=True)} == model.due
         assert {turn_id.decode() for turn_id in dead} == model.dead
         assert [[turn_id.decode() for turn_id in line] for line in lines] == [model.lines.get(s, []) for s in SESSIONS]
-        assert {k.decode(): int(v) for k, v in totals.items()} == +model.totals
+        counted: Counter[str] = Counter()
         for turn_id, (record, log) in zip(ids, turns, strict=True):
             turn, stored = model.turns[turn_id], {k.decode(): v.decode() for k, v in record.items()}
             assert {name: stored.get(name, "") for name in turn.record} == turn.record
-            assert [json.loads(fields[1])["kind"] for _, fields in log] == turn.log
+            events = [json.loads(fields[1]) for _, fields in log]
+            assert [event["kind"] for event in events] == turn.log
+            counted.update(folded(stored, events))
+        assert {k.decode(): int(v) for k, v in totals.items() if int(v)} == counted
 
     def _read(self, ids: list[str]) -> list[Any]:
         queues: list[Command] = [

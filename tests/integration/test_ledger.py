@@ -161,7 +161,7 @@ async def test_a_turn_ends_once_with_its_answer_its_event_and_its_counters(
     assert events[-1].data["response"] == "Ja."
     assert events[-1].data["error"] == {}
     keys = Keys(client.settings.namespace)
-    assert store.hget(keys.totals, "turn.outcome.passed") == b"1"
+    assert store.hget(keys.totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
     assert store.zscore(keys.due, turn_id) is None
     assert store.ttl(keys.turn(turn_id)) > 0
     assert not store.exists(keys.session("s-1"))
@@ -176,7 +176,7 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
     once = ledger._call("commit", first, "s-1", *arguments)
     again = ledger._call("commit", first, "s-1", *arguments)
     assert once == again == [b"done", second.encode(), b"passed"]
-    assert store.hget(Keys(client.settings.namespace).totals, "turn.finished") == b"1"
+    assert store.hget(Keys(client.settings.namespace).totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
     assert len(await log_of(client, first)) == 4
 
 
@@ -344,16 +344,15 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
         next=Link("turn.retry", 2),
         fields={"retries": "1"},
         counters={
-            "attempt.validated": 1,
-            "attempt.rejected": 1,
-            "validated.validator.step_marker": 1,
-            "rejected.validator.step_marker": 1,
-            "rejected.code.MISSING_STEP_MARKER": 1,
+            "attempt.judged|retry|scripted": 1,
+            "validator.judged|step_marker": 1,
+            "validator.rejected|step_marker|retry": 1,
+            "code.rejected|MISSING_STEP_MARKER|retry": 1,
         },
     )
     first = await client.submit(request("1"))
     ledger.commit(claimed(ledger, first), retried)
-    counters = {"attempt.validated": 1, "validated.validator.step_marker": 1}
+    counters = {"attempt.judged|accept|scripted": 1, "validator.judged|step_marker": 1}
     ledger.commit(claimed(ledger, first, Link("turn.retry", 2)), replace(PASSED, attempt=2, counters=counters))
     second = await client.submit(request("2"))
     ledger.commit(claimed(ledger, second), replace(PASSED, counters=counters))

@@ -6,34 +6,37 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from api_client.contract.counters import OTHER, counter, model_of
 from api_client.contract.messages import ending
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
+from worker.enforcement.codes import CODES
+from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Mended, Retry, demote
 from worker.enforcement.step import step_of
 from worker.turns.moves import Answer, EventData, Move, policy_of, retrying
+from worker.turns.usage import Usage
+
+_NOTHING = Usage()
 
 
-def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decision) -> Move:
-    """What follows from the validators' findings on one attempt."""
+def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decision, usage: Usage = _NOTHING) -> Move:
+    """What follows from the validators' findings on one attempt, whose run had this ``usage``."""
     answer, issues = attempt.answer, demote(attempt.issues, policy_of(turn))
     found = [issue.to_dict() for issue in issues]
     facts = {"answer": answer, "issues": json.dumps(found), "changes": json.dumps(list(attempt.changes))}
-    counters = {"attempt.validated": 1, **{f"validated.validator.{name}": 1 for name in turn.request.validators}}
     if isinstance(decision, Accept):
         step, source = step_of(answer)
         return Move(
             attempt=link.attempt,
             facts={**facts, "decision": "accept"},
             events=[("attempt.accepted", {"attempt": link.attempt, "issues": found})],
-            counters=counters,
+            counters=_judged(turn, "accept"),
+            judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
     errors = [issue for issue in issues if issue.is_error]
-    counters["attempt.rejected"] = 1
-    counters.update({f"rejected.validator.{name}": 1 for name in {i.validator for i in errors}})
-    counters.update({f"rejected.code.{code}": 1 for code in {i.code for i in errors}})
     rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": found})
     if isinstance(decision, Retry):
         return Move(
@@ -43,7 +46,8 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
             fields={"retries": str(turn.retries + 1), "transients": "0"},
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
             events=[rejected, retrying(turn, link, "rejected", decision)],
-            counters=counters,
+            counters=_rejected(turn, "retry", errors, usage),
+            judged=True,
         )
     if isinstance(decision, Fallback):
         codes = sorted({issue.code for issue in errors})
@@ -53,7 +57,8 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
             fields={"best": str(decision.attempt)},
             facts={**facts, "decision": "fallback"},
             events=[rejected, ("turn.fallback", {"attempt": decision.attempt, "codes": codes})],
-            counters=counters,
+            counters=_rejected(turn, "fallback", errors, usage),
+            judged=True,
         )
     return Move(
         attempt=link.attempt,
@@ -61,8 +66,31 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
         fields={"failing": json.dumps(_failed(decision))},
         facts={**facts, "decision": "fail"},
         events=[rejected],
-        counters=counters,
+        counters=_rejected(turn, "fail", errors, usage),
+        judged=True,
     )
+
+
+def _judged(turn: Turn, decision: str) -> dict[str, int]:
+    judged = {counter("validator.judged", name): 1 for name in turn.request.validators}
+    return {counter("attempt.judged", decision, model_of(turn)): 1, **judged}
+
+
+def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
+    validators, codes = _rules(turn, [issue.to_dict() for issue in errors])
+    return {
+        **_judged(turn, decision),
+        **{counter("validator.rejected", name, decision): 1 for name in validators},
+        **{counter("code.rejected", code, decision): 1 for code in codes},
+        **usage.wasted(model_of(turn)),
+    }
+
+
+def _rules(turn: Turn, issues: Sequence[dict[str, Any]]) -> tuple[set[str], set[str]]:
+    """The validators and codes of errors, as labels: what none of ours made up is counted as one."""
+    errors = [issue for issue in issues if issue["severity"] == "error"]
+    validators = {name if name in turn.request.validators else OTHER for name in (i["validator"] for i in errors)}
+    return validators, {code if code in CODES else OTHER for code in (issue["code"] for issue in errors)}
 
 
 def _failed(decision: Fail) -> dict[str, str]:
@@ -88,7 +116,6 @@ def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
             attempt=best,
             facts=facts,
             events=[told],
-            counters={"turn.mended": 1},
             outcome=Outcome.PASSED_BY_FALLBACK,
             answer=Answer(response=mended.text, step=mended.step, step_source=mended.step_source),
         )
@@ -116,7 +143,12 @@ def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Seq
         "reason": failing["reason"],
         "issues": list(issues),
     }
-    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error))
+    validators, codes = _rules(turn, issues) if outcome is Outcome.FAILED else (set(), set())
+    gave_up = {
+        **{counter("validator.gave_up", name): 1 for name in validators},
+        **{counter("code.gave_up", code): 1 for code in codes},
+    }
+    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
 
 
 def cannot_judge(link: Link, reason: str) -> Move:

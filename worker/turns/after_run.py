@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+from api_client.contract.counters import counter, model_of
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.tasks import FAIL, RETRY, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
 from worker.turns.moves import Answer, EventData, Move, judged, policy_of, retrying
+from worker.turns.usage import Usage
 
 #: Errors that pass by themselves.
 _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
-#: Whatever an agent reports beyond this it did not use.
-_MOST_USED = 1e12
 #: Why a run was stopped, where that ends the turn.
 _CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
@@ -42,7 +41,7 @@ def after_run(
     ``stop`` is why the run was stopped, if it was; ``history`` the attempts before this one. Seconds, where a number
     is a time.
     """
-    completion = result.completion
+    completion, usage = result.completion, Usage.of(result.usage)
     facts = {
         "prompt": prompt,
         "text": result.text,
@@ -52,7 +51,7 @@ def after_run(
     }
     ended: EventData = (
         "attempt.completed",
-        {"attempt": link.attempt, "verdict": completion.verdict.value, "reason": completion.reason},
+        {"attempt": link.attempt, "verdict": completion.verdict.value, "reason": completion.reason, **usage.told()},
     )
     move: Move
     if completion.verdict is Verdict.COMPLETE:
@@ -60,28 +59,30 @@ def after_run(
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED:
-        move = _handed_over(turn, link, stop)
+        move = _handed_over(turn, link, stop, usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
         move = _again_later(turn, link, completion, ended, transient_delay)
     elif completion.verdict is Verdict.ERROR:
         move = _cannot_work(turn, link, completion, facts, ended)
     else:
         move = _incomplete(turn, link, completion, facts, ended, history)
-    return replace(move, fields=move.fields | _used(turn, result.usage))
+    used = {
+        "tokens_used": str(turn.tokens_used + usage.tokens),
+        "cost_used": str(turn.cost_used + usage.microdollars),
+    }
+    return replace(move, fields=move.fields | used, counters=move.counters | _counted(turn, move, completion, usage))
 
 
-def _used(turn: Turn, usage: dict[str, Any]) -> dict[str, str]:
-    """What the turn has used so far, failed runs included: tokens, and millionths of a dollar."""
-    tokens = sum(_amount(usage.get(name)) for name in ("input_tokens", "output_tokens"))
-    cost = _amount(usage.get("cost_usd")) * 1e6
-    return {"tokens_used": str(turn.tokens_used + int(tokens)), "cost_used": str(turn.cost_used + int(cost))}
-
-
-def _amount(value: object) -> float:
-    """A number an agent reported, if it is one that makes sense."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_USED:
-        return 0.0
-    return float(value)
+def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:
+    """What a run that ended is counted as; a complete one is wasted only when its answer is rejected."""
+    model = model_of(turn)
+    counted = usage.counted(model)
+    if completion.verdict is not Verdict.COMPLETE or not move.run_ended:
+        counted |= usage.wasted(model)
+    if move.run_ended:
+        again = completion.verdict is Verdict.ERROR and move.state is TurnState.QUEUED
+        counted[counter("attempt.ended", "transient" if again else completion.verdict.value, model)] = 1
+    return counted
 
 
 def _complete(link: Link, agent_session: str, facts: dict[str, str], ended: EventData) -> Move:
@@ -91,17 +92,16 @@ def _complete(link: Link, agent_session: str, facts: dict[str, str], ended: Even
         fields={"agent_session": agent_session},
         facts=facts,
         events=[ended],
-        counters={"attempt.completed": 1},
         run_ended=True,
     )
 
 
-def _handed_over(turn: Turn, link: Link, reason: str) -> Move:
+def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
     """The worker shuts down, or could not keep its lease: the turn goes back, and the attempt is delivered again.
 
     No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
     """
-    lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": reason or "stopped"}
+    lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": reason or "stopped", **usage.told()}
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,
@@ -144,7 +144,6 @@ def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventDat
         next=link,
         fields=fields,
         events=[ended, ("turn.retrying", retrying)],
-        counters={"attempt.transient": 1},
         delay_ms=int(delay * 1000),
         run_ended=True,
     )
@@ -158,7 +157,6 @@ def _cannot_work(turn: Turn, link: Link, completion: Completion, facts: dict[str
         facts=facts,
         fields={"failing": json.dumps({"outcome": Outcome.ERROR.value, "code": kind, "reason": completion.reason})},
         events=[ended],
-        counters={"attempt.error": 1},
         run_ended=True,
     )
 
@@ -181,7 +179,6 @@ def _incomplete(
             fields={"transients": "0"},
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
             events=[ended, retrying(turn, link, "incomplete", decision)],
-            counters={"attempt.incomplete": 1},
             run_ended=True,
         )
     failing = {"outcome": Outcome.INCOMPLETE.value, "code": "incomplete", "reason": completion.reason}
@@ -191,6 +188,5 @@ def _incomplete(
         facts={**facts, "decision": "fail"},
         fields={"failing": json.dumps(failing)},
         events=[ended],
-        counters={"attempt.incomplete": 1},
         run_ended=True,
     )

@@ -34,8 +34,10 @@ class Move:
         fields: facts of the turn. facts: facts of attempt ``attempt``. Texts to texts.
         events: in order; the end of a turn is told by the store itself.
         delay_ms: time before ``next`` may be claimed.
+        counters: see ``contract/counters.py``; the store adds what it measures.
         outcome, answer: set when this is the end.
-        run_ended: an agent run ended with this.
+        end_counters: counted only if the turn really ends so, and was not called off in the same moment.
+        run_ended: an agent run ended with this. judged: an answer was judged.
     """
 
     attempt: int
@@ -48,7 +50,9 @@ class Move:
     delay_ms: int = 0
     outcome: Outcome | None = None
     answer: Answer = field(default_factory=Answer)
+    end_counters: dict[str, int] = field(default_factory=dict)
     run_ended: bool = False
+    judged: bool = False
 
     def to_json(self) -> str:
         """The move as ``commit.lua`` reads it."""
@@ -69,7 +73,9 @@ class Move:
                     "step_source": answer.step_source,
                     "error": json.dumps(answer.error),
                 },
+                "end_counters": self.end_counters,
                 "run_ended": self.run_ended,
+                "judged": self.judged,
             }
         )
 

@@ -34,6 +34,7 @@ from worker.turns.judges import CannotJudge, Case
 from worker.turns.lease import Lease, LeaseKeeper
 from worker.turns.ledger import Claim, Committed, Fenced, Ledger, Refusal
 from worker.turns.moves import Move, judged, policy_of
+from worker.turns.usage import Usage
 from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
@@ -214,7 +215,8 @@ class TurnService:
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         reach("B12")
-        move = after_validation(turn, link, attempt, decide([*history, attempt], policy_of(turn)))
+        decision = decide([*history, attempt], policy_of(turn))
+        move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
         self._publish_if_accepted(lease, move, this, files)
         return move
 

@@ -4,7 +4,8 @@
 -- KEYS[1] turn (hash)      KEYS[2] log (stream)       KEYS[3] attempts (hash)    KEYS[4] session (list)
 -- KEYS[5] due (zset)       KEYS[6] finished (zset)    KEYS[7] dead (zset)
 -- KEYS[8] totals (hash)    KEYS[9] minute (hash)      KEYS[10] hour (hash)       KEYS[11] day (hash)
--- ARGV[1] bell (channel)   ARGV[2] turn id            ARGV[3] settings (JSON): announce_ms, retention_ms, errors
+-- ARGV[1] bell (channel)   ARGV[2] turn id            ARGV[3] settings (JSON): announce_ms, retention_ms,
+--                                                             bucket_ttl, bounds_ms, errors
 -- ARGV[4...] the command's own
 --
 -- Lua does not roll back: a command reads and checks everything before its first write. The type checks below make a
@@ -48,13 +49,36 @@ local function emit(kind, data)
   redis.call('PUBLISH', BELL, wire)
 end
 
--- Add to the counters: since ever, and this minute, hour and day.
+-- Add to the counters (contract/counters.py): since ever, and this minute, hour and day.
 local function count(counters)
+  local new = { false, false, false }
   for name, by in pairs(counters) do
-    for i = 8, 11 do redis.call('HINCRBY', KEYS[i], name, by) end
+    redis.call('HINCRBY', KEYS[8], name, by)
+    -- The first counter of a bucket is new in it: only then its life needs to be set.
+    for i = 1, 3 do new[i] = redis.call('HINCRBY', KEYS[8 + i], name, by) == by or new[i] end
   end
-  for i, seconds in ipairs(SETTINGS.bucket_ttl) do redis.call('EXPIRE', KEYS[8 + i], seconds) end
+  for i, seconds in ipairs(SETTINGS.bucket_ttl) do
+    if new[i] then redis.call('EXPIRE', KEYS[8 + i], seconds) end
+  end
 end
+
+-- Note in counters that something took ms milliseconds: their sum, and one more in the right bucket.
+local function took(counters, name, ms, labels)
+  if ms < 0 then ms = 0 end
+  local bucket = 'inf'
+  for _, bound in ipairs(SETTINGS.bounds_ms) do
+    if ms <= bound then
+      bucket = int(bound)
+      break
+    end
+  end
+  labels = labels or ''
+  counters[name .. '.ms' .. labels] = ms
+  counters[name .. '.le' .. labels .. '|' .. bucket] = 1
+end
+
+-- The turn's model, as a label.
+local MODEL = turn.model or 'other'
 
 -- When somebody must look at the turn again: never later than at its deadline, as long as that is still to come.
 local function look_again(at)
@@ -66,8 +90,8 @@ end
 local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
--- answer: response, step, step_source, error (JSON text), all strings
-local function finish(outcome, answer)
+-- answer: response, step, step_source, error (JSON text), all strings; counters: what this change counts besides
+local function finish(outcome, answer, counters)
   local success = string.sub(outcome, 1, 6) == 'passed'
   local fault = answer.error
   redis.call('HSET', TURN, 'state', 'finished', 'outcome', outcome, 'finished_at', int(NOW), 'next', '', 'token', '',
@@ -83,8 +107,10 @@ local function finish(outcome, answer)
   redis.call('ZADD', FINISHED, int(NOW), ID)
   redis.call('ZREMRANGEBYSCORE', FINISHED, '-inf', int(NOW - SETTINGS.retention_ms))
   if outcome == 'dead' then redis.call('ZADD', DEAD, int(NOW), ID) end
-  local counters = { ['turn.finished'] = 1, ['turn.outcome.' .. outcome] = 1 }
-  if number('retries') > 0 then counters['turn.retried'] = 1 end
+  local step = answer.step ~= '' and answer.step or 'none'
+  counters[table.concat({ 'turn.finished', outcome, MODEL, turn.flow or 'none', step,
+    number('retries') > 0 and '1' or '0' }, '|')] = 1
+  took(counters, 'time.turn', NOW - number('created_at'))
   count(counters)
   emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(success) ..
     ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) ..
@@ -105,7 +131,7 @@ local function spent()
 end
 
 -- End a turn that nobody judged: cancelled, expired or dead, with the message for the user in the turn's language.
-local function give_up(outcome)
+local function give_up(outcome, counters)
   local texts = SETTINGS.errors[outcome]
   local message = texts[turn.locale] or texts.en
   local reason = outcome
@@ -114,7 +140,7 @@ local function give_up(outcome)
     if reason == '' then reason = 'deadline' end
   end
   return finish(outcome, { response = '', step = '', step_source = '',
-    error = cjson.encode({ code = outcome, message = message, reason = reason }) })
+    error = cjson.encode({ code = outcome, message = message, reason = reason }) }, counters or {})
 end
 
 -- The outcome a turn must end with now: '' | cancelled | expired. will_run: the agent is to run next.

@@ -24,7 +24,7 @@ _LUA = {
         "claim": [("if not is_head() then return { 'refused', 'waiting' } end", "")],
         "reap": [("if not is_head() then", "if false then")],
     },
-    "counters": {"commit": [("count(move.counters)", "count(move.counters) count({ ['attempt.validated'] = 1 })")]},
+    "counters": {"commit": [("local counters = move.counters", "count(move.counters) local counters = move.counters")]},
 }
 
 

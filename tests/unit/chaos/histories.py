@@ -32,6 +32,8 @@ class Turn:
             "delivery": "0",
             "seq": "0",
             "tokens": "",
+            "model": "m",
+            "flow": "v2",
             "deadline_at": str(int((BEGIN + 600) * 1000)),
             "request": json.dumps(
                 {
@@ -65,7 +67,8 @@ class Turn:
         self.attempts |= {f"{attempt}:text": text, f"{attempt}:last_delivery": self.record["delivery"]}
 
     def finish(self, at: float, outcome: str, response: str = "") -> None:
-        told = {"attempts": int(self.record["attempt"]), "deliveries": int(self.record["delivery"])}
+        told: dict[str, Any] = {"attempts": int(self.record["attempt"]), "deliveries": int(self.record["delivery"])}
+        told |= {"step": "done" if response else "", "error": {}}
         self.tell(at, "turn.finished", outcome=outcome, response=response, **told)
         finished_at = str(int((BEGIN + at) * 1000))
         self.record |= {"state": "finished", "outcome": outcome, "response": response, "finished_at": finished_at}
@@ -87,7 +90,7 @@ def turns() -> list[Turn]:
     second.tell(3.0, "turn.queued", position=0)
     second.start(3.1, 1, 100)
     second.tell(3.2, "attempt.output", attempt=1, text="Ich fange an und")
-    second.tell(11.0, "attempt.lost", attempt=1, delivery=1, during="running")
+    second.tell(11.0, "attempt.lost", attempt=1, delivery=1, during="running", silent_ms=6000)
     second.start(11.2, 1, 200)
     second.run(11.3, 1, ANSWER)
     second.tell(11.8, "attempt.accepted", attempt=1, issues=[])
@@ -104,19 +107,32 @@ def turns() -> list[Turn]:
 
 COUNTERS = {
     "turn.submitted": 3,
-    "turn.finished": 3,
-    "turn.retried": 1,
-    "turn.outcome.passed": 1,
-    "turn.outcome.passed_after_retry": 1,
-    "turn.outcome.cancelled": 1,
+    "turn.finished|passed|m|v2|done|0": 1,
+    "turn.finished|passed_after_retry|m|v2|done|1": 1,
+    "turn.finished|cancelled|m|v2|none|0": 1,
     "delivery.started": 5,
-    "delivery.lost": 1,
-    "attempt.completed": 3,
-    "attempt.validated": 3,
-    "attempt.rejected": 1,
-    "validated.validator.step_marker": 3,
-    "rejected.validator.step_marker": 1,
-    "rejected.code.MISSING_STEP_MARKER": 1,
+    "delivery.lost|running": 1,
+    "attempt.ended|complete|m": 3,
+    "attempt.ended|cancelled|m": 1,
+    "attempt.judged|accept|m": 2,
+    "attempt.judged|retry|m": 1,
+    "validator.judged|step_marker": 3,
+    "validator.rejected|step_marker|retry": 1,
+    "code.rejected|MISSING_STEP_MARKER|retry": 1,
+    "time.wait.ms": 300,
+    "time.wait.le|100": 3,
+    "time.agent.ms|m": 300 + 300 + 300 + 600,
+    "time.agent.le|m|500": 3,
+    "time.agent.le|m|1000": 1,
+    "time.validation.ms": 200 + 200 + 300,
+    "time.validation.le|250": 2,
+    "time.validation.le|500": 1,
+    "time.recovery.ms": 6200,
+    "time.recovery.le|10000": 1,
+    "time.turn.ms": 1200 + 8800 + 700,
+    "time.turn.le|2500": 1,
+    "time.turn.le|10000": 1,
+    "time.turn.le|1000": 1,
 }
 
 
@@ -232,9 +248,12 @@ def meet_everything(history: History) -> None:
     turn.tell(2.2, "turn.mended", attempt=2, changes=[])
     turn.finish(2.2, "passed_by_fallback", end["data"]["response"])
     for counters in history.counters.values():
-        for name in ("attempt.rejected", "rejected.validator.step_marker", "rejected.code.MISSING_STEP_MARKER"):
-            counters[name] += 1
-        counters["turn.outcome.passed_by_fallback"] = counters.pop("turn.outcome.passed_after_retry")
+        counters["attempt.judged|accept|m"] -= 1
+        for name in ("attempt.judged|fallback|m", "validator.rejected|step_marker|fallback"):
+            counters[name] = 1
+        counters["code.rejected|MISSING_STEP_MARKER|fallback"] = 1
+        passed = counters.pop("turn.finished|passed_after_retry|m|v2|done|1")
+        counters["turn.finished|passed_by_fallback|m|v2|done|1"] = passed
     history.find("logged")["events"]["turn.announced"] = 1
 
 

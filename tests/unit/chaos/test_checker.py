@@ -121,11 +121,11 @@ def turns_run_in_the_wrong_order(history: History) -> None:
 
 
 def counted_twice(history: History) -> None:
-    history.counters["total"]["turn.finished"] += 1
+    history.counters["total"]["turn.submitted"] += 1
 
 
 def minutes_disagree_with_the_total(history: History) -> None:
-    history.counters["minute:60"]["attempt.rejected"] += 1
+    history.counters["minute:60"]["attempt.judged|retry|m"] += 1
 
 
 def reader_misses_an_event(history: History) -> None:

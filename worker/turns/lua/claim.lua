@@ -31,10 +31,14 @@ redis.call('HSET', TURN, 'state', state, 'token', ARGV[5], 'tokens', (turn.token
 look_again(NOW + tonumber(ARGV[6]))
 if state == 'running' then
   local delivery = redis.call('HINCRBY', TURN, 'delivery', 1)
+  local counters = { ['delivery.started'] = 1 }
+  if delivery == 1 then took(counters, 'time.wait', NOW - number('created_at')) end
+  if number('alive_at') > 0 then took(counters, 'time.recovery', NOW - number('alive_at')) end
+  redis.call('HSET', TURN, 'since', int(NOW), 'alive_at', 0)
   redis.call('HSETNX', ATTEMPTS, link_attempt .. ':started_at', int(NOW))
   redis.call('HSET', ATTEMPTS, link_attempt .. ':worker', cjson.decode('[' .. ARGV[7] .. ']')[1])
   redis.call('HINCRBY', ATTEMPTS, link_attempt .. ':deliveries', 1)
-  count({ ['delivery.started'] = 1 })
+  count(counters)
   emit('attempt.started', '{"attempt":' .. link_attempt .. ',"delivery":' .. int(delivery) ..
     ',"max_attempts":' .. int(cjson.decode(turn.request).max_attempts or 0) .. ',"worker":' .. ARGV[7] .. '}')
 end

@@ -2,7 +2,8 @@
 -- ARGV[4] token  ARGV[5] number of the command
 -- ARGV[6] move (JSON): state, next, fields {name: text}, attempt, facts {name: text}, counters {name: n}, delay_ms,
 --         outcome ('' = goes on), answer {response, step, step_source, error (JSON text)},
---         run_ended (true when an agent run ended with this)
+--         end_counters (counted only if the turn really ends with this outcome),
+--         run_ended (true when an agent run ended with this), judged (true when an answer was judged)
 -- ARGV[7], ARGV[8] kind, data (JSON) of the events; and so on
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
 
@@ -21,22 +22,29 @@ end
 for name, value in pairs(move.facts) do
   redis.call('HSET', ATTEMPTS, move.attempt .. ':' .. name, value)
 end
-if move.run_ended then redis.call('HSET', ATTEMPTS, move.attempt .. ':finished_at', int(NOW)) end
-count(move.counters)
+local counters = move.counters
+if move.run_ended then
+  redis.call('HSET', ATTEMPTS, move.attempt .. ':finished_at', int(NOW))
+  redis.call('HSET', TURN, 'since', int(NOW))
+  took(counters, 'time.agent', NOW - number('since'), '|' .. MODEL)
+end
+if move.judged then took(counters, 'time.validation', NOW - number('since')) end
 for i = 7, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
 
 local head, outcome = '', move.outcome
 if (turn.stop or '') ~= '' and outcome ~= turn.stop then
   -- Called off while it was being judged: an accepted cancel is kept.
   outcome = turn.stop
-  head = give_up(outcome)
+  head = give_up(outcome, counters)
 elseif outcome ~= '' then
-  head = finish(outcome, move.answer)
+  for name, by in pairs(move.end_counters) do counters[name] = by end
+  head = finish(outcome, move.answer, counters)
 else
   outcome = called_off(move.state == 'queued')
   if outcome ~= '' then
-    head = give_up(outcome)
+    head = give_up(outcome, counters)
   else
+    count(counters)
     redis.call('HSET', TURN, 'state', move.state, 'next', move.next, 'announced', 1,
       'not_before', int(move.delay_ms > 0 and NOW + move.delay_ms or 0))
     -- The caller announces at once, unless there is a delay: then a reaper does when the time has come.

@@ -31,14 +31,17 @@ if held then
   local running = turn.state == 'running'
   redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'state', running and 'queued' or 'ran')
   local strikes = redis.call('HINCRBY', TURN, 'strikes', 1)
-  count({ ['delivery.lost'] = 1 })
+  -- How long nobody has heard of it: since its last beat.
+  local silent = math.max(0, NOW - number('lease_until') + tonumber(ARGV[5]))
+  count({ ['delivery.lost|' .. turn.state] = 1 })
   emit('attempt.lost', '{"attempt":' .. int(number('attempt')) .. ',"delivery":' .. int(number('delivery')) ..
-    ',"during":"' .. turn.state .. '"}')
+    ',"during":"' .. turn.state .. '","silent_ms":' .. int(silent) .. '}')
   -- A lost run is charged what was set aside for it: nobody knows what it used.
   if running then
     turn.tokens_used = redis.call('HINCRBY', TURN, 'tokens_used', number('token_reserve'))
     turn.cost_used = redis.call('HINCRBY', TURN, 'cost_used', number('cost_reserve'))
     turn.state = 'queued'
+    redis.call('HSET', TURN, 'alive_at', int(NOW - silent))
   end
   if called_off() == '' and strikes >= tonumber(ARGV[6]) and turn.alone == '1' then
     return answer('finished', '', give_up('dead'), 'dead')

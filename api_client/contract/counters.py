@@ -1,0 +1,93 @@
+"""Every counter, once: its name, its labels, what it counts (DESIGN section 3; docs/operations.md has the same table).
+
+A counter is a field of the metrics hashes, ``name|label|label``, and is moved by the Lua command that changes the turn.
+Label sets are bounded: models and validators are those of the settings, steps and outcomes those of the contract.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.turn import Turn
+
+#: Upper bounds of the buckets a duration is counted in, in milliseconds; beyond the last it is ``inf``.
+BOUNDS_MS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000)
+#: How the last bucket is written.
+BEYOND = "inf"
+#: What a label is called where nothing fits, such as the step of a turn that has no accepted answer.
+NONE = "none"
+OTHER = "other"
+
+_LONGEST_LABEL = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """One counter: what it counts, and by what."""
+
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+#: name -> what it counts. A duration ``time.X`` is stored as ``time.X.ms`` (their sum) and ``time.X.le`` (by bucket).
+COUNTERS = {
+    "turn.submitted": Counted(meaning="Turns stored."),
+    "turn.finished": Counted(
+        meaning="Turns that ended. asked_again: 1 when validators rejected an attempt and the agent was asked again.",
+        labels=("outcome", "model", "flow", "step", "asked_again"),
+    ),
+    "delivery.started": Counted(meaning="Agent runs started, those that were lost included."),
+    "delivery.lost": Counted(meaning="Leases taken from workers that died or froze.", labels=("during",)),
+    "delivery.handed_over": Counted(meaning="Agent runs given back by workers that were asked to stop."),
+    "attempt.ended": Counted(
+        meaning="Agent runs that ended: complete, incomplete, error, cancelled, or transient (to be tried again).",
+        labels=("verdict", "model"),
+    ),
+    "attempt.judged": Counted(
+        meaning="Complete answers judged: accept, retry, fallback or fail.", labels=("decision", "model")
+    ),
+    "validator.judged": Counted(meaning="Answers this validator judged.", labels=("validator",)),
+    "validator.rejected": Counted(meaning="Those it found errors in.", labels=("validator", "decision")),
+    "code.rejected": Counted(meaning="Answers rejected with this code among others.", labels=("code", "decision")),
+    "validator.gave_up": Counted(meaning="Turns failed with errors of this validator left.", labels=("validator",)),
+    "code.gave_up": Counted(meaning="Turns failed with this code left.", labels=("code",)),
+    "tokens.input": Counted(meaning="Tokens read by agents, every run included.", labels=("model",)),
+    "tokens.output": Counted(meaning="Tokens written by agents, every run included.", labels=("model",)),
+    "tokens.failed": Counted(meaning="Of these tokens: runs whose answer was not accepted.", labels=("model",)),
+    "cost.all": Counted(meaning="Millionths of a US dollar, every run included.", labels=("model",)),
+    "cost.failed": Counted(meaning="Of this cost: runs whose answer was not accepted.", labels=("model",)),
+    "time.wait": Counted(meaning="From the submit to the first start of an agent."),
+    "time.agent": Counted(meaning="From an agent's start to its end; lost runs not included.", labels=("model",)),
+    "time.validation": Counted(meaning="From an agent's end to the verdict, the wait for a slot included."),
+    "time.recovery": Counted(meaning="From the last sign of life of a lost run to its next start."),
+    "time.turn": Counted(meaning="From the submit to the end."),
+}
+
+
+def counter(name: str, *labels: str) -> str:
+    """The field of a counter. Labels come in the order of ``COUNTERS``.
+
+    Raises:
+        KeyError, ValueError: there is no such counter, or it has other labels.
+    """
+    wanted = COUNTERS[name].labels
+    if len(labels) != len(wanted):
+        raise ValueError(f"{name} has the labels {', '.join(wanted)}")
+    return "|".join((name, *map(label, labels)))
+
+
+def label(text: str) -> str:
+    """A label as it is stored: no separator, nothing unprintable, not long."""
+    clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)
+    return clean[:_LONGEST_LABEL] or NONE
+
+
+def parse(field: str) -> tuple[str, tuple[str, ...]]:
+    """A field's name and labels."""
+    name, *labels = field.split("|")
+    return name, tuple(labels)
+
+
+def model_of(turn: Turn) -> str:
+    """The turn's model as a label; it was among the settings' models when the turn was stored."""
+    return label(turn.request.model)

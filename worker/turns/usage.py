@@ -1,0 +1,68 @@
+"""What an agent run used: tokens and money, as the agent reported them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.counters import counter
+
+#: Whatever an agent reports beyond this it did not use.
+_MOST_USED = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens, and money in US dollars."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+
+    @classmethod
+    def of(cls, reported: Mapping[str, Any]) -> Usage:
+        """What a runner reported, as far as it makes sense."""
+        return cls(
+            input_tokens=int(_amount(reported.get("input_tokens"))),
+            output_tokens=int(_amount(reported.get("output_tokens"))),
+            cost_usd=_amount(reported.get("cost_usd")),
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def microdollars(self) -> int:
+        """Millionths of a US dollar."""
+        return int(self.cost_usd * 1e6)
+
+    def told(self) -> dict[str, Any]:
+        """What an event says of it: nothing when nothing was reported."""
+        if not self.tokens and not self.cost_usd:
+            return {}
+        used = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
+        return {"usage": used}
+
+    def counted(self, model: str) -> dict[str, int]:
+        """The counters of a run that used this."""
+        amounts = {
+            "tokens.input": self.input_tokens,
+            "tokens.output": self.output_tokens,
+            "cost.all": self.microdollars,
+        }
+        return {counter(name, model): amount for name, amount in amounts.items() if amount}
+
+    def wasted(self, model: str) -> dict[str, int]:
+        """The counters of a run that used this for an answer that was not accepted."""
+        amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
+        return {counter(name, model): amount for name, amount in amounts.items() if amount}
+
+
+def _amount(value: object) -> float:
+    """A number an agent reported, if it is one that makes sense."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_USED:
+        return 0.0
+    return float(value)
