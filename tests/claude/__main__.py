@@ -1,13 +1,17 @@
-"""``python -m tests.claude``: bring about every ending of the real CLI and print what was seen, as a Markdown table."""
+"""``python -m tests.claude``: bring about every ending of the real CLI and print what was seen, as a Markdown table.
+
+Three at a time, because most of them wait. Exit code 1 when any verdict is not what it must be.
+"""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.claude.endings import ENDINGS, Ending
+from tests.claude.endings import ENDINGS, Ending, mistakes
 from tests.claude.running import Agent, Ran, cli
 from tests.claude.stub import Stub
 from worker.runners.processes import Processes
@@ -18,12 +22,16 @@ _COMPLETE = {"complete", "config"}  # config: the answer is whole, and the insta
 def _ran() -> Iterator[tuple[Ending, Ran]]:
     program = cli()
     if program is None:
-        sys.exit("the Claude CLI is not installed here: `make test-claude` installs it")
+        sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
     agents = Processes()
+
+    def ran(ending: Ending) -> Ran:
+        with tempfile.TemporaryDirectory() as root, Stub() as stub:
+            return ending.run(Agent(Path(root), stub, agents, program))
+
     try:
-        for ending in ENDINGS:
-            with tempfile.TemporaryDirectory() as root, Stub() as stub:
-                yield ending, ending.run(Agent(Path(root), stub, agents, program))
+        with ThreadPoolExecutor(3) as pool:
+            yield from zip(ENDINGS, pool.map(ran, ENDINGS), strict=True)
     finally:
         agents.stop()
 
@@ -43,8 +51,10 @@ def main() -> None:
     print("| Ending | Truth | Exit | Result | Hooks | ADR-036 | Verdict | Reason |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     wrong = {"ADR-036's .done": [0, 0], "the gate": [0, 0]}
+    problems: list[str] = []
     for ending, ran in _ran():
         print(_row(ending, ran), flush=True)
+        problems += [f"{ending.name}: {mistake}" for mistake in mistakes(ending, ran)]
         truth = ending.truth in _COMPLETE
         for rule, says in (("ADR-036's .done", "SessionEnd" in ran.hooks), ("the gate", ran.verdict in _COMPLETE)):
             wrong[rule][0] += says and not truth
@@ -52,6 +62,8 @@ def main() -> None:
     print()
     for rule, (false_complete, false_incomplete) in wrong.items():
         print(f"{rule}: {false_complete} taken for complete falsely, {false_incomplete} thrown away falsely")
+    if problems:
+        sys.exit("\n".join(["", *problems]))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api_client.contract.settings import Settings
 from tests.claude.running import Agent, cli
 from tests.claude.stub import Stub
 from worker.runners.processes import Processes
@@ -14,7 +16,7 @@ from worker.runners.processes import Processes
 def program() -> Path:
     path = cli()
     if path is None:
-        pytest.skip("the Claude CLI is not installed here: `make test-claude` installs it")
+        pytest.skip("the Claude CLI is not installed here: `make e2e-claude` installs it")
     return path
 
 
@@ -30,3 +32,21 @@ def agents(program: Path) -> Iterator[Processes]:
 def agent(program: Path, agents: Processes, tmp_path: Path) -> Iterator[Agent]:
     with Stub() as stub:
         yield Agent(tmp_path, stub, agents, program)
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with Stub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def claude_settings(settings: Settings, program: Path, stub: Stub) -> Settings:
+    return replace(
+        settings,
+        models={"helix-consultant": "claude_cli"},
+        claude_path=str(program),
+        claude_api_url=stub.url,
+        claude_api_key="sk-stub",
+        transient_delay_seconds=0.1,
+    )

@@ -45,6 +45,17 @@ class Ending:
         return agent.run(when=self.when() if self.when else None, **limits)
 
 
+def mistakes(ending: Ending, ran: Ran) -> list[str]:
+    """What is not as it must be: the verdict, what a reader saw, and whether the conversation can go on."""
+    found = [] if ran.verdict == ending.truth else [f"verdict {ran.verdict}, not {ending.truth}: {ran.reason}"]
+    if ran.verdict == "complete":
+        if not ran.result.agent_session:
+            found.append("no agent session to continue from")
+        if not ran.evidence["stdout_lost"] and ran.shown != ran.result.text:
+            found.append(f"a reader saw {ran.shown!r}, not {ran.result.text!r}")
+    return found
+
+
 def _background(seconds: int) -> Reply:
     return calls("Bash", command=f"sleep {seconds}", description="wait", run_in_background=True)
 

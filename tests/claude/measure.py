@@ -111,7 +111,7 @@ def main() -> None:
     """Measure and print."""
     program = cli()
     if program is None:
-        sys.exit("the Claude CLI is not installed here: `make test-claude` installs it")
+        sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
     with tempfile.TemporaryDirectory() as root, Stub([says("Guten Tag")]) as stub:
         lived, beyond = overhead(Path(root), program, stub)
         print(_told("the CLI itself", lived), _told("our overhead per run", beyond), sep="\n")

@@ -22,7 +22,7 @@ from worker.runners.claude_hooks import read_marks
 from worker.runners.processes import Processes
 from worker.runners.scripted import mark_of
 
-#: The version the endings were measured with; `make test-claude` installs it.
+#: The version the endings were measured with; `make e2e-claude` installs it.
 VERSION = "2.1.329"
 _INSTALLED = Path(__file__).parents[2] / ".helix-tools" / f"claude-{VERSION}" / "claude"
 
@@ -43,12 +43,16 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """One run and what could be seen of it."""
+    """One run and what could be seen of it.
+
+    ``hooks``: those that ran, whoever's they are; SessionEnd is what writes ADR-036's ``.done``.
+    """
 
     result: RunResult
     order: Order
     events: list[AgentEvent]
     seconds: float
+    hooks: list[str]
 
     @property
     def verdict(self) -> str:
@@ -62,11 +66,6 @@ class Ran:
     @property
     def evidence(self) -> dict[str, Any]:
         return self.result.completion.evidence
-
-    @property
-    def hooks(self) -> list[str]:
-        """The hooks that ran, whoever's they are; SessionEnd is what writes ADR-036's ``.done``."""
-        return list(read_marks(self.order.directory))
 
     @property
     def shown(self) -> str:
@@ -138,7 +137,8 @@ class Agent:
         result = ClaudeCliRunner(self.agents, self.effective).run(order, emit, stop or Asked())
         seconds = time.monotonic() - started
         assert processes_with(f"HELIX_AGENT_MARK={mark_of(order)}") == {}, "a process of the run is left"
-        return Ran(result=result, order=order, events=events, seconds=seconds)
+        hooks = list(read_marks(directory))
+        return Ran(result=result, order=order, events=events, seconds=seconds, hooks=hooks)
 
     @property
     def effective(self) -> Settings:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.claude.endings import ENDINGS, Ending
+from tests.claude.endings import ENDINGS, Ending, mistakes
 from tests.claude.running import Agent
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name.replace(" ", "-"))
 def test_an_ending_is_seen_for_what_it_is(ending: Ending, agent: Agent) -> None:
     ran = ending.run(agent)
-    assert ran.verdict == ending.truth, (ran.reason, ran.evidence)
-    if ran.verdict == "complete":
-        assert ran.result.agent_session
-        if not ran.evidence["stdout_lost"]:
-            assert ran.shown == ran.result.text
+    assert mistakes(ending, ran) == [], ran.evidence

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
-
-import pytest
+from collections.abc import Callable
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
@@ -24,24 +20,6 @@ FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
 NEXT = (*FIRST, {"role": "assistant", "content": "Welchen?"}, {"role": "user", "content": "Einen roten"})
 
 Workers = Callable[..., WorkerProcess]
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    with Stub() as stub:
-        yield stub
-
-
-@pytest.fixture
-def claude_settings(settings: Settings, program: Path, stub: Stub) -> Settings:
-    return replace(
-        settings,
-        models={"helix-consultant": "claude_cli"},
-        claude_path=str(program),
-        claude_api_url=stub.url,
-        claude_api_key="sk-stub",
-        transient_delay_seconds=0.1,
-    )
 
 
 def request(*messages: dict[str, str]) -> TurnRequest:
