@@ -265,6 +265,16 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The scripted agent's script is wrong.", "The message names the place."),
         "docs/scripted-agent.md.",
     ),
+    "invalid_phases": ErrorCode(
+        ("Die phases.yaml ist fehlerhaft.", "Die Meldung nennt jede Stelle, mit dem, was erlaubt ist."),
+        ("The phases.yaml is wrong.", "The message names each place, with what is allowed."),
+        "docs/WORKFLOW-SYSTEM.md.",
+    ),
+    "phase_not_verified": ErrorCode(
+        ("Die Ausgabe der Phase wurde nicht bestätigt.", "Die Meldung nennt die Mängel des letzten Versuchs."),
+        ("The phase's output was not verified.", "The message names what was wrong with the last attempt."),
+        "docs/WORKFLOW-SYSTEM.md, Troubleshooting.",
+    ),
     "operation_failed": ErrorCode(
         ("Der Befehl konnte nicht ausgeführt werden.", "Die Meldung nennt den Grund."),
         ("The command could not be carried out.", "The message says why."),

@@ -221,6 +221,10 @@ class Settings:
     claude_allowed_tools: tuple[str, ...] = _setting(
         (), _names, "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch."
     )
+    verifier_model: str = _setting(
+        "", _text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
+    )
+    verifier_seconds: float = _setting(120.0, _number(1, 3600), "A verifier that needs longer has not verified.")
     openai_url: str = _setting(
         "", _http_url, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
     )
@@ -307,9 +311,13 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         except ValueError as error:
             shown = "***" if entry.metadata["secret"] else repr(raw[:80])
             problems.append(f"{name}={shown}: {error}")
+    settings = Settings(**values)
+    if settings.verifier_model and settings.verifier_model not in settings.models and "models" in values:
+        there = ", ".join(settings.models)
+        problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
-    return _with_running_broker(Settings(**values))
+    return _with_running_broker(settings)
 
 
 def _with_running_broker(settings: Settings) -> Settings:

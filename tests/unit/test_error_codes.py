@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from api_client.contract.error_codes import ERROR_CODES, sentence
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
-from worker.cli.explain import explain, reference
-from worker.enforcement.codes import CODES
+from worker.cli.explain import CODES, explain, reference
 from worker.runners.base import ErrorKind
 
 ROOT = Path(__file__).parents[2]

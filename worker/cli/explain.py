@@ -8,9 +8,12 @@ import click
 
 from api_client.contract.error_codes import ERROR_CODES, words_of
 from worker.cli.output import json_option, write_json, write_table
-from worker.enforcement.codes import CODES
+from worker.enforcement.codes import CODES as ANSWER_CODES
+from worker.verification.codes import CODES as OUTPUT_CODES
 
 _LOCALES = ("de", "en")
+#: What can be wrong with an answer, and with the output of a phase.
+CODES = {**ANSWER_CODES, **OUTPUT_CODES}
 
 
 @click.command()
@@ -22,7 +25,7 @@ def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> Non
     """Say what CODE means and what to do about it; without CODE, list all.
 
     A code stands in brackets behind an error of this command, as `error.code` in the API's answers, and in capitals
-    with what the validators found.
+    with what validators and gates found.
     """
     if markdown:
         click.echo(reference(), nl=False)
@@ -61,7 +64,8 @@ def reference() -> str:
         "",
         "Every error has a code: in brackets behind a message of `turns`, as `error.code` in an answer of the API, and",
         "in the error of a turn (`turns show ID`). `turns explain CODE` prints the same, `--locale de` in German.",
-        "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md).",
+        "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
+        "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
         "Made by `turns explain --markdown` from `api_client/contract/error_codes.py`; do not edit.",
         "",
         "| Code | What happened | What to do | For the operator |",

@@ -268,7 +268,17 @@ def issue(
     Raises:
         KeyError: the code is not in the table, or a value of its templates is missing.
     """
-    entry = CODES[code]
+    return worded(CODES[code], code, locale, file=file, line=line, part=part, **values)
+
+
+def worded(
+    entry: Code, code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
+) -> ValidationIssue:
+    """The issue of an entry of this or of another table.
+
+    Raises:
+        KeyError: a value of its templates is missing.
+    """
     message, hint = entry.en if locale.lower().startswith("en") else entry.de
     if values:
         shown = {name: clip(str(value)) for name, value in values.items()}

@@ -94,6 +94,7 @@ class Order:
         option: what stands after ``:`` in the model's runner, such as a script's path.
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
+        read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
         witness: file in which the scripted agent records what it executed, or empty.
     """
 
@@ -110,6 +111,7 @@ class Order:
     deadline: float
     idle_seconds: float = 600.0
     kill_grace_seconds: float = 5.0
+    read_only: bool = False
     witness: str = ""
 
 

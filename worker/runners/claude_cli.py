@@ -26,6 +26,8 @@ from worker.runners.scripted import config_error, mark_of
 from worker.runners.supervision import Ending, LimitReached, Supervision, stopped
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 
+#: The tools of a run that may only read.
+READING_TOOLS = ("Read", "Glob", "Grep")
 #: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
 _LEAST_RETRY_AFTER = 2.0
 
@@ -164,7 +166,10 @@ def arguments(settings: Settings, order: Order, settings_file: Path, session: st
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Settings of the user, here our empty HOME, and ours: what an agent writes into its folder is not honoured.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
-    found += ["--permission-mode", settings.claude_permission_mode, "--tools", ",".join(settings.claude_tools)]
+    # What is not allowed outright is denied: nobody is there to ask.
+    mode = "dontAsk" if order.read_only else settings.claude_permission_mode
+    tools = READING_TOOLS if order.read_only else settings.claude_tools
+    found += ["--permission-mode", mode, "--tools", ",".join(tools)]
     if model := order.option or settings.claude_model:
         found += ["--model", model]
     if base.transcript is not None:
@@ -187,11 +192,12 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
     path = home / "helix-settings.json"
+    own = [order.workdir / name for name in ("context", "input", "feedback.md")]
     content = claude_hooks.settings(
         marks,
-        readable=[*claude_hooks.readable_entries(settings.root), order.workdir / "context", order.workdir / "input"],
+        readable=[order.directory] if order.read_only else [*claude_hooks.readable_entries(settings.root), *own],
         protected=[marks, home],
-        allowed=settings.claude_allowed_tools,
+        allowed=() if order.read_only else settings.claude_allowed_tools,
     )
     path.write_text(content, encoding="utf-8")
     return path

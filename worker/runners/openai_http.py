@@ -35,6 +35,8 @@ class OpenAiHttpRunner:
     """Asks ``HELIX_OPENAI_URL`` once. The service's model stands after ``:``, such as ``openai_http:qwen3``."""
 
     name = "openai_http"
+    #: It has no tools: what it is to know must stand in its prompt.
+    reads_files = False
 
     def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
         self._agents = agents or processes.shared()

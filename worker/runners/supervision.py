@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from worker.runners.agent_process import AgentProcess, Exit
 from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict
@@ -20,6 +20,25 @@ MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
 #: A guard that has not ended an agent so long after it should have is itself ended.
 _GUARD_PATIENCE = 12.0
+
+
+class Limits(Protocol):
+    """How long a process may run and be silent; an ``Order`` says it for an agent."""
+
+    @property
+    def deadline(self) -> float:
+        """When it must be over, by ``time.monotonic()``."""
+        ...
+
+    @property
+    def idle_seconds(self) -> float:
+        """Longest silence."""
+        ...
+
+    @property
+    def kill_grace_seconds(self) -> float:
+        """Time between SIGTERM and SIGKILL."""
+        ...
 
 
 class LimitReached(Exception):
@@ -62,9 +81,9 @@ class Ending:
 class Supervision:
     """One agent under watch. ``run`` returns when no process of it is left."""
 
-    def __init__(self, process: AgentProcess, order: Order, stop: Stop, on_line: Callable[[bytes], object]) -> None:
+    def __init__(self, process: AgentProcess, limits: Limits, stop: Stop, on_line: Callable[[bytes], object]) -> None:
         self._process = process
-        self._order = order
+        self._limits = limits
         self._stop = stop
         self._on_line = on_line
         self._cause = ""
@@ -138,9 +157,9 @@ class Supervision:
         elif not self._cause:
             if self._stop.reason:
                 self._end(self._stop.reason)
-            elif now >= self._order.deadline:
+            elif now >= self._limits.deadline:
                 self._end("deadline")
-            elif now - self._heard >= self._order.idle_seconds:
+            elif now - self._heard >= self._limits.idle_seconds:
                 self._end("idle")
         lease_ends = self._stop.lease_ends
         if lease_ends != self._lease_ends:
@@ -149,7 +168,7 @@ class Supervision:
         self._check_guard()
 
     def _end(self, cause: str, grace: float | None = None) -> None:
-        grace = self._order.kill_grace_seconds if grace is None else grace
+        grace = self._limits.kill_grace_seconds if grace is None else grace
         self._cause = self._cause or cause
         self._give_up = time.monotonic() + grace + _GUARD_PATIENCE
         self._process.terminate(grace)

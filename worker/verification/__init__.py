@@ -1,0 +1,41 @@
+"""Verification of phases (ADR-025): deterministic gates, an independent verifier, feedback, and the loop around them.
+
+Knows no queue and no store. ``run_with_verification`` offers all of it in one process; the engine (``worker.turns``)
+uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts.
+"""
+
+from worker.verification.codes import CODES
+from worker.verification.feedback import FeedbackChannel
+from worker.verification.gates import GateReport, GateResult, check, each_gate
+from worker.verification.loop import PhaseRun, PhaseVerificationFailed, Verified, feedback_on, verify_with_retries
+from worker.verification.prompt import phase_prompt, verifier_prompt
+from worker.verification.result import Ground, VerificationResult, gates_result
+from worker.verification.stop import Stopped, Stopping
+from worker.verification.sub_agent import SubAgentVerifier, Verifying
+from worker.verification.verdict import NoVerdict, Verdict, read_verdict
+
+__all__ = [
+    "CODES",
+    "FeedbackChannel",
+    "GateReport",
+    "GateResult",
+    "Ground",
+    "NoVerdict",
+    "PhaseRun",
+    "PhaseVerificationFailed",
+    "Stopped",
+    "Stopping",
+    "SubAgentVerifier",
+    "Verdict",
+    "VerificationResult",
+    "Verified",
+    "Verifying",
+    "check",
+    "each_gate",
+    "feedback_on",
+    "gates_result",
+    "phase_prompt",
+    "read_verdict",
+    "verifier_prompt",
+    "verify_with_retries",
+]

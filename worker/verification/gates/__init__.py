@@ -1,0 +1,6 @@
+"""Gates: deterministic checks of a phase's output, before any agent's opinion (ADR-025, DESIGN section 8)."""
+
+from worker.verification.gates.base import GateReport, GateResult
+from worker.verification.gates.check import check, each_gate
+
+__all__ = ["GateReport", "GateResult", "check", "each_gate"]

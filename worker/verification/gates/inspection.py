@@ -1,0 +1,205 @@
+"""Parsing the files of a phase's output, as a process of its own: a parser may run away, or take its process down.
+
+Run by path, ``python -P inspection.py`` with the order as JSON on standard input, so that only parsers are imported.
+Writes one JSON object a line: ``{"begin": file}`` before each file, then what is wrong with it: code, line and the
+values of the code's words (``worker.verification.codes``).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import posixpath
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+Finding = tuple[str, int, dict[str, str]]
+
+#: Findings told per file, and longest value, in characters.
+MAX_FINDINGS, MAX_VALUE = 50, 300
+
+_ANCHOR = re.compile(r"""<[^>]{0,200}\b(?:id|name)\s{0,4}=\s{0,4}["']([^"']{1,200})["']""")
+_NO_SLUG = re.compile(r"[^\w\- ]")
+
+
+def python(content: bytes, file: str, _order: Order) -> Iterator[Finding]:
+    """Compile, never run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(content, file, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        yield "PYTHON_SYNTAX", error.lineno or 0, {"problem": error.msg}
+    except (ValueError, RecursionError, MemoryError) as error:
+        yield "PYTHON_SYNTAX", 0, {"problem": str(error) or "too complex to be parsed"}
+
+
+def json_(content: bytes, _file: str, _order: Order) -> Iterator[Finding]:
+    """Strict JSON: no comments, no NaN, no byte order mark."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        json.loads(content.decode("utf-8"), parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        yield "JSON_SYNTAX", error.lineno, {"problem": error.msg}
+    except UnicodeDecodeError as error:
+        yield _no_utf8(content, error)
+    except (ValueError, RecursionError) as error:
+        yield "JSON_SYNTAX", 0, {"problem": str(error)}
+
+
+def yaml_(content: bytes, _file: str, _order: Order) -> Iterator[Finding]:
+    """The events of all documents; tags and templates of other tools' dialects are left to those tools."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    anchors: set[str] = set()
+    try:
+        for event in yaml.parse(content.decode("utf-8"), loader):
+            if isinstance(event, yaml.DocumentStartEvent):
+                anchors.clear()
+            anchor = getattr(event, "anchor", None)
+            if isinstance(event, yaml.AliasEvent):
+                if anchor not in anchors:
+                    yield "YAML_SYNTAX", _line(event.start_mark), {"problem": f"unknown alias {anchor}"}
+            elif anchor:
+                anchors.add(anchor)
+    except yaml.MarkedYAMLError as error:
+        yield "YAML_SYNTAX", _line(error.problem_mark or error.context_mark), {"problem": error.problem or "no YAML"}
+    except UnicodeDecodeError as error:
+        yield _no_utf8(content, error)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        yield "YAML_SYNTAX", 0, {"problem": str(getattr(error, "reason", None) or error)}
+
+
+def _line(mark: Any) -> int:
+    """A mark's line from 1; PyYAML's own types call marks optional."""
+    return int(mark.line) + 1 if mark else 0
+
+
+def markdown(content: bytes, file: str, order: Order) -> Iterator[Finding]:
+    """Relative links lead to files of the output, and to headings that are there."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield _no_utf8(content, error)
+        return
+    for line, href in _links(text):
+        try:
+            parts = urlsplit(href)
+        except ValueError:
+            yield "BROKEN_LINK", line, {"target": href}
+            continue
+        if parts.scheme or parts.netloc:
+            continue
+        target = (
+            posixpath.normpath(posixpath.join(posixpath.dirname(file), unquote(parts.path))) if parts.path else file
+        )
+        if target.startswith(("/", "../")) or target == "..":
+            yield "LINK_UNCHECKED", line, {"target": href}
+        elif not order.exists(target):
+            yield "BROKEN_LINK", line, {"target": href}
+        elif parts.fragment and target.lower().endswith(".md") and not order.has_anchor(target, parts.fragment):
+            yield "BROKEN_ANCHOR", line, {"target": href}
+
+
+def _tokens(text: str) -> list[Any]:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark").enable("table").parse(text)
+
+
+def _links(text: str) -> Iterator[tuple[int, str]]:
+    """Links and images with their lines, from 1."""
+    for token in _tokens(text):
+        line = token.map[0] + 1 if token.map else 0
+        for child in token.children or ():
+            if child.type in {"softbreak", "hardbreak"}:
+                line += 1
+            elif child.type in {"link_open", "image"}:
+                yield line, str(child.attrs.get("href") or child.attrs.get("src") or "")
+
+
+def _anchors(text: str) -> set[str]:
+    """The names that headings get on GitHub, and those that the text's HTML gives."""
+    found = set(_ANCHOR.findall(text))
+    tokens = _tokens(text)
+    for opening, inline in itertools.pairwise(tokens):
+        if opening.type == "heading_open":
+            title = "".join(child.content for child in inline.children or () if child.type in {"text", "code_inline"})
+            slug = _NO_SLUG.sub("", title.strip().lower()).replace(" ", "-")
+            while slug in found:
+                stem, dash, number = slug.rpartition("-")
+                slug = f"{stem}-{int(number) + 1}" if dash and number.isdecimal() else f"{slug}-1"
+            found.add(slug)
+    return found
+
+
+def _no_utf8(content: bytes, error: UnicodeDecodeError) -> Finding:
+    return "NOT_UTF8", content[: error.start].count(b"\n") + 1, {"problem": f"byte {error.start}"}
+
+
+CHECKS: dict[str, Callable[[bytes, str, Order], Iterator[Finding]]] = {
+    ".py": python,
+    ".pyi": python,
+    ".json": json_,
+    ".yaml": yaml_,
+    ".yml": yaml_,
+    ".md": markdown,
+    ".markdown": markdown,
+}
+
+
+class Order:
+    """What is to be inspected: the folder, all its files, and those to look into."""
+
+    def __init__(self, directory: str, files: list[str], inspect: list[str]) -> None:
+        self.directory = directory
+        self.inspect = inspect
+        self._there = {*files, *(str(parent) for file in files for parent in Path(file).parents)}
+
+    def read(self, file: str) -> bytes:
+        """A file's content. The folders were looked at before; the file itself must be no link now."""
+        descriptor = os.open(f"{self.directory}/{file}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as source:
+            return source.read()
+
+    def exists(self, path: str) -> bool:
+        """True for a file of the output, and for a folder with one."""
+        return path in self._there
+
+    @functools.cache  # noqa: B019 - one order a process
+    def _anchors(self, file: str) -> set[str]:
+        return _anchors(self.read(file).decode("utf-8", "replace"))
+
+    def has_anchor(self, file: str, name: str) -> bool:
+        """True when a Markdown file has a heading or an HTML element of this name."""
+        return unquote(name).lower() in {anchor.lower() for anchor in self._anchors(file)}
+
+
+def _tell(**told: Any) -> None:
+    print(json.dumps(told), flush=True)  # noqa: T201 - its output is the report
+
+
+def main() -> None:
+    """Inspect what standard input names."""
+    order = Order(**json.load(sys.stdin))
+    for file in order.inspect:
+        _tell(begin=file)
+        findings = CHECKS[Path(file).suffix.lower()](order.read(file), file, order)
+        for (code, line, values), _ in zip(findings, range(MAX_FINDINGS), strict=False):
+            _tell(code=code, file=file, line=line, values={key: text[:MAX_VALUE] for key, text in values.items()})
+    _tell(done=True)
+
+
+if __name__ == "__main__":
+    main()

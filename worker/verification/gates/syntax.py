@@ -1,0 +1,92 @@
+"""The gate syntax: Python, YAML and JSON files parse, and relative Markdown links lead somewhere. Always second."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from worker.enforcement.issue import ValidationIssue
+from worker.verification.codes import issue
+from worker.verification.gates.base import Site
+from worker.verification.program import Limits, Ran, run_program
+
+INSPECTION = Path(__file__).with_name("inspection.py")
+#: Largest file that is parsed, in bytes.
+MAX_FILE = 2 * 2**20
+#: What may be used for all files together.
+LIMITS = Limits(seconds=60.0, memory_mb=2048)
+
+#: Folders that hold what tools made, besides all that begin with a dot.
+_MADE = frozenset({"node_modules", "__pycache__"})
+_CODES = {
+    ".py": "PYTHON_SYNTAX",
+    ".pyi": "PYTHON_SYNTAX",
+    ".json": "JSON_SYNTAX",
+    ".yaml": "YAML_SYNTAX",
+    ".yml": "YAML_SYNTAX",
+    ".md": "BROKEN_LINK",
+    ".markdown": "BROKEN_LINK",
+}
+#: More findings than this are not told; they would not help anybody.
+_MAX_FINDINGS = 200
+_MAX_LINES = 50_000
+
+
+def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
+    """Parse every file whose ending is known, in a process of its own; ``ignore`` names patterns to leave out."""
+    ignore = tuple(options.get("ignore", ()))
+    waiting = []
+    for path, size in site.tree.files.items():
+        if PurePosixPath(path).suffix.lower() not in _CODES or _left_out(path, ignore):
+            continue
+        if size > MAX_FILE:
+            yield issue("FILE_TOO_LARGE", site.locale, file=path, path=path)
+        else:
+            waiting.append(path)
+    told = 0
+    while waiting:
+        ran = _inspect(waiting, site)
+        last, done = "", False
+        for line in ran.lines:
+            found = json.loads(line) if line.startswith("{") else {}
+            last, done = found.get("begin", last), done or bool(found.get("done"))
+            if "code" in found and told < _MAX_FINDINGS:
+                told += 1
+                yield issue(found["code"], site.locale, file=found["file"], line=found["line"], **_shown(found))
+        if done:
+            return
+        if not last:
+            raise OSError(f"the files could not be parsed: {ran.error or ran.problem or ran.last_line}")
+        # Whatever file it was at took the parser down; the others are still to be looked at.
+        problem = ran.problem or f"the parser gave up ({ran.code})"
+        yield issue(_CODES[PurePosixPath(last).suffix.lower()], site.locale, file=last, problem=problem, target=problem)
+        waiting = waiting[waiting.index(last) + 1 :]
+
+
+def _inspect(files: list[str], site: Site) -> Ran:
+    order = {"directory": str(site.tree.directory), "files": list(site.tree.files), "inspect": files}
+    return run_program(
+        [sys.executable, "-P", str(INSPECTION)],
+        Path("/"),
+        limits=LIMITS,
+        stop=site.stop,
+        deadline=site.deadline,
+        mark=f"{site.mark}.syntax" if site.mark else "",
+        stdin=json.dumps(order).encode(),
+        tail=_MAX_LINES,
+    )
+
+
+def _shown(found: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in found["values"].items()}
+
+
+def _left_out(path: str, ignore: tuple[str, ...]) -> bool:
+    folders = PurePosixPath(path).parts[:-1]
+    if any(folder.startswith(".") or folder in _MADE for folder in folders):
+        return True
+    return any(fnmatchcase(path, pattern) for pattern in ignore)

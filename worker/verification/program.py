@@ -1,0 +1,139 @@
+"""Running a gate's program: in a session of its own, with a cleaned environment, within limits, its whole tree ended.
+
+The guard of the agents starts it, so it dies with the worker and with its lease, as agents do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker.runners import processes
+from worker.runners.base import Stop
+from worker.runners.limited import CANNOT_RUN
+from worker.runners.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.supervision import Supervision
+from worker.verification.stop import Stopped, Stopping
+
+#: The end of a program's output that is kept, in lines and in characters a line.
+TAIL_LINES, TAIL_WIDTH = 400, 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a program may use; ``memory_mb`` counts address space of each process, 0 sets no limit."""
+
+    seconds: float = 300.0
+    memory_mb: int = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a program ended.
+
+    Attributes:
+        code: exit code, negative for a signal, None when nobody knows.
+        cause: why we ended it: ``deadline`` or ``limit``; empty when it ended by itself.
+        error: why it could not be started, or empty. lines: the end of its output.
+    """
+
+    code: int | None
+    cause: str = ""
+    error: str = ""
+    lines: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def problem(self) -> str:
+        """What became of it when it was ended, in a few words; empty when it ended by itself."""
+        if self.cause == "deadline":
+            return f"> {self.limits.seconds:g} s"
+        return "" if not self.cause else "> 256 MiB output"
+
+    @property
+    def last_line(self) -> str:
+        """The last line that says something."""
+        return next((line.strip() for line in reversed(self.lines) if line.strip()), "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    deadline: float
+    idle_seconds: float
+    kill_grace_seconds: float = 2.0
+
+
+def run_program(
+    argv: Sequence[str],
+    directory: Path,
+    *,
+    limits: Limits | None = None,
+    stop: Stop | None = None,
+    deadline: float = float("inf"),
+    mark: str = "",
+    environment: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    home: Path | None = None,
+    tail: int = TAIL_LINES,
+) -> Ran:
+    """Run a program to its end.
+
+    Args:
+        argv: program and arguments; no shell has a part in it.
+        directory: where it runs.
+        limits: time and memory.
+        stop: asks it to end.
+        deadline: an earlier end, by ``time.monotonic()``.
+        mark: names its processes; made up when empty.
+        environment: further variables.
+        stdin: what it reads.
+        home: its HOME and place for temporary files, made when missing; None for none.
+        tail: how many lines of its output are kept, the last ones.
+
+    Raises:
+        Stopped: ``stop`` asked it to end, or its lease ended; its processes are gone.
+        OSError: the machine is short of descriptors, memory or processes.
+    """
+    limits, stop = limits or Limits(), stop or Stopping()
+    if home is not None:
+        home.mkdir(exist_ok=True)
+    lines: deque[str] = deque(maxlen=tail)
+    process = processes.shared().spawn(
+        [*FAST_PYTHON, "worker.runners.limited", str(limits.memory_mb), *argv],
+        mark=mark or f"gate-{uuid.uuid4().hex}",
+        env={**clean_environment(home), **(environment or {}), "PYTHONPATH": SOURCE_ROOT},
+        cwd=directory,
+        stdin=stdin,
+        lease_ends=stop.lease_ends,
+    )
+    ends = min(deadline, time.monotonic() + limits.seconds)
+    times = _Times(deadline=ends, idle_seconds=limits.seconds)
+
+    def hear(line: bytes) -> None:
+        lines.append(line.decode("utf-8", "replace").rstrip("\r")[:TAIL_WIDTH])
+
+    ending = Supervision(process, times, stop, hear).run()
+    cause = ending.cause or ending.exit.cause
+    if cause and cause not in {"deadline", "idle", "limit"}:
+        raise Stopped(cause)
+    error = ending.exit.error or (lines[-1] if ending.exit.code == CANNOT_RUN and len(lines) == 1 else "")
+    cause = "deadline" if cause == "idle" else cause
+    return Ran(code=ending.exit.code, cause=cause, error=error, lines=tuple(lines), limits=limits)
+
+
+def clean_environment(home: Path | None) -> dict[str, str]:
+    """What a gate's program finds: a PATH that begins with this Python's own folder, and nothing of the worker's."""
+    return {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        **({"HOME": str(home), "TMPDIR": str(home)} if home else {"HOME": "/nonexistent"}),
+        "LANG": "C.UTF-8",
+        "TZ": os.environ.get("TZ", "") or "UTC",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,124 @@
+"""What lies in a phase's output, and a copy of it. An agent wrote it, so no link is followed and no file believed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker.folders import opened, read
+
+#: Limits of an output that is examined at all.
+MAX_FILES = 5_000
+MAX_BYTES = 256 * 2**20
+MAX_DEPTH = 40
+
+
+class TooLarge(Exception):
+    """The output is beyond the limits; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A folder's content, by paths relative to it with ``/``, sorted.
+
+    Attributes:
+        directory: the folder. files: regular files with a single name, and their sizes in bytes.
+        leaving: symbolic links that lead out of it. links: the other links. others: all else that is no folder.
+    """
+
+    directory: Path
+    files: dict[str, int] = field(default_factory=dict)
+    leaving: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+def scan(directory: Path) -> Tree:
+    """Look at a folder and all below it.
+
+    Raises:
+        TooLarge: it is beyond the limits of this module.
+        OSError: there is no such folder, or a link in its place.
+    """
+    files: dict[str, int] = {}
+    leaving: list[str] = []
+    links: list[str] = []
+    others: list[str] = []
+    with opened(directory) as root:
+        real = os.path.realpath(directory)
+        for path, facts in _entries(root, ""):
+            if stat.S_ISLNK(facts.st_mode):
+                target = os.path.realpath(os.path.join(real, path))  # noqa: PTH118 - a fifth of pathlib's time
+                (links if target.startswith(f"{real}/") else leaving).append(path)
+            elif stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:
+                files[path] = facts.st_size
+            else:
+                others.append(path)
+            if len(files) + len(links) + len(leaving) + len(others) > MAX_FILES:
+                raise TooLarge(f"> {MAX_FILES} files")
+    if sum(files.values()) > MAX_BYTES:
+        raise TooLarge(f"> {MAX_BYTES // 2**20} MiB")
+    return Tree(directory, dict(sorted(files.items())), tuple(sorted(leaving)), tuple(sorted(links)), tuple(others))
+
+
+def _entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below an open folder that is no folder itself."""
+    if depth > MAX_DEPTH:
+        raise TooLarge(f"> {MAX_DEPTH} levels")
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            path = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                with opened(entry.name, folder) as below:
+                    yield from _entries(below, f"{path}/", depth + 1)
+            else:
+                yield path, entry.stat(follow_symlinks=False)
+
+
+def content_of(tree: Tree, path: str, limit: int) -> bytes:
+    """The content of one file of the tree, by a way that holds no link.
+
+    Raises:
+        OSError: it is gone, was swapped for something else, or is larger than ``limit`` bytes.
+    """
+    *folders, name = path.split("/")
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(opened(tree.directory))
+        for step in folders:
+            folder = stack.enter_context(opened(step, folder))
+        return read(name, folder, limit)
+
+
+@contextlib.contextmanager
+def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
+    """A copy of the tree's regular files in a fresh folder that goes afterwards. What is done to it harms nobody.
+
+    Args:
+        tree: what to copy.
+        parent: where to make the folder; the system's temporary directory for None.
+        name: where in the folder the copy is.
+
+    Yields:
+        The fresh folder, which holds the copy and nothing else.
+
+    Raises:
+        OSError: a file cannot be read, or the copy cannot be written.
+    """
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix="verify-", dir=parent))
+    try:
+        (fresh / name).mkdir(parents=True)
+        for path in tree.files:
+            target = fresh / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content_of(tree, path, MAX_BYTES))
+        yield fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
