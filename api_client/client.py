@@ -22,6 +22,7 @@ from api_client import metrics
 from api_client.admission import check
 from api_client.announcer import Announcer
 from api_client.audit import Audit
+from api_client.clearing import clear
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.counters import label
 from api_client.contract.errors import (
@@ -205,6 +206,9 @@ class TurnsClient:
         if turn.state is TurnState.FINISHED and start == turn.seq:
             return
         ping = ping_seconds or self.settings.ping_seconds
+        log_key = keys_of(self.settings.namespace, turn_id).log(turn_id)
+        if turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(log_key)):
+            return  # events may be kept for a shorter time than their turn
         found = follow(self._redis, self.settings.namespace, turn_id, after=start, ping_seconds=ping)
         async with aclosing(found) as events:
             async for event in events:
@@ -260,6 +264,14 @@ class TurnsClient:
             StoreUnavailable: the store does not answer.
         """
         return await select(self._redis, self.settings, self._ask, wanted)
+
+    async def clear(self, *, dry_run: bool) -> dict[str, int]:
+        """Let go what finished longer ago than it is to be kept; returns how many records, events, attempts.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        return await clear(self._redis, self.settings, self._ask, dry_run=dry_run)
 
     async def replay(self, turn_id: str) -> str:
         """Hand a finished turn in again, as a new turn of its session; returns the new id. Twice makes one turn.

@@ -167,6 +167,15 @@ class Settings:
     )
     strikes: int = _setting(5, _integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
     retention_seconds: float = _setting(7 * 86_400.0, _number(60, 10**9), "How long a finished turn stays readable.")
+    event_retention_seconds: float = _setting(
+        0.0, _number(0, 10**9), "The same for its events, where shorter; `turns gc` enforces it. 0: as the turn."
+    )
+    attempt_retention_seconds: float = _setting(
+        0.0, _number(0, 10**9), "The same for its attempts and their folders (`turns gc`). 0: as the turn."
+    )
+    session_retention_seconds: float = _setting(
+        0.0, _number(0, 10**9), "Session folders not written to for so long are removed by `turns gc`. 0: never."
+    )
     audit_seconds: float = _setting(400 * 86_400.0, _number(3600, 10**9), "How long lines of the audit log are kept.")
     minute_metrics_seconds: float = _setting(
         2 * 86_400.0, _number(3600, 10**9), "How long counters by the minute are kept; then hours answer."

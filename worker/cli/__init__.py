@@ -45,6 +45,7 @@ COMMANDS = {
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
     "doctor": ("worker.cli.doctor:doctor", "Look for what is wrong: settings, store, sessions, the agent's CLI."),
+    "gc": ("worker.cli.gc:gc", "Let go what is older than it is to be kept; --dry-run counts."),
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
     "chaos": ("worker.cli.chaos:chaos", "Kill an installation at random under load, and judge what came of it."),

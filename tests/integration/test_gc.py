@@ -1,0 +1,155 @@
+"""``turns gc``: what is old goes, what is live stays, and stopping in the middle loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import keys_of
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from tests.conftest import environ_of
+from worker.cli import main
+from worker.consultant.clearing import GONE, Old, old_folders, remove
+
+DAY = 86_400.0
+
+
+def session(settings: Settings, name: str, *, days: float, attempts: dict[str, float]) -> Path:
+    """A session's folder as old as this, with deliveries as old as these (days)."""
+    folder = settings.sessions_dir / name
+    for delivery, age in attempts.items():
+        path = folder / "attempts" / delivery
+        path.mkdir(parents=True)
+        (path / "transcript").write_text("x" * 1000)
+        for each in (path / "transcript", path):
+            os.utime(each, (time.time() - age * DAY,) * 2)
+    (folder / "status.json").write_text(json.dumps({"session_id": name}))
+    for each in (folder / "status.json", folder / "attempts", folder):
+        os.utime(each, (time.time() - days * DAY,) * 2)
+    return folder
+
+
+@pytest.fixture
+def gc(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict]:  # type: ignore[type-arg]
+    """Runs ``turns gc --json``: sessions are kept for 30 days, attempts for 3."""
+    kept = replace(settings, session_retention_seconds=30 * DAY, attempt_retention_seconds=3 * DAY)
+    for name, value in environ_of(kept).items():
+        monkeypatch.setenv(name, value)
+
+    def gc(*arguments: str, code: int = 0) -> dict:  # type: ignore[type-arg]
+        with pytest.raises(SystemExit) as ended:
+            main(["gc", "--json", *arguments])
+        assert (ended.value.code or 0) == code
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    return gc
+
+
+def submit(settings: Settings, name: str) -> str:
+    async def run() -> str:
+        async with TurnsClient(settings) as client:
+            message = {"role": "user", "content": "hello"}
+            return await client.submit(TurnRequest(model="scripted", messages=(message,), session_id=name))
+
+    return asyncio.run(run())
+
+
+def test_old_folders_go_and_those_of_a_session_at_work_stay(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+    old = session(settings, "old", days=40, attempts={"a": 40})
+    used = session(settings, "used", days=1, attempts={"old": 5, "new": 1})
+    live = session(settings, "live", days=40, attempts={"a": 40})
+    submit(settings, "live")
+    stranger = settings.sessions_dir / "stranger"
+    stranger.mkdir()
+    (stranger / "status.json").write_text('{"session_id": "somebody-else"}')
+    os.utime(stranger / "status.json", (0, 0))
+    os.utime(stranger, (0, 0))
+    outside = settings.root / "precious"
+    outside.mkdir()
+    (used / "attempts" / "old" / "link").symlink_to(outside)
+    (settings.sessions_dir / "linked").symlink_to(outside)
+    os.utime(used / "attempts" / "old", (time.time() - 5 * DAY,) * 2)
+    os.utime(used / "attempts" / "old" / "link", (time.time() - 5 * DAY,) * 2, follow_symlinks=False)
+
+    dry = gc("--dry-run")
+    assert {name: dry["folders"][name] for name in ("sessions", "attempts", "bytes")} == {
+        "sessions": 1,
+        "attempts": 1,
+        "bytes": 2000 + len('{"session_id": "old"}'),
+    }
+    assert old.exists()
+    assert gc()["folders"] == dry["folders"]
+    assert not old.exists()
+    assert [path.name for path in (used / "attempts").iterdir()] == ["new"]
+    assert (live / "attempts" / "a").exists()
+    assert stranger.exists()
+    assert outside.exists()
+    assert gc()["folders"]["sessions"] == 0
+
+
+def test_what_a_killed_clearing_left_goes_with_the_next(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+    left = session(settings, "s", days=40, attempts={"a": 40})
+    left.rename(left.with_name(f"{GONE}1234"))
+    assert gc()["folders"]["left_over"] == 1
+    assert list(settings.sessions_dir.iterdir()) == []
+
+
+def test_a_session_that_comes_back_to_work_at_the_last_moment_keeps_its_folder(settings: Settings) -> None:
+    folder = session(settings, "s", days=40, attempts={"a": 40})
+    assert not remove(Old("session", folder, "s", 0), live=lambda _: True)
+    assert (folder / "attempts" / "a" / "transcript").exists()
+    assert remove(Old("session", folder, "s", 0), live=lambda _: False)
+    assert list(settings.sessions_dir.iterdir()) == []
+
+
+def test_sessions_are_kept_for_ever_unless_a_time_is_set(settings: Settings) -> None:
+    session(settings, "s", days=4000, attempts={"a": 4000})
+    found = old_folders(
+        settings.sessions_dir, now=time.time(), session_seconds=0, attempt_seconds=0, live=lambda _: False
+    )
+    assert list(found) == []
+
+
+async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(settings: Settings) -> None:
+    async with TurnsClient(settings) as client:
+        turns = {}
+        for name in ("finished", "waiting", "dead"):
+            message = {"role": "user", "content": name}
+            request = TurnRequest(model="scripted", messages=(message,), session_id=name)
+            turns[name] = await client.submit(request)
+        await client.cancel(turns["finished"])
+        await client.cancel(turns["dead"])
+        long_ago = int((time.time() - 5 * DAY) * 1000)
+        keys = keys_of(settings.namespace, turns["dead"])
+        redis = client._redis
+        for name in ("finished", "dead"):
+            await redis.hset(keys.turn(turns[name]), "finished_at", long_ago)
+        await redis.hset(keys.turn(turns["dead"]), "outcome", "dead")
+        for key in (keys.turn(turns["dead"]), keys.log(turns["dead"])):
+            await redis.persist(key)
+
+    shorter = replace(settings, event_retention_seconds=DAY)
+    async with TurnsClient(shorter) as client:
+        assert await client.clear(dry_run=True) == {"records": 0, "events": 1, "attempts": 0}
+        assert len(await client.events(turns["finished"])) > 0
+        assert await client.clear(dry_run=False) == {"records": 0, "events": 1, "attempts": 0}
+        assert await client.events(turns["finished"]) == []
+        assert [event async for event in client.follow(turns["finished"])] == []  # and it does not wait for ever
+        assert (await client.result(turns["finished"], timeout=5)).outcome == "cancelled"
+        for name in ("waiting", "dead"):
+            assert await client._redis.ttl(keys.turn(turns[name])) == -1
+            assert len(await client.events(turns[name])) > 0
+        assert await client.clear(dry_run=False) == {"records": 0, "events": 0, "attempts": 0}
+    async with TurnsClient(replace(settings, retention_seconds=DAY)) as client:
+        assert (await client.clear(dry_run=False))["records"] == 1
+        assert await client._redis.exists(keys.turn(turns["finished"])) == 0
+        assert await client._redis.exists(keys.turn(turns["waiting"])) == 1

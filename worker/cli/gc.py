@@ -1,0 +1,87 @@
+"""``turns gc``: let go what is older than the settings say it is to be kept, in the store and in HELIX_ROOT."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings, load, require_store
+from worker.cli import NO
+from worker.cli.actions import whoami
+from worker.cli.output import json_option, write_json
+from worker.cli.turn import with_client
+
+_WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Count only; change nothing.")
+@json_option
+def gc(dry_run: bool, as_json: bool) -> None:
+    """Let go what is older than it is to be kept: finished turns, events, attempts, session folders.
+
+    Never touches a session with an unfinished or parked turn, nor dead letters. May be killed and repeated. Run it once
+    a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
+    """
+    settings = require_store(load())
+
+    async def store(client: TurnsClient) -> dict[str, int]:
+        if not dry_run:
+            await client.audit.note("gc", by=whoami())
+        return await client.clear(dry_run=dry_run)
+
+    told: dict[str, Any] = {"dry_run": dry_run, "store": with_client(store), "folders": _folders(settings, dry_run)}
+    if as_json:
+        write_json(told)
+    else:
+        _say(told)
+    if told["folders"]["problems"]:
+        raise click.exceptions.Exit(NO)
+
+
+def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
+    """Remove what is old enough, one folder after the other; the store is asked about each session.
+
+    Raises:
+        RedisError: the store went away: nothing more is removed.
+    """
+    from worker.consultant.clearing import old_folders, remove
+    from worker.turns.ledger import connect
+
+    found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
+    with connect(settings) as redis:
+
+        def live(session_id: str) -> bool:
+            shards = (Keys(settings.namespace, shard) for shard in range(settings.shards))
+            return any(redis.llen(keys.session(session_id)) for keys in shards)
+
+        for old in old_folders(
+            settings.sessions_dir,
+            now=time.time(),
+            session_seconds=settings.session_retention_seconds,
+            attempt_seconds=settings.attempt_retention_seconds or settings.retention_seconds,
+            live=live,
+        ):
+            try:
+                if dry_run or remove(old, live):
+                    found[_WHAT[old.what]] += 1
+                    found["bytes"] += old.size
+            except OSError as error:
+                found["problems"].append(f"{old.path}: {error.strerror or error}")
+    return found
+
+
+def _say(told: dict[str, Any]) -> None:
+    store, folders = told["store"], told["folders"]
+    would = "would be let go" if told["dry_run"] else "let go"
+    click.echo(f"store    {store['records']} turns, {store['events']} event logs, {store['attempts']} attempts {would}")
+    click.echo(
+        f"folders  {folders['sessions']} sessions, {folders['attempts']} attempts, {folders['left_over']} left over,"
+        f" {folders['bytes'] / 2**20:.1f} MiB {would}"
+    )
+    for problem in folders["problems"]:
+        click.echo(f"turns: cannot remove {problem}", err=True)
