@@ -47,6 +47,7 @@ from api_client.contract.turn import (
     new_turn_id,
     replay_id,
 )
+from api_client.rates import Rates
 from api_client.repeats import Repeats
 from api_client.selection import Filter, Selected, select
 from api_client.stats import RetryRate, Slice, Stats
@@ -75,6 +76,7 @@ class TurnsClient:
         self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
         self.audit = Audit(self._redis, settings, self._ask)
+        self.rates = Rates(self._redis, settings.namespace, self._ask)
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
 
     async def __aenter__(self) -> Self:
