@@ -23,6 +23,7 @@ from api_client.admission import check
 from api_client.announcer import Announcer
 from api_client.audit import Audit
 from api_client.clearing import clear
+from api_client.browsers import Browsers
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.counters import label
 from api_client.contract.errors import (
@@ -34,7 +35,7 @@ from api_client.contract.errors import (
 )
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
-from api_client.contract.keys import Keys, keys_of, shard_for
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.tasks import RUN, Link
@@ -47,9 +48,10 @@ from api_client.contract.turn import (
     new_turn_id,
     replay_id,
 )
-from api_client.rates import Rates
+from api_client.figures import Figures, read_figures
+from api_client.lists import TurnLists
+from api_client.outline import Outline, read_outline
 from api_client.repeats import Repeats
-from api_client.reservations import Reservations
 from api_client.selection import Filter, Selected, select
 from api_client.stats import RetryRate, Slice, Stats
 from api_client.store import open_store
@@ -77,9 +79,10 @@ class TurnsClient:
         self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
         self.audit = Audit(self._redis, settings, self._ask)
-        self.rates = Rates(self._redis, settings.namespace, self._ask)
+        self._outline = self._redis.register_script((_LUA / "outline.lua").read_text())
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
-        self._reservations = Reservations(self._redis, settings.namespace, settings.shards, self._ask)
+        self.browsers = Browsers(self._redis, settings.namespace, self._ask)
+        self.lists = TurnLists(self._redis, settings, self._ask)
 
     async def __aenter__(self) -> Self:
         return self
@@ -115,9 +118,7 @@ class TurnsClient:
             StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """
         check(request, self.settings)
-        turn_id = own_id = turn_id or self.new_id(request.session_id)
-        if idempotency_key and self.settings.shards > 1:
-            turn_id = await self._reserve(request, idempotency_key, own_id)
+        turn_id = turn_id or self.new_id(request.session_id)
         keys = keys_of(self.settings.namespace, turn_id)
         waiting = await self._waiting(keys, request) if request.double_text is DoubleText.INTERRUPT else []
         reply = await self._call(
@@ -135,8 +136,6 @@ class TurnsClient:
         await self._settle(keys)
         if said == "repeated":
             return str(other)
-        if said == "known" and turn_id != own_id:
-            return turn_id
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("B2")
         # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
@@ -150,7 +149,7 @@ class TurnsClient:
 
     def new_id(self, session_id: str) -> str:
         """An id for a turn of this session that is to be submitted."""
-        return new_turn_id(shard_for(session_id, self.settings.shards))
+        return new_turn_id(_shard(session_id, self.settings.shards))
 
     async def readers(self, turn_id: str) -> int:
         """How many follow the turn's events at this moment, through whichever process.
@@ -191,6 +190,12 @@ class TurnsClient:
         await self.get(turn_id, owner=owner)
         found: list[Event] = await self._ask(read_log(self._redis, self.settings.namespace, turn_id))
         return found
+
+    async def outline(self, turn_id: str, *, owner: str | None = None) -> Outline:
+        """The turn's events so far, without the pieces of its answers. Raises as ``get``."""
+        await self.get(turn_id, owner=owner)
+        log_key = keys_of(self.settings.namespace, turn_id).log(turn_id)
+        return await read_outline(lambda after, count: self._ask(self._outline(keys=[log_key], args=[after, count])))
 
     async def follow(
         self,
@@ -326,9 +331,10 @@ class TurnsClient:
         found: tuple[Slice, ...] = await self._ask(metrics.history(self._redis, self.settings, since_seconds, by))
         return found
 
-    async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
-        keep_ms = _keep_key_ms(request, self.settings)
-        return await self._reservations.reserve(request.owner, key, turn_id, _digest(request), keep_ms=keep_ms)
+    async def figures(self, span: str) -> Figures:
+        """The figures of a span of ``figures.SPANS``, whole and over time. Raises as ``stats``."""
+        found: Figures = await self._ask(read_figures(self._redis, self.settings, span))
+        return found
 
     async def _waiting(self, keys: Keys, request: TurnRequest) -> list[str]:
         found = await self._ask(self._redis.lrange(keys.session(request.session_id), 0, -1))
@@ -361,17 +367,20 @@ class TurnsClient:
 
 def _submission(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> list[Any]:
     """ARGV[4...] of ``submit.lua``."""
+    text = request.to_json()
     deadline_ms = int(request.deadline_seconds * 1000)
     cost_budget = int(request.cost_budget_usd * 1e6)
+    # Idempotency keys outlive their turn by a day.
+    keep_ms = deadline_ms + int(settings.retention_seconds * 1000) + 86_400_000
     return [
-        request.to_json(),
+        text,
         secrets.token_hex(6),
         request.owner,
         request.locale,
         deadline_ms,
         request.double_text.value,
-        _digest(request) if keyed else "",
-        _keep_key_ms(request, settings),
+        hashlib.sha256(text.encode()).hexdigest() if keyed else "",
+        keep_ms,
         request.session_id,
         replay_of,
         request.token_budget,
@@ -383,13 +392,9 @@ def _submission(request: TurnRequest, settings: Settings, *, keyed: bool, replay
     ]
 
 
-def _digest(request: TurnRequest) -> str:
-    return hashlib.sha256(request.to_json().encode()).hexdigest()
-
-
-def _keep_key_ms(request: TurnRequest, settings: Settings) -> int:
-    """Idempotency keys outlive their turn by a day."""
-    return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + 86_400_000
+def _shard(session_id: str, shards: int) -> int:
+    """Sessions are spread over the shards by hash, so that one session's turns share one."""
+    return int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:4], "big") % shards
 
 
 def flow_of(session_id: str, versions: Mapping[str, int]) -> str:

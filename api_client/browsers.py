@@ -1,0 +1,33 @@
+"""Which browser is signed in with which key: one small string per browser, with a time to live."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from api_client.contract.keys import Keys
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+
+class Browsers:
+    """The signed-in browsers. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, redis: Redis, namespace: str, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+        self._redis = redis
+        self._keys = Keys(namespace)
+        self._ask = ask
+
+    async def remember(self, token: str, key_owner: str, *, keep_seconds: int) -> None:
+        """The browser that has ``token`` is signed in with the key that ``key_owner`` is the hash of."""
+        await self._ask(self._redis.set(self._keys.browser(token), key_owner, ex=keep_seconds))
+
+    async def key_of(self, token: str) -> str:
+        """The hash of the key a browser is signed in with; '' for none."""
+        found = await self._ask(self._redis.get(self._keys.browser(token)))
+        return found.decode() if found else ""
+
+    async def forget(self, token: str) -> None:
+        """Sign a browser out."""
+        await self._ask(self._redis.delete(self._keys.browser(token)))

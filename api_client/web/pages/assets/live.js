@@ -1,0 +1,55 @@
+// Refreshes a page that shows something going on. Without this script the page is the same, and stands still.
+"use strict";
+
+const LONGEST_WAIT = 60000;
+let failures = 0;
+
+function seconds() {
+  return Number(document.body.dataset.refresh || 0);
+}
+
+function busy() {
+  const focused = document.activeElement;
+  return document.hidden || String(getSelection()) !== "" || (focused && ["INPUT", "SELECT"].includes(focused.tagName));
+}
+
+async function refresh() {
+  const answer = await fetch(location.href, { redirect: "error" });
+  if (!answer.ok) throw new Error(answer.status);
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const main = document.getElementById("main");
+  const next = fresh.getElementById("main");
+  for (const details of main.querySelectorAll("details[id]")) {
+    const same = next.querySelector("#" + CSS.escape(details.id));
+    if (same) same.open = details.open;
+  }
+  const focused = document.activeElement && document.activeElement.id;
+  main.replaceWith(next);
+  if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
+  document.body.dataset.refresh = fresh.body.dataset.refresh;
+  document.title = fresh.title;
+}
+
+async function tick() {
+  const sign = document.querySelector(".live");
+  if (!busy()) {
+    try {
+      await refresh();
+      failures = 0;
+    } catch {
+      failures += 1;
+    }
+  }
+  if (sign) {
+    sign.hidden = seconds() === 0;
+    sign.classList.toggle("away", failures > 0);
+    sign.textContent = failures ? "no connection" : "live";
+  }
+  if (seconds()) setTimeout(tick, Math.min(seconds() * 1000 * 2 ** failures, LONGEST_WAIT));
+}
+
+if (seconds()) {
+  const sign = document.querySelector(".live");
+  if (sign) sign.hidden = false;
+  setTimeout(tick, seconds() * 1000);
+}

@@ -1,0 +1,122 @@
+"""Templates, and what every page is sent with.
+
+Whatever stands in a page is escaped, and a page loads nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import Response
+
+import api_client
+from api_client.contract.turn import Outcome, Turn
+
+_ASSETS = Path(__file__).with_name("assets")
+#: Files pages load: name -> (media type, content). They are small and stay in memory.
+ASSETS = {
+    name: (media_type, (_ASSETS / name).read_bytes())
+    for name, media_type in {"pages.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}.items()
+}
+#: Part of the files' addresses, so that browsers may keep them for ever.
+VERSION = hashlib.sha256(b"".join(content for _, content in ASSETS.values())).hexdigest()[:12]
+
+#: Only what we serve ourselves, no inline script or style, in nobody's frame, forms to nobody else.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
+    """A page."""
+    html = _ENVIRONMENT.get_template(template).render(values)
+    body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not hide the page
+    return Response(body, status, {**HEADERS, **(headers or {})}, media_type="text/html")
+
+
+def seconds(value: float) -> str:
+    """A duration as people read it: 0.34 s, 12.5 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    if value < 10:
+        return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
+    for size, unit, part, part_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if value >= size:
+            rest = int(value % size // part)
+            return f"{int(value // size)} {unit}" + (f" {rest} {part_unit}" if rest else "")
+    return f"{value:.0f} s"
+
+
+def ago(at: float) -> str:
+    """How long ago a moment was."""
+    return f"{seconds(max(0.0, time.time() - at))} ago" if time.time() - at >= 1 else "now"
+
+
+def moment(at: float) -> str:
+    """A moment, exactly: ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def percent(rate: float | None) -> str:
+    """A share as people read it."""
+    return "–" if rate is None else f"{rate:.0%}" if rate in {0, 1} else f"{rate:.1%}"
+
+
+def number(value: float) -> str:
+    """A count with thin spaces between the thousands."""
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def dollars(value: float) -> str:
+    """Money: cents where there are any, more digits below a cent."""
+    return f"${value:.2f}" if value >= 1 or not value else f"${value:.4f}"
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: width * 4].split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def tone(status: str) -> str:
+    """The colour of a state or outcome: good, again, mended, bad, quiet or busy."""
+    tones = {"passed": "good", "passed_after_retry": "again", "passed_by_fallback": "mended", "cancelled": "quiet"}
+    if status in tones or status == "queued":
+        return tones.get(status, "quiet")
+    return "bad" if status in set(Outcome) else "busy"
+
+
+def status_of(turn: Turn) -> str:
+    """The one word for a turn: how it ended, or what it is doing."""
+    if turn.outcome:
+        return turn.outcome.value
+    return "stopping" if turn.stop else turn.state.value
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("api_client.web.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for filter_ in (seconds, ago, moment, percent, number, dollars, cut, tone, status_of):
+        environment.filters[filter_.__name__] = filter_
+    environment.globals.update(asset_version=VERSION, version=api_client.__version__)
+    return environment
+
+
+_ENVIRONMENT = _environment()

@@ -1,0 +1,157 @@
+"""Who looks at the pages: a browser signs in with an API key and gets a cookie that stands for it.
+
+The cookie is random and says nothing; the store keeps whose it is, under a hash, and forgets it after a while. Scripts
+cannot read it, other sites cannot send it, and what changes anything wants a token made from it besides. Without
+configured keys the pages, like the whole relay, serve this machine only, and nobody signs in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import parse_qs, quote
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.audit import by_key
+from api_client.web.access import LOCAL_OWNER, owner_of, owner_of_key
+from api_client.web.errors import ApiError
+from api_client.web.relay import Relay, relay_of
+
+COOKIE = "helix-visitor"
+#: How long a sign-in lasts.
+SIGNED_IN_SECONDS = 12 * 3600
+#: A form of ours is never longer.
+_MOST_FORM_BYTES = 8192
+
+
+class NotSignedIn(Exception):
+    """The page is for those who signed in; ``back`` is where they wanted to go."""
+
+    def __init__(self, back: str) -> None:
+        super().__init__(back)
+        self.back = back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Somebody at the pages.
+
+    Attributes:
+        token: the cookie's content. new: the browser does not have it yet.
+        owner: whose turns may be seen and changed; None for an operator, who may see and change all.
+        name: who acts, for the audit log.
+        signed_in: by a key; False where no keys are configured.
+    """
+
+    token: str
+    owner: str | None
+    name: str
+    signed_in: bool
+    new: bool = False
+
+    @property
+    def csrf(self) -> str:
+        """What a form must bring along: nobody can make it without the cookie."""
+        return hmac.new(self.token.encode(), b"helix-form", hashlib.sha256).hexdigest()
+
+
+async def visitor_of(request: Request) -> Visitor:
+    """The visitor.
+
+    Raises:
+        NotSignedIn: keys are configured, and the cookie stands for none of them (any more).
+        ApiError: 403 ``loopback_only``. StoreUnavailable: the store does not answer.
+    """
+    relay, token = relay_of(request), request.cookies.get(COOKIE, "")
+    if not relay.settings.api_keys:
+        await owner_of(request)
+        return Visitor(
+            token=token or secrets.token_urlsafe(32),
+            owner=None,
+            name=by_key(LOCAL_OWNER),
+            signed_in=False,
+            new=not token,
+        )
+    key_owner = await relay.client.browsers.key_of(token) if token else ""
+    if not key_owner or key_owner not in map(owner_of_key, relay.settings.api_keys):
+        query = f"?{request.url.query}" if request.url.query else ""
+        raise NotSignedIn(request.url.path + query if request.method == "GET" else "/")
+    return Visitor(token=token, owner=key_owner, name=by_key(key_owner), signed_in=True)
+
+
+VisitorOf = Annotated[Visitor, Depends(visitor_of)]
+
+
+async def sign_in(relay: Relay, key: str) -> str | None:
+    """A new cookie's content for a known key; None for an unknown one. Every key is compared."""
+    offered = owner_of_key(key)
+    matches = [o for o in map(owner_of_key, relay.settings.api_keys) if hmac.compare_digest(o, offered)]
+    if not matches:
+        return None
+    token = secrets.token_urlsafe(32)
+    await relay.client.browsers.remember(token, matches[0], keep_seconds=SIGNED_IN_SECONDS)
+    return token
+
+
+def set_cookie(request: Request, response: Response, token: str) -> None:
+    """Give the browser the cookie; over https it is never sent without."""
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=SIGNED_IN_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a submitted form.
+
+    Raises:
+        ApiError: it came from another site (403), or is no form of ours (400).
+    """
+    if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        raise ApiError(403, "this form was sent by another site", code="cross_site")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_FORM_BYTES:
+            raise ApiError(413, "the form is too long", code="request_too_large")
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20)
+    except ValueError:
+        raise ApiError(400, "this is no form", code="invalid_value") from None
+    return {name: values[0] for name, values in fields.items()}
+
+
+async def checked_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
+    """The fields of a form that changes something.
+
+    Raises:
+        ApiError: 403 ``form_expired`` without the visitor's token; else as ``form_of``.
+    """
+    fields = await form_of(request)
+    if not hmac.compare_digest(fields.get("csrf", "").encode(), visitor.csrf.encode()):
+        raise ApiError(403, "this form has expired: go back, reload the page and try again", code="form_expired")
+    return fields
+
+
+Form = Annotated[dict[str, str], Depends(checked_form)]
+
+
+def sign_in_address(back: str) -> str:
+    """Where to sign in, to go on to ``back``."""
+    return f"/sign-in?next={quote(back, safe='')}" if back not in {"", "/"} else "/sign-in"
+
+
+def own_path(text: str) -> str:
+    """``text`` if it is an address among our pages, else the first page: nobody is sent elsewhere by us."""
+    ours = text == "/overview" or text.startswith(("/overview?", "/turns", "/turns?"))
+    return text if ours and "\\" not in text and text.isprintable() and len(text) < 2000 else "/"

@@ -1,0 +1,162 @@
+"""A turn's events as rows of bars over time: who waited for what, and how long. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from api_client.contract.events import Event
+
+#: Kinds of bars, in the order a turn goes through them, and what each means.
+KINDS = {
+    "queue": "waits for a worker",
+    "run": "the agent works",
+    "lost": "lost with its worker",
+    "validate": "is judged",
+    "repair": "mended by code",
+}
+#: Bars narrower than this many per cent would not be seen.
+_NARROWEST = 0.35
+#: Steps between ticks of the time axis, in seconds.
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Something that took time. Seconds since the turn began; ``open``: it is still going on."""
+
+    kind: str
+    start: float
+    end: float
+    open: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One delivery of an attempt, or the repair. ``said`` is how it ended, ``good`` whether that was well."""
+
+    label: str
+    bars: tuple[Bar, ...] = ()
+    said: str = ""
+    good: bool | None = None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where in the history we are: the rows so far, and the bar that is open."""
+
+    began: float
+    rows: list[Row] = field(default_factory=list)
+    kind: str = ""
+    since: float = 0.0
+
+    def row(self, label: str) -> None:
+        """Go to a new row, unless the present one has this name already."""
+        if not self.rows or self.rows[-1].label != label:
+            self.rows.append(Row(label))
+
+    def open(self, kind: str, at: float) -> None:
+        """A bar begins."""
+        self.kind, self.since = kind, at
+
+    def close(self, at: float, *, kind: str = "", going_on: bool = False) -> None:
+        """The open bar ends, if there is one."""
+        if self.kind:
+            bar = Bar(kind or self.kind, self.since - self.began, max(self.since, at) - self.began, going_on)
+            self.rows[-1] = replace(self.rows[-1], bars=(*self.rows[-1].bars, bar))
+        self.kind = ""
+
+    def say(self, said: str, *, good: bool | None) -> None:
+        """How the present row ended."""
+        self.rows[-1] = replace(self.rows[-1], said=said, good=good)
+
+
+def waterfall(events: Iterable[Event], now: float) -> list[Row]:
+    """The rows of a turn, in order. What has not ended lasts until ``now`` (seconds since the epoch)."""
+    walk: _Walk | None = None
+    for event in events:
+        if walk is None:
+            walk = _Walk(event.at)
+            walk.row("Attempt 1")
+            walk.open("queue", event.at)
+        _take(walk, event.kind, event.at, event.data)
+    if walk is None:
+        return []
+    walk.close(now, going_on=True)
+    return [row for row in walk.rows if row.bars]
+
+
+def _take(walk: _Walk, kind: str, at: float, data: dict[str, Any]) -> None:
+    match kind:
+        case "attempt.started":
+            walk.close(at)
+            walk.open("run", at)
+        case "attempt.completed":
+            walk.close(at)
+            if data.get("verdict") == "complete":
+                walk.open("validate", at)
+            else:
+                walk.say(str(data.get("reason") or data.get("verdict")), good=False)
+        case "attempt.lost":
+            walk.close(at, kind="lost")
+            walk.say("worker lost", good=False)
+            walk.row(f"Attempt {data.get('attempt')}, delivered again")
+            walk.open("validate" if data.get("during") == "validating" else "queue", at)
+        case "attempt.accepted":
+            walk.close(at)
+            walk.say("accepted", good=True)
+        case "attempt.rejected":
+            walk.close(at)
+            walk.say(", ".join(codes_of(data.get("issues", ()))) or "rejected", good=False)
+        case "turn.retrying":
+            walk.close(at)
+            walk.row(f"Attempt {data.get('attempt')}")
+            walk.open("queue", at)
+        case "turn.fallback":
+            walk.close(at)
+            walk.row("Repair")
+            walk.open("repair", at)
+        case "turn.mended":
+            walk.close(at)
+            walk.say(f"{len(data.get('changes', ()))} changed", good=None)
+        case "turn.finished":
+            walk.close(at)
+            if not walk.rows[-1].said:
+                walk.say(str(data.get("outcome", "")).replace("_", " "), good=bool(data.get("success")))
+
+
+def codes_of(issues: Iterable[dict[str, Any]]) -> list[str]:
+    """The codes of the errors among issues, each once."""
+    return list(dict.fromkeys(str(i.get("code", "")) for i in issues if i.get("severity", "error") == "error"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Seconds as per cent of the width."""
+
+    seconds: float
+
+    def at(self, seconds: float) -> str:
+        """Where a moment is."""
+        return f"{100 * seconds / self.seconds:.2f}%"
+
+    def width(self, bar: Bar) -> str:
+        """How wide a bar is; never too narrow to be seen."""
+        return f"{max(_NARROWEST, 100 * bar.seconds / self.seconds):.2f}%"
+
+    @property
+    def ticks(self) -> list[float]:
+        """The moments the axis names: at most seven."""
+        step = next((step for step in _STEPS if self.seconds / step <= 7), _STEPS[-1])
+        return [step * n for n in range(1, int(self.seconds / step) + 1) if step * n < 0.97 * self.seconds]
+
+
+def scale_of(rows: Iterable[Row]) -> Scale:
+    """The scale that shows all rows."""
+    return Scale(max([0.05, *(bar.end for row in rows for bar in row.bars)]))

@@ -1,0 +1,310 @@
+"""The pages operators look at, over a real store: what they show, to whom, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.web.access import owner_of_key
+from api_client.web.app import create_app
+from api_client.web.pages.visitor import COOKIE
+from tests.html import Document
+from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
+from tests.unit.web.conftest import caller
+from worker.runners.base import Verdict
+
+__all__ = ["bench"]
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> \u202e {{ 7*7 }} </textarea></pre>'
+KEYS = ("key-one", "key-two")
+
+Browser = Callable[..., Awaitable[httpx2.AsyncClient]]
+
+
+@pytest.fixture
+async def browser(settings: Settings) -> AsyncIterator[Browser]:
+    """Makes browsers: ``browser()`` on this machine without keys, ``browser("key-one")`` signed in from elsewhere."""
+    opened: list[httpx2.AsyncClient] = []
+    apps = []
+
+    async def open_browser(key: str = "") -> httpx2.AsyncClient:
+        app = create_app(replace(settings, api_keys=KEYS if key else ()))
+        lifespan = app.router.lifespan_context(app)
+        await lifespan.__aenter__()
+        apps.append(lifespan)
+        http = caller(app, host="203.0.113.7" if key else "127.0.0.1")
+        opened.append(http)
+        if key:
+            answer = await http.post("/sign-in", data={"key": key})
+            assert answer.status_code == 303
+        return http
+
+    yield open_browser
+    for http in opened:
+        await http.aclose()
+    for lifespan in apps:
+        await lifespan.__aexit__(None, None, None)
+
+
+async def play(bench: Bench, *plays: Play, session_id: str = "s", **more: object) -> Turn:
+    """A turn, played to its end."""
+    turn_id = await bench.submit(*plays, session_id=session_id, **more)
+    bench.carry_out(turn_id, session_id=session_id)
+    return await bench.client.get(turn_id)
+
+
+async def read(http: httpx2.AsyncClient, address: str, status: int = 200) -> Document:
+    answer = await http.get(address)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return Document(answer.text)
+
+
+async def test_the_overview_answers_an_operators_questions(bench: Bench, browser: Browser) -> None:
+    await play(bench, says(NO_MARKER), says(GOOD), session_id="a")
+    await play(bench, says(GOOD), session_id="b")
+    waiting = await bench.submit(session_id="c")
+    running = await bench.submit(session_id="d")
+    bench.ledger.claim(running, "d", FIRST)
+    page = await read(await browser(), "/overview?span=1h")
+    tiles = {tile.text: number.text for tile, number in zip(page.all("dt"), page.all("dd")[::2], strict=True)}
+    assert tiles == {"At work": "1", "Waiting": "1", "Finished": "2", "Asked again": "50.0%", "Dead letters": "0"}
+    assert "step_marker" in page.text
+    assert "1 of 3" in page.text
+    assert "MISSING_STEP_MARKER 1" in page.text
+    assert "passed after retry 1" in page.text
+    [work] = page.all("section", **{"aria-labelledby": "working"})
+    assert next(e.attributes["href"] for e in work.inside if e.tag == "a") == f"/turns/{running}"
+    assert waiting not in page.text
+
+
+async def test_a_turns_page_tells_why_it_was_asked_again(bench: Bench, browser: Browser) -> None:
+    turn = await play(bench, says(NO_MARKER), says(GOOD))
+    page = await read(await browser(), f"/turns/{turn.turn_id}")
+    for expected in ("passed after retry", "Wie geht das?", "MISSING_STEP_MARKER", "Feedback sent to the agent", GOOD):
+        assert " ".join(expected.split()) in page.text
+    rows = [row.text.split() for row in page.all("div", **{"class": "row"})]
+    assert [row[:2] for row in rows if row[:1] == ["Attempt"]] == [["Attempt", "1"], ["Attempt", "2"]]
+    bars = [e.attributes["class"] for e in page.all("rect")]
+    assert bars == ["queue", "run", "validate", "queue", "run", "validate"]
+    assert [e.text for e in page.all("div", **{"class": "added"})] == ["+", "+<!-- STEP: done -->"]
+    kinds = [e.text for e in page.all("details", id="events")[0].inside if e.tag == "code"]
+    assert (kinds[0], kinds[-1]) == ("turn.queued", "turn.finished")
+    assert "attempt.output" not in kinds
+    assert page.all("body")[0].attributes["data-refresh"] == "0"
+
+
+async def test_what_anybody_wrote_is_text_and_never_markup(bench: Bench, browser: Browser) -> None:
+    session = f"s{HOSTILE}"
+    messages = ({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})
+    first = await bench.submit(says(HOSTILE), says(HOSTILE + GOOD), messages=messages, session_id=session)
+    bench.carry_out(first, session_id=session)
+    second = await bench.submit(ends(Verdict.INCOMPLETE), messages=messages, session_id=session, max_attempts=1)
+    bench.carry_out(second, session_id=session)
+    http = await browser()
+    for address in (f"/turns/{first}", f"/turns/{second}", "/turns", "/overview"):
+        page = await read(http, address)
+        assert "<script>alert(1)</script>" in page.text  # shown, as text
+        assert not page.all("img")
+        assert [e.attributes.get("src", "")[:8] for e in page.all("script")] == ["/assets/"]
+        assert not [name for e in page.elements for name in e.attributes if name.startswith("on") or name == "style"]
+    searched = await read(http, f"/turns?session={HOSTILE}")
+    assert [e.attributes["value"] for e in searched.all("input", name="session")] == [HOSTILE]
+    assert first in (await http.get("/turns", params={"session": session})).text
+    missing = await read(http, "/turns/%3Cscript%3Ealert(1)", 404)
+    assert len(missing.all("script")) == 1
+
+
+async def test_every_answer_forbids_what_a_page_does_not_need(bench: Bench, browser: Browser) -> None:
+    turn = await play(bench, says(GOOD))
+    http = await browser()
+    for address in ("/overview", "/turns", f"/turns/{turn.turn_id}", "/turns/none", "/"):
+        headers = (await http.get(address)).headers
+        policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+    page = await read(http, "/overview")
+    loaded = [e.attributes.get("href") or e.attributes["src"] for e in page.all("link") + page.all("script")]
+    for address in loaded:
+        asset = await http.get(address)
+        assert asset.status_code == 200
+        assert "immutable" in asset.headers["cache-control"]
+        assert "http" not in asset.text.replace("http://www.w3.org/2000/svg", "")  # nothing from elsewhere
+    assert (await http.get("/assets/x/../routes.py")).status_code == 404
+
+
+async def test_who_has_not_signed_in_is_asked_to_and_comes_back(bench: Bench, browser: Browser) -> None:
+    turn = await play(bench, says(GOOD), owner=owner_of_key("key-one"))
+    http = await browser("key-one")
+    http.cookies.clear()
+    for address in ("/overview", "/turns", "/", f"/turns/{turn.turn_id}?x=1"):
+        assert (await http.get(address)).headers["location"].startswith("/sign-in")
+    asked = await http.get(f"/turns/{turn.turn_id}?x=1")
+    form = Document((await http.get(asked.headers["location"])).text).form("/sign-in")
+    assert form == {"next": f"/turns/{turn.turn_id}?x=1", "key": ""}
+    refused = await http.post("/sign-in", data={**form, "key": "key-on"})
+    assert (refused.status_code, COOKIE in http.cookies) == (403, False)
+    assert "not known" in refused.text
+    accepted = await http.post("/sign-in", data={**form, "key": "key-one"})
+    assert accepted.headers["location"] == f"/turns/{turn.turn_id}?x=1"
+    cookie = accepted.headers["set-cookie"].lower()
+    assert {"httponly", "samesite=strict", "path=/"} <= {part.strip() for part in cookie.split(";")}
+    assert "key-one" not in cookie
+    assert owner_of_key("key-one") not in cookie
+    assert (await http.get(accepted.headers["location"])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["https://evil.test/", "//evil.test", "/\\evil.test", "/sign-out", "x", "/turns\n"]
+)
+async def test_signing_in_leads_nowhere_but_to_our_pages(browser: Browser, elsewhere: str) -> None:
+    http = await browser("key-one")
+    answer = await http.post("/sign-in", data={"key": "key-one", "next": elsewhere})
+    assert answer.headers["location"] == "/"
+
+
+async def test_an_owner_sees_only_turns_asked_with_the_own_key(bench: Bench, browser: Browser) -> None:
+    mine = await play(bench, says(GOOD), owner=owner_of_key("key-one"), session_id="mine")
+    theirs = await play(bench, says(GOOD), owner=owner_of_key("key-two"), session_id="theirs")
+    waiting = await bench.submit(owner=owner_of_key("key-two"), session_id="waiting")
+    http = await browser("key-one")
+    listed = (await http.get("/turns")).text
+    assert mine.turn_id in listed
+    assert theirs.turn_id not in listed
+    assert waiting not in listed
+    assert (await http.get("/overview")).status_code == 403
+    csrf = Document((await http.get(f"/turns/{mine.turn_id}")).text).form(f"/turns/{mine.turn_id}/replay")
+    for method, address in [
+        ("GET", f"/turns/{theirs.turn_id}"),
+        ("POST", f"/turns/{theirs.turn_id}/replay"),
+        ("POST", f"/turns/{waiting}/cancel"),
+    ]:
+        assert (await http.request(method, address, data=csrf if method == "POST" else None)).status_code == 404
+    assert (await bench.client.get(waiting)).state is TurnState.QUEUED
+
+
+async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, browser: Browser) -> None:
+    turn_id = await bench.submit()
+    http = await browser()
+    page = await read(http, f"/turns/{turn_id}")
+    assert page.all("body")[0].attributes["data-refresh"] != "0"
+    answer = await http.post(f"/turns/{turn_id}/cancel", data=page.form(f"/turns/{turn_id}/cancel"))
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/turns/{turn_id}")
+    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+    page = await read(http, f"/turns/{turn_id}")
+    assert not page.all("form", action=f"/turns/{turn_id}/cancel")
+    again = [
+        (await http.post(f"/turns/{turn_id}/replay", data=page.form(f"/turns/{turn_id}/replay"))).headers["location"]
+        for _ in range(2)
+    ]
+    assert again[0] == again[1]  # twice makes one turn
+    assert (await bench.client.get(again[0].removeprefix("/turns/"))).replay_of == turn_id
+    page = await read(http, f"/turns/{turn_id}")
+    assert [e.text for e in page.all("a", href=again[0])] == ["See the replay"]
+
+
+async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Bench, browser: Browser) -> None:
+    turn_id = await bench.submit(owner=owner_of_key("key-one"))
+    mine, other = await browser("key-one"), await browser("key-one")
+    address = f"/turns/{turn_id}/cancel"
+    good = Document((await mine.get(f"/turns/{turn_id}")).text).form(address)
+    foreign = Document((await other.get(f"/turns/{turn_id}")).text).form(address)
+    for fields in ({}, {"csrf": ""}, {"csrf": "é"}, foreign):
+        assert (await mine.post(address, data=fields)).status_code == 403
+    crossing = await mine.post(address, data=good, headers={"sec-fetch-site": "cross-site"})
+    assert crossing.status_code == 403
+    assert (await mine.post(address, data={"csrf": "x" * 9000})).status_code == 413
+    assert (await bench.client.get(turn_id)).state is TurnState.QUEUED
+    assert (await mine.post(address, data=good, headers={"sec-fetch-site": "same-origin"})).status_code == 303
+    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+
+
+async def test_signing_out_ends_the_sign_in_for_every_copy_of_the_cookie(browser: Browser, settings: Settings) -> None:
+    http = await browser("key-one")
+    stolen = http.cookies[COOKIE]
+    store = redis.Redis.from_url(settings.redis_url)
+    assert not [key for key in store.scan_iter(f"{settings.namespace}*") if stolen.encode() in key]  # only its hash
+    form = Document((await http.get("/turns")).text).form("/sign-out")
+    assert (await http.post("/sign-out", data=form)).headers["location"] == "/sign-in"
+    http.cookies.set(COOKIE, stolen)
+    assert (await http.get("/turns")).headers["location"].startswith("/sign-in")
+
+
+async def test_without_keys_the_pages_serve_this_machine_only(settings: Settings) -> None:
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        for options in ({"host": "203.0.113.7"}, {"x-forwarded-for": "1.2.3.4"}):
+            async with caller(app, **options) as http:
+                answer = await http.get("/turns")
+                assert answer.status_code == 403
+                assert Document(answer.text).all("h1")[0].text == "Not allowed"
+
+
+async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browser: Browser, settings: Settings) -> None:
+    first = await play(bench, says(GOOD), session_id="one")
+    failed = await play(bench, ends(Verdict.INCOMPLETE), session_id="two", max_attempts=1)
+    store = redis.Redis.from_url(settings.redis_url)
+    keys = Keys(settings.namespace)
+    at = int((await bench.client.get(first.turn_id)).finished_at * 1000)
+    copies = [f"t0-{number:032x}" for number in range(120)]
+    for number, turn_id in enumerate(copies):  # many of them within one millisecond
+        store.copy(keys.turn(first.turn_id), keys.turn(turn_id))
+        store.hset(keys.turn(turn_id), "id", turn_id)
+        store.zadd(keys.finished, {turn_id: at - 10 - number // 40})
+    http = await browser()
+    seen: list[str] = []
+    address = "/turns"
+    while address:
+        page = await read(http, address)
+        seen += [e.attributes["href"] for e in page.all("a", **{"class": "ask"})]
+        address = next((e.attributes["href"] for e in page.all("a", rel="next")), "")
+    assert seen[0] == f"/turns/{failed.turn_id}"
+    assert len(seen) == len(set(seen)) == 122
+    only = await read(http, "/turns?status=unsuccessful")
+    assert [e.attributes["href"] for e in only.all("a", **{"class": "ask"})] == [f"/turns/{failed.turn_id}"]
+    only = await read(http, "/turns?status=success&session=one")
+    assert len(only.all("a", **{"class": "ask"})) == 50
+    for wrong in ("?status=nonsense", "?before=1", "?before=x.t0-1"):
+        assert (await http.get(f"/turns{wrong}")).status_code == 404
+    to_one = await http.get("/turns", params={"turn": f" {first.turn_id} "})
+    assert to_one.headers["location"] == f"/turns/{first.turn_id}"
+
+
+async def test_a_damaged_record_hides_no_other(bench: Bench, browser: Browser, settings: Settings) -> None:
+    turn = await play(bench, says(GOOD))
+    store, keys = redis.Redis.from_url(settings.redis_url), Keys(settings.namespace)
+    damaged = {f"t0-{number:032x}": turn.finished_at * 1000 for number in range(3)}
+    store.zadd(keys.finished, damaged)
+    store.set(keys.turn("t0-" + "0" * 32), "no hash")
+    store.hset(keys.turn("t0-" + "0" * 31 + "1"), mapping={"state": "finished", "outcome": "unknown"})
+    http = await browser()
+    assert turn.turn_id in (await http.get("/turns")).text
+    assert turn.turn_id in (await http.get("/overview")).text
+
+
+async def test_a_store_that_is_away_is_an_error_page(private_settings: Settings) -> None:
+    app = create_app(replace(private_settings, store_url="unix:///nowhere/at.all"))
+    async with app.router.lifespan_context(app), caller(app) as http:
+        answer = await http.get("/overview")
+    assert answer.status_code == 503
+    assert "store_unavailable" in Document(answer.text).text
+
+
+async def test_the_pages_are_no_part_of_the_api(browser: Browser) -> None:
+    paths = (await (await browser()).get("/openapi.json")).json()["paths"]
+    assert not [path for path in paths if not path.startswith(("/v1", "/healthz", "/readyz", "/metrics"))]
+
+
+def test_templates_and_files_are_beside_the_code_and_so_in_the_wheel() -> None:
+    package = Path(__file__).parents[2] / "api_client/web/pages"
+    assert {file.suffix for file in (package / "templates").iterdir()} == {".html"}
+    assert {file.name for file in (package / "assets").iterdir()} == {"pages.css", "live.js", "icon.svg"}
