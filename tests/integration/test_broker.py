@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import redis
 from tests.conftest import environ_of, turns
 from tests.support import alive, wait_for
 from worker import broker as broker_module
+from worker import everysec
 from worker.broker import BrokerError, EmbeddedBroker, find_server
 
 pytestmark = pytest.mark.usefixtures("broker")
@@ -30,6 +32,51 @@ def test_what_was_acknowledged_is_there_again_after_a_kill(private_broker: Embed
     assert store.llen("list") == 500
 
 
+_SLOW_DISK = """
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static void wait_for_the_disk(void) { struct timespec t = {1, 500000000}; nanosleep(&t, 0); }
+int fdatasync(int fd) { wait_for_the_disk(); return syscall(SYS_fdatasync, fd); }
+int fsync(int fd) { wait_for_the_disk(); return syscall(SYS_fsync, fd); }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="making the disk slow needs a C compiler (cc)")
+def test_what_was_acknowledged_while_the_disk_was_slow_is_there_again_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, library = tmp_path / "slow.c", tmp_path / "slow.so"
+    source.write_text(_SLOW_DISK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    server = EmbeddedBroker(tmp_path / "b")
+    with server:
+        store, acknowledged, until = redis.Redis.from_url(server.url), 0, time.monotonic() + 3.3
+        while time.monotonic() < until:
+            acknowledged = int(store.incr("counter"))
+        server.kill()
+        server.start()
+        assert int(store.get("counter") or 0) == acknowledged
+
+
+def test_the_append_only_file_is_brought_to_the_disk_every_second(
+    private_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (beside,) = _children(private_broker.pid)
+    redis.Redis.from_url(private_broker.url).set("name", "value")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink().name))
+    assert everysec.sync(private_broker.directory) == 1
+    assert synced[0].endswith(".incr.aof")
+    private_broker.kill()
+    wait_for(lambda: not alive(beside), 5)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def test_what_was_acknowledged_is_there_again_after_a_stop(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "b") as first:
         redis.Redis.from_url(first.url).set("name", "value")
@@ -42,7 +89,7 @@ def test_the_server_keeps_everything_and_listens_nowhere_but_on_a_private_socket
 ) -> None:
     store = redis.Redis.from_url(private_broker.url, decode_responses=True)
     found = {name: store.config_get(name)[name] for name in ("appendonly", "appendfsync", "maxmemory-policy", "port")}
-    assert found == {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "port": "0"}
+    assert found == {"appendonly": "yes", "appendfsync": "no", "maxmemory-policy": "noeviction", "port": "0"}
     assert stat.S_IMODE(private_broker.socket.stat().st_mode) == 0o700
     assert stat.S_IMODE(private_broker.directory.stat().st_mode) == 0o700
 
