@@ -22,8 +22,8 @@ from api_client import metrics
 from api_client.admission import check
 from api_client.announcer import Announcer
 from api_client.audit import Audit
-from api_client.clearing import clear
 from api_client.browsers import Browsers
+from api_client.clearing import clear
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.counters import label
 from api_client.contract.errors import (

@@ -143,7 +143,7 @@ def test_a_taken_port_is_told_with_the_way_out_and_nothing_is_left(tmp_path: Pat
     assert done.returncode == 2
     assert done.stderr == (
         f"turns: cannot listen on 127.0.0.1:{port} (Address already in use); "
-        "set HELIX_WEB_PORT to another, or to 0 for a free one\n"
+        "set HELIX_WEB_PORT to another, or to 0 for a free one [cannot_start]\n"
     )
     assert processes_with(str(tmp_path / ".helix")) == {}
 
