@@ -10,7 +10,7 @@ from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link, celery_settings, chain_of
+from api_client.contract.tasks import PROBE, Link, celery_settings, chain_of
 
 log = structlog.get_logger()
 
@@ -24,12 +24,28 @@ class Announcer:
     def __init__(self, settings: Settings) -> None:
         self._app = Celery("helix-turns-client", set_as_current=False)
         self._app.conf.update(celery_settings(settings))
+        # Probes leave no trace for operators to wonder about.
+        self._quiet = Celery("helix-turns-probe", set_as_current=False)
+        self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
 
     async def announce(self, link: Link, turn_id: str, session_id: str) -> None:
         """Publish the chain that carries out ``link``. Never raises: the turn is stored already."""
         publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._publish, link, turn_id, session_id)
         await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
+
+    async def probe(self, queue: str, nonce: str, *, expires: float) -> None:
+        """Publish a probe into a queue; it is worth nothing after ``expires`` seconds. Never raises."""
+        publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._probe, queue, nonce, expires)
+        await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
+
+    def _probe(self, queue: str, nonce: str, expires: float) -> None:
+        try:
+            self._quiet.send_task(
+                PROBE, kwargs={"queue": queue, "nonce": nonce}, queue=queue, expires=expires, retry=False
+            )
+        except (OperationalError, OSError) as error:
+            log.warning("probe.not_published", queue=queue, error=type(error).__name__)
 
     def _publish(self, link: Link, turn_id: str, session_id: str) -> None:
         signatures = [

@@ -51,6 +51,7 @@ from api_client.contract.turn import (
 from api_client.figures import Figures, read_figures
 from api_client.lists import TurnLists
 from api_client.outline import Outline, read_outline
+from api_client.probe import Prober
 from api_client.repeats import Repeats
 from api_client.selection import Filter, Selected, select
 from api_client.stats import RetryRate, Slice, Stats
@@ -80,6 +81,7 @@ class TurnsClient:
         self._announcer = Announcer(settings)
         self.audit = Audit(self._redis, settings, self._ask)
         self._outline = self._redis.register_script((_LUA / "outline.lua").read_text())
+        self.prober = Prober(self._redis, settings, self._ask, self._announcer)
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
         self.browsers = Browsers(self._redis, settings.namespace, self._ask)
         self.lists = TurnLists(self._redis, settings, self._ask)

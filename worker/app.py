@@ -9,16 +9,18 @@ from typing import Any
 
 import structlog
 from celery import Celery, signals
+from celery.worker import state
 
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import celery_settings
 from worker.logs import configure_logging
 from worker.turns.engine import Engine
+from worker.turns.pulse import Work
 from worker.turns.tasks import register
 
 log = structlog.get_logger()
 
-#: Set by ``turns worker``: a file that is touched once this process takes work.
+#: Set by ``turns worker``: a file that is touched once this process takes work, and again as long as it does.
 READY_FILE = "HELIX_AGENT_READY_FILE"
 
 
@@ -48,11 +50,18 @@ app = create_app(settings_of_process())
 
 
 @signals.worker_ready.connect
-def _on_ready(**_: Any) -> None:
+def _on_ready(sender: Any, **_: Any) -> None:
     engine().start()
-    log.info("worker.ready", worker=engine().name)
-    if ready := os.environ.get(READY_FILE):
-        Path(ready).touch()
+    work = Work(
+        name=engine().name,
+        queues=tuple(sender.app.amqp.queues.consume_from),
+        slots=sender.pool.limit,
+        taken=lambda: state.all_total_count[0],
+        busy=lambda: len(state.reserved_requests),
+    )
+    log.info("worker.ready", worker=work.name, queues=work.queues, slots=work.slots)
+    ready = os.environ.get(READY_FILE)
+    engine().show_pulse(work, Path(ready) if ready else None)
 
 
 @signals.worker_shutting_down.connect

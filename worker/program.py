@@ -53,6 +53,8 @@ class Program:
         cwd: its working directory; None inherits ours.
         ready: asked with its process id every 0.05 s until it says True; must answer within a second.
         ready_file: removed before each start; the program is not ready before it exists again.
+        stale_seconds: a program whose ready file was not touched for so long no longer works: it is ended and started
+            again; 0: never.
         ready_seconds: a program not ready by then is killed.
         grace_seconds: time between SIGTERM and SIGKILL.
         death_signal: what the kernel sends it when its supervisor is gone.
@@ -65,6 +67,7 @@ class Program:
     cwd: Path | None = None
     ready: Callable[[int], bool] = lambda pid: True
     ready_file: Path | None = None
+    stale_seconds: float = 0.0
     ready_seconds: float = 30.0
     grace_seconds: float = 5.0
     death_signal: signal.Signals = signal.SIGKILL

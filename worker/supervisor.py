@@ -40,6 +40,8 @@ class _Child:
         self.proven = False  # was ready once: from then on it is restarted, not given up
         self.started_at = 0.0
         self.start_at = 0.0
+        self.mark, self.marked_at = 0, 0.0  # its ready file's time, and when that last changed
+        self.kill_at = 0.0  # it is being ended, because it works no longer; 0: it is not
         self.delay = FIRST_DELAY_SECONDS
 
 
@@ -162,6 +164,8 @@ class Supervisor:
                 self._exited(child)
             elif not child.ready:
                 self._check_ready(child)
+            else:
+                self._check_works(child)
             if not child.proven:
                 return  # those after it wait for it
         self._settled.set()
@@ -169,7 +173,7 @@ class Supervisor:
     def _start(self, child: _Child) -> None:
         name = child.program.name
         process = spawn(child.program, self._logs / f"{name}.log" if self._logs else None)
-        child.started_at = time.monotonic()
+        child.started_at, child.kill_at, child.mark = time.monotonic(), 0.0, 0
         self._set(child, process=process, ready=False)
         log.debug("process.started", name=name, pid=process.pid)
 
@@ -184,6 +188,22 @@ class Supervisor:
             self.kill(program.name)
             if not child.proven:
                 raise NotReady(f"{program.name} was not ready after {program.ready_seconds:g} s{self._tail(program)}")
+
+    def _check_works(self, child: _Child) -> None:
+        """End a program that is up and works no longer: asked first, then killed. It is started again as any other."""
+        program, now = child.program, time.monotonic()
+        if child.kill_at:
+            if now >= child.kill_at:
+                self.kill(program.name)
+            return
+        if not (program.stale_seconds and program.ready_file):
+            return
+        if (mark := _mark(program.ready_file)) != child.mark:
+            child.mark, child.marked_at = mark, now
+        if not mark or now - child.marked_at > program.stale_seconds:
+            log.error("process.stale", name=program.name, pid=self.pid(program.name), seconds=program.stale_seconds)
+            child.kill_at = now + program.grace_seconds
+            self.kill(program.name, signal.SIGTERM)
 
     def _exited(self, child: _Child) -> None:
         assert child.process is not None  # noqa: S101 - a fact for the type checker
@@ -212,3 +232,11 @@ class Supervisor:
         path = self._logs / f"{program.name}.log"
         lines = path.read_text(errors="replace").strip().splitlines()[-5:] if path.exists() else []
         return "".join(f"\n  {line}" for line in [f"its log, {path}:", *lines])
+
+
+def _mark(path: Path) -> int:
+    """When a file was last touched, 0 when it is not there. Only compared for change: the machine's clock may jump."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

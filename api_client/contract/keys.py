@@ -86,6 +86,15 @@ class Keys:
         """Sorted set: the dead letters, by the time they were given up."""
         return self._name("dead")
 
+    def probe(self, nonce: str) -> str:
+        """Hash: which worker claimed a probe, by queue; lives a minute. Of the first shard only."""
+        return self._name(f"probe:{nonce}")
+
+    @property
+    def workers(self) -> str:
+        """Hash: what each worker process last told of itself (JSON), by its name; of the first shard only."""
+        return self._name("workers")
+
     @property
     def audit(self) -> str:
         """Stream: what operators asked for, by whom and when; of the first shard only."""

@@ -162,6 +162,9 @@ class Settings:
     lease_seconds: float = _setting(6.0, _number(0.5, 600), "A worker silent for so long has lost its turn.")
     reap_seconds: float = _setting(1.0, _number(0.05, 60), "How often each worker looks for turns nobody looks after.")
     announce_seconds: float = _setting(5.0, _number(0.2, 600), "An unclaimed turn is announced again; doubles.")
+    deaf_seconds: float = _setting(
+        60.0, _number(0, 86_400), "A worker that takes no message for so long, though it could, is restarted; 0: never."
+    )
     shutdown_seconds: float = _setting(
         20.0, _number(0, 86_400), "On SIGTERM running agents may finish for so long; then their turns are handed over."
     )

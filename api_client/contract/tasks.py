@@ -12,6 +12,8 @@ VALIDATE = "turn.validate"
 RETRY = "turn.retry"
 FALLBACK = "turn.fallback"
 FAIL = "turn.fail"
+#: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/probe.py``).
+PROBE = "worker.probe"
 
 #: Agents run here: long, many at once.
 RUN_QUEUE = "helix.run"

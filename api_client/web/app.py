@@ -31,9 +31,10 @@ from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
 
-#: How long a stop waits for open streams, and readiness for the store.
+#: How long a stop waits for open streams, and readiness for the store and for a worker to claim a probe.
 SHUTDOWN_SECONDS = 5
 READY_SECONDS = 1.5
+CLAIM_SECONDS = 3.0
 
 health = APIRouter()
 
@@ -46,13 +47,14 @@ async def alive() -> Response:
 
 @health.get("/readyz", response_model=None)
 async def ready(relay: RelayOf) -> Response:
-    """The store answers, so a turn would be accepted."""
+    """A turn would be accepted and claimed: the store answers, and workers took a probe within seconds."""
     try:
         async with asyncio.timeout(READY_SECONDS):
             await relay.client.ping()
+        claimed = await relay.client.prober.ready(CLAIM_SECONDS)
     except (StoreUnavailable, TimeoutError):
         return JSON({"status": "unavailable"}, 503)
-    return JSON({"status": "ok"})
+    return JSON({"status": "ok"}) if claimed else JSON({"status": "no_worker"}, 503)
 
 
 def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI:

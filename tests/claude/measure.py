@@ -76,7 +76,7 @@ def installation(root: Path, program: Path, stub: Stub) -> Iterator[int]:
 def _ready(port: int) -> bool:
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-        connection.request("GET", "/readyz")
+        connection.request("GET", "/healthz")
         return connection.getresponse().status == 200
     except OSError:
         return False

@@ -185,3 +185,24 @@ def test_a_program_starts_with_the_default_signals(tmp_path: Path) -> None:
     # What Python ignores for itself; that a shell had us ignore SIGHUP or SIGINT is the caller's wish, and is kept.
     assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored >> (number - 1) & 1] == []
     assert end(process, 1.0) == 0
+
+
+def test_a_program_that_stops_renewing_its_mark_or_takes_it_away_is_ended_and_started_again(tmp_path: Path) -> None:
+    script = 'while test ! -e "$1.{}"; do touch "$1"; sleep 0.05; done; {} exec sleep 60'
+    silent = program(tmp_path, "silent", script.format("stop", 'rm "$1.stop";'), stale_seconds=1.0)
+    deaf = program(tmp_path, "deaf", script.format("stop", 'rm "$1.stop" "$1";'), stale_seconds=60.0)
+    with capture_logs() as told, Supervisor([silent, deaf]) as supervisor:
+        before = {name: supervisor.pid(name) for name in ("silent", "deaf")}
+        for name in before:
+            (tmp_path / f"{name}.ready.stop").touch()
+        for name, pid in before.items():
+            assert supervisor.wait_ready(name, after=pid, seconds=10) != pid
+    assert sorted(line["name"] for line in told if line["event"] == "process.stale") == ["deaf", "silent"]
+
+
+def test_a_stale_program_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+    script = 'trap "" TERM; touch "$1"; while :; do sleep 0.05; done'
+    stubborn = program(tmp_path, "one", script, stale_seconds=0.3, grace_seconds=0.3)
+    with Supervisor([stubborn]) as supervisor:
+        pid = supervisor.pid("one")
+        assert supervisor.wait_ready("one", after=pid, seconds=10) != pid

@@ -29,7 +29,7 @@ def start_relay(settings: Settings) -> subprocess.Popen[bytes]:
 
     def answers() -> bool:
         with suppress(httpx2.TransportError):
-            return httpx2.get(f"http://127.0.0.1:{settings.web_port}/readyz", timeout=2).status_code == 200
+            return httpx2.get(f"http://127.0.0.1:{settings.web_port}/healthz", timeout=2).status_code == 200
         return False
 
     wait_for(answers, 40)

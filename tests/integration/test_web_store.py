@@ -101,7 +101,7 @@ async def test_a_store_that_is_away_is_a_503_within_two_seconds(
 ) -> None:
     app = create_app(private_settings)
     async with app.router.lifespan_context(app), caller(app) as http:
-        assert (await http.get("/readyz")).status_code == 200
+        assert (await http.get("/readyz")).json() == {"status": "no_worker"}
         assert (await http.post("/v1/turns", json=BODY)).status_code == 202
         pid = private_broker.pid
         assert pid
@@ -113,7 +113,8 @@ async def test_a_store_that_is_away_is_a_503_within_two_seconds(
                 assert time.monotonic() - began < 2.0
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
                 assert answer.json()["error"]["code"] == "store_unavailable"
-            assert (await http.get("/readyz")).status_code == 503
+            answer = await http.get("/readyz")
+            assert (answer.status_code, answer.json()) == (503, {"status": "unavailable"})
             assert (await http.get("/healthz")).status_code == 200
         finally:
             if how == "frozen":
@@ -127,7 +128,7 @@ def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on
         [sys.executable, "-c", RELAY], env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        wait_for(lambda: _answers(f"{url}/readyz"), 20)
+        wait_for(lambda: _answers(f"{url}/healthz"), 20)
         with httpx2.Client(timeout=20) as client, ThreadPoolExecutor(1) as pool:
             request = client.build_request("POST", f"{url}/v1/chat/completions", json={**BODY, "stream": True})
             stream = client.send(request, stream=True)

@@ -60,6 +60,8 @@ def workers(settings: Settings) -> list[Program]:
             environ=environ_of(settings, **{READY_VARIABLE: str(files[role])}),
             cwd=state,
             ready_file=files[role],
+            # A deaf worker takes its mark away; a frozen one renews it no more.
+            stale_seconds=settings.deaf_seconds,
             grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
         )
         for role in ROLES

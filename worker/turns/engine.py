@@ -8,19 +8,21 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import structlog
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link, chain_of
+from api_client.contract.tasks import PROBE, Link, celery_settings, chain_of
 from worker.program import Program, bury, spawn
 from worker.runners import processes
 from worker.runners.registry import build_runner
 from worker.turns.judges import Judges
 from worker.turns.lease import LeaseKeeper
 from worker.turns.ledger import Ledger
+from worker.turns.pulse import Pulse, Work
 from worker.turns.reaper import Reaper
 from worker.turns.service import TurnService
 
@@ -44,6 +46,9 @@ class Engine:
             self.isolate,
         )
         self._celery = celery
+        self._quiet = Celery("helix-turns-probe", set_as_current=False)
+        self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
+        self._pulse: Pulse | None = None
         self._reaper = None if alone else Reaper(settings, self.name, self.announce)
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -57,6 +62,18 @@ class Engine:
         self.leases.start()
         if self._reaper:
             self._reaper.start()
+
+    def show_pulse(self, work: Work, ready_file: Path | None) -> None:
+        """From now on tell supervisor and operators that this worker takes messages."""
+        self._pulse = Pulse(self.settings, work, self._probe, ready_file)
+        self._pulse.start()
+
+    def _probe(self, queue: str) -> None:
+        """Publish a message that does nothing. A failure tells nothing: the broker is away."""
+        try:
+            self._quiet.send_task(PROBE, kwargs={"queue": queue, "nonce": ""}, queue=queue, expires=60.0, retry=False)
+        except (OperationalError, OSError) as error:
+            log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
     def announce(self, link: Link, turn_id: str, session_id: str) -> None:
         """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again."""
@@ -109,6 +126,8 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads and whatever agent is left."""
+        if self._pulse:
+            self._pulse.close()
         if self._reaper:
             self._reaper.close()
         self.leases.close()

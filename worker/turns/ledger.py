@@ -234,6 +234,12 @@ class Ledger:
         """Call a turn off, because a later one of its session is to interrupt it."""
         self._call("cancel", turn_id, session_id, "", "cancelled")
 
+    def answer_probe(self, queue: str, nonce: str) -> None:
+        """Write down that this worker claimed a probe."""
+        key = Keys(self.settings.namespace).probe(nonce)
+        self._redis.hsetnx(key, queue, self.worker)
+        self._redis.expire(key, 60)
+
     def knows(self, turn_id: str) -> bool:
         """Whether the store has this turn's record."""
         return bool(

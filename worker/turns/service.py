@@ -122,6 +122,14 @@ class TurnService:
             self._announce(move.next, turn_id, session_id)
         return goes_on
 
+    def answer_probe(self, queue: str, nonce: str) -> None:
+        """Say that this worker claimed a probe (``api_client/probe.py``).
+
+        Raises:
+            RedisError: the store does not answer.
+        """
+        self._ledger.answer_probe(queue, nonce)
+
     def _go_on(self, claim: Claim, move: Move, done: Committed) -> bool:
         """Tell Celery what comes next. Not vital: a reaper announces whatever is not announced here."""
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id

@@ -8,7 +8,7 @@ import structlog
 from celery import Celery, Task
 
 from api_client.contract.failpoints import reach
-from api_client.contract.tasks import FAIL, FALLBACK, QUEUES, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import FAIL, FALLBACK, PROBE, QUEUES, RETRY, RUN, VALIDATE, Link
 from worker.turns.service import TurnService
 
 #: What each task does, as operators read it in Flower and in `celery inspect registered`.
@@ -22,9 +22,16 @@ _DOCS = {
 
 
 def register(app: Celery, service_of: Any) -> None:
-    """Register the five tasks. ``service_of()`` is this process's ``TurnService``, made after the worker started."""
+    """Register the tasks. ``service_of()`` is this process's ``TurnService``, made after the worker started."""
     for name in QUEUES:
         app.task(name=name, bind=True, ignore_result=True, queue=QUEUES[name])(_body(name, service_of))
+
+    def probe(*, queue: str, nonce: str) -> None:
+        """Prove that this worker takes messages."""
+        if nonce:  # a worker's own probe is answered by being taken
+            service_of().answer_probe(queue, nonce)
+
+    app.task(name=PROBE, ignore_result=True, send_events=False)(probe)
 
 
 def _body(name: str, service_of: Any) -> Any:

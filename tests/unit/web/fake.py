@@ -71,6 +71,13 @@ class FakeAudit:
         self.lines.append((action, by, turn_id))
 
 
+class FakeProber:
+    """Workers that claim every probe."""
+
+    async def ready(self, seconds: float) -> bool:
+        return True
+
+
 class FakeTurns:
     """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
 
@@ -78,6 +85,7 @@ class FakeTurns:
         self.script = list(script)
         self.repeats = FakeRepeats()
         self.audit = FakeAudit()
+        self.prober = FakeProber()
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []

@@ -1,0 +1,110 @@
+"""Readiness: a probe is published like a turn's link, and a worker must claim it within seconds.
+
+A process that is up proves nothing: a worker can be alive and consume no message. The probe goes the way of a turn
+(broker, Celery, a slot's thread, the store) but is none: no record, no event, no counter, nothing in Flower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from api_client.announcer import Announcer
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+_LOOK_SECONDS = 0.05
+#: A good answer holds for so long, so that health checks of many load balancers make one probe.
+_FRESH_SECONDS = 5.0
+#: Unfinished turns whose leases are looked at, to tell a busy worker from a silent one.
+_LEASES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProbe:
+    """What came of a probe in one queue.
+
+    Attributes:
+        state: claimed; busy (not claimed, but workers hold turns: every slot is at work); or silent.
+        worker: who claimed it. seconds: how long that took, or how long was waited.
+    """
+
+    queue: str
+    state: str
+    worker: str = ""
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as a JSON-ready mapping."""
+        return asdict(self)
+
+
+class Prober:
+    """Publishes probes. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(
+        self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]], announcer: Announcer
+    ) -> None:
+        self._redis = redis
+        self._settings = settings
+        self._ask = ask
+        self._announcer = announcer
+        self._lock = asyncio.Lock()
+        self._last: tuple[float, tuple[QueueProbe, ...]] = (0.0, ())
+
+    async def ready(self, seconds: float) -> bool:
+        """Whether a turn would be claimed within seconds. Many callers at once make one probe."""
+        async with self._lock:
+            at, last = self._last
+            if not (last and time.monotonic() - at < _FRESH_SECONDS):
+                found = await self.probe(seconds)
+                # A bad answer is not kept: the next caller looks again.
+                self._last = (time.monotonic(), found if _good(found) else ())
+                return _good(found)
+            return True
+
+    async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
+        """Publish a probe into each queue, and wait for their claims at most so long."""
+        nonce, began = secrets.token_hex(8), time.monotonic()
+        key = Keys(self._settings.namespace).probe(nonce)
+        queues = (RUN_QUEUE, CHECK_QUEUE)
+        for queue in queues:
+            await self._announcer.probe(queue, nonce, expires=max(30.0, seconds))
+        taken: dict[str, QueueProbe] = {}
+        while len(taken) < len(queues) and time.monotonic() - began < seconds:
+            for queue, worker in (await self._ask(self._redis.hgetall(key))).items():
+                name = queue.decode()
+                passed = round(time.monotonic() - began, 3)
+                taken.setdefault(name, QueueProbe(queue=name, state="claimed", worker=worker.decode(), seconds=passed))
+            if len(taken) < len(queues):
+                await asyncio.sleep(_LOOK_SECONDS)
+        if len(taken) == len(queues):
+            return tuple(taken[queue] for queue in queues)
+        rest = "busy" if await self._held() else "silent"
+        return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
+
+    async def _held(self) -> bool:
+        """Whether any worker keeps a lease now: then it is alive, and may have no free slot."""
+        clock = await self._ask(self._redis.time())
+        now = clock[0] * 1000
+        for shard in range(self._settings.shards):
+            ids = await self._ask(self._redis.zrange(Keys(self._settings.namespace, shard).due, 0, _LEASES - 1))
+            pipe = self._redis.pipeline(transaction=False)
+            for raw in ids:
+                turn_id = raw.decode()
+                pipe.hget(keys_of(self._settings.namespace, turn_id).turn(turn_id), "lease_until")
+            if any(int(until or 0) > now for until in await self._ask(pipe.execute())):
+                return True
+        return False
+
+
+def _good(found: tuple[QueueProbe, ...]) -> bool:
+    return all(result.state != "silent" for result in found)

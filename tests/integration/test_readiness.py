@@ -1,0 +1,88 @@
+"""Readiness is a probe that was claimed, and a worker that claims nothing is started again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.turn import TurnRequest
+from api_client.selection import Filter
+from tests.conftest import WorkerProcess
+from tests.support import wait_until
+
+
+async def test_a_probe_is_claimed_by_both_workers_and_leaves_no_trace(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    async with TurnsClient(settings) as client:
+        before = await client.prober.probe(0.3)
+        assert [(found.queue, found.state) for found in before] == [(RUN_QUEUE, "silent"), (CHECK_QUEUE, "silent")]
+        assert not await client.prober.ready(0.2)
+        worker_process()
+        found = await client.prober.probe(10)
+        assert [(each.queue, each.state) for each in found] == [(RUN_QUEUE, "claimed"), (CHECK_QUEUE, "claimed")]
+        assert found[0].worker != found[1].worker
+        assert await client.prober.ready(10)
+        assert await client.select(Filter()) == []
+        assert await client._redis.exists(Keys(settings.namespace).totals) == 0
+        told = {
+            name: json.loads(text)
+            for name, text in (await client._redis.hgetall(Keys(settings.namespace).workers)).items()
+        }
+        assert sorted(queue for each in told.values() for queue in each["queues"]) == [CHECK_QUEUE, RUN_QUEUE]
+        assert {found[0].worker.encode(), found[1].worker.encode()} == set(told)
+
+
+async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    script = settings.root / "slow.yaml"
+    script.write_text("- attempts: [[{wait: 30}]]\n")
+    busy = replace(settings, run_slots=1, models={"slow": f"scripted:{script}"})
+    worker_process(settings=busy)
+    async with TurnsClient(busy) as client:
+        message = {"role": "user", "content": "hello"}
+        turn_id = await client.submit(TurnRequest(model="slow", messages=(message,), session_id="s"))
+        await wait_until(lambda: _running(client, turn_id))
+        run, check = await client.prober.probe(1.0)
+        assert (run.state, check.state) == ("busy", "claimed")
+        assert await client.prober.ready(0.5)
+        await client.cancel(turn_id)
+        await client.result(turn_id, timeout=10)
+
+
+async def _silent(client: TurnsClient) -> bool:
+    return (await client.prober.probe(0.5))[0].state == "silent"
+
+
+async def _running(client: TurnsClient, turn_id: str) -> bool:
+    return (await client.get(turn_id)).state == "running"
+
+
+async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_turns_go_on(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    from celery import Celery
+
+    from api_client.contract.tasks import celery_settings
+
+    impatient = replace(settings, deaf_seconds=2.0, shutdown_seconds=0.0, kill_grace_seconds=0.5)
+    worker = worker_process(settings=impatient)
+    before = worker.children()
+    app = Celery(set_as_current=False)
+    app.conf.update(celery_settings(impatient))
+    app.control.cancel_consumer(RUN_QUEUE, reply=True, timeout=5)
+    async with TurnsClient(impatient) as client:
+        await wait_until(lambda: _silent(client))  # up, and of no use
+        message = {"role": "user", "content": "hello"}
+        turn_id = await client.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
+        await client.result(turn_id, timeout=30)
+    after = worker.children()
+    assert after["run"] != before["run"]
+    assert after["check"] == before["check"]
+    assert "worker.deaf" in worker.log_file.read_text()
