@@ -58,23 +58,26 @@ def read(name: str, parent: int, limit: int) -> bytes:
     return content
 
 
-def replace(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
+def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
     """Write a file, whole or not at all. ``durable`` waits for the disk; the folder itself is not synced.
+
+    Until it is whole it lies in the folder ``by_way_of`` (``parent`` when None), which is on the same file system.
 
     Raises:
         OSError: it cannot be written; what was there before is still there.
     """
     temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o644, dir_fd=parent)
+    draft = parent if by_way_of is None else by_way_of
+    fd = os.open(temporary, flags, 0o644, dir_fd=draft)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             file.flush()
             if durable:
                 os.fsync(fd)
-        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        os.replace(temporary, name, src_dir_fd=draft, dst_dir_fd=parent)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=parent)
+            os.unlink(temporary, dir_fd=draft)
         raise

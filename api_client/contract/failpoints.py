@@ -27,7 +27,7 @@ POINTS = {
     "B6": "run: the agent is started, nothing read from it",
     "B7": "run: in the middle of the agent's output",
     "B8": "run: the agent ended, its verdict not found",
-    "B9": "validate: the answer is accepted, not published",
+    "B9": "validate: the answer is accepted, nothing stored or published",
     "B10": "validate: the answer and .done are published, nothing committed",
     "B11": "run: the run is committed, its validation not announced",
     "B12": "validate: in the middle of validation",
@@ -35,6 +35,7 @@ POINTS = {
     "B14": "any link: the turn is finished, the session's next turn not announced",
     "B15": "relay: the turn's end is sent, [DONE] not",
     "B16": "reaper: the turn is taken back, not announced",
+    "B17": "validate: the answer is sealed, a file of it not written",
 }
 
 

@@ -16,6 +16,7 @@ from tests.claude.endings import SLOW
 from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, says, told
 from worker.consultant import session
+from worker.consultant.holding import holding
 from worker.runners.claude_prompt import FEEDBACK, HISTORY, MESSAGE
 from worker.turns.moves import Answer
 
@@ -74,7 +75,8 @@ def accepted(ran: Ran, response: str) -> None:
     request = TurnRequest(model="m", messages=FIRST, session_id="s")
     turn = Turn(turn_id="t", epoch="", state=TurnState.VALIDATING, request=request)
     turn = replace(turn, agent_session=ran.result.agent_session)
-    session.accept(ran.order.workdir, turn, Answer(response=response, step="what", step_source="marker"))
+    with holding(ran.order.workdir) as holder:
+        session.accept(holder, turn, Answer(response=response, step="what", step_source="marker"))
 
 
 def test_the_next_message_continues_from_the_last_accepted_answer(agent: Agent) -> None:

@@ -116,6 +116,15 @@ class Model:
             turn.log += kinds
         return ["done", len(turn.log)]
 
+    def seal(self, turn_id: str, token: str, accepted: str) -> Reply:
+        turn = self._held(turn_id, token)
+        if turn is None:
+            return ["fenced"]
+        if turn.text("stop"):
+            return ["stopped"]
+        turn.write(accepted=accepted)
+        return ["sealed"]
+
     def commit(self, turn_id: str, token: str, number: int, move_json: str, kinds: list[str]) -> Reply:
         turn = self.turns.get(turn_id)
         if turn is not None and turn.text("last_token") == token and number <= turn.number("last_cmd"):
@@ -124,7 +133,7 @@ class Model:
         if turn is None:
             return ["fenced", "", ""]
         move = json.loads(move_json)
-        turn.write(token="", lease_until=0, last_token=token, last_cmd=number, **move["fields"])
+        turn.write(token="", lease_until=0, last_token=token, last_cmd=number, accepted="", **move["fields"])
         turn.log += kinds
         outcome = turn.text("stop") or move["outcome"] or self._called_off(turn, move["state"] == "queued")
         head = ""
@@ -180,6 +189,8 @@ class Model:
             return ["missing", ""]
         if turn.text("state") == "finished":
             return ["finished", ""]
+        if turn.text("accepted"):
+            return ["accepted", ""]
         if turn.text("token"):
             if not turn.text("stop"):
                 turn.write(stop="cancelled")
@@ -208,6 +219,8 @@ class Model:
         self.due[turn_id] = deadline if self.now < deadline < at else at
 
     def _called_off(self, turn: Turn, will_run: bool) -> str:
+        if turn.text("accepted"):
+            return ""
         spent = will_run and 0 < turn.number("token_budget") <= turn.number("tokens_used")
         return turn.text("stop") or ("expired" if turn.number("deadline_at") <= self.now or spent else "")
 

@@ -39,6 +39,24 @@ MUTANTS = [
         "if false then",
     ),
     Mutant("claim forgets the lease", "claim", "look_again(NOW + tonumber(ARGV[6]))", "redis.call('ZREM', DUE, ID)"),
+    # Accepting
+    Mutant("seal takes any token", "seal", "if not EXISTS or turn.token ~= ARGV[4] then", "if not EXISTS then"),
+    Mutant(
+        "seal overrules a cancel",
+        "seal",
+        "if (turn.stop or '') ~= '' then return { 'stopped'",
+        "if false then return { ''",
+    ),
+    Mutant("seal keeps nothing", "seal", "redis.call('HSET', TURN, 'accepted', ARGV[5])"),
+    Mutant(
+        "cancel ends what is being published",
+        "cancel",
+        "if (turn.accepted or '') ~= '' then return { 'accepted', '' } end",
+    ),
+    Mutant("the deadline ends what is being published", "turn", "if (turn.accepted or '') ~= '' then return '' end"),
+    Mutant(
+        "commit keeps what was accepted", "commit", "if turn.accepted then redis.call('HDEL', TURN, 'accepted') end"
+    ),
     # Reaping
     Mutant("reap takes a lease that holds", "reap", "if number('lease_until') > NOW then", "if false then"),
     Mutant("reap takes though it may not", "reap", "if ARGV[4] ~= '1' then", "if false then"),

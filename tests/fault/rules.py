@@ -45,6 +45,8 @@ def read_move(text: str) -> Any:
 
 def off(step: Step, state: bytes | None, used: int) -> bytes:
     """The outcome a turn must end with in this step, or nothing. ``used``: tokens, which count before another run."""
+    if step.before.accepted:
+        return b""
     spent = state == b"queued" and 0 < step.before.token_budget <= used
     return step.before.stop or (b"expired" if step.turn.deadline <= step.now or spent else b"")
 
@@ -138,6 +140,19 @@ def appended(step: Step) -> None:
         tell(step.turn, step.args[i], step.args[i + 1])
 
 
+def sealed(step: Step) -> None:
+    before, after, [said] = step.before, step.after, step.reply
+    held = before.token == step.args[0].encode()
+    rule(
+        said == (b"fenced" if not held else b"stopped" if before.stop else b"sealed"), "[7] a seal was answered wrongly"
+    )
+    if said != b"sealed":
+        unchanged(step)
+        return
+    rule(after.accepted == step.args[1].encode(), "an accepted answer was not kept")
+    rule((after.token, after.state, after.seq) == (before.token, before.state, before.seq), "a seal did more")
+
+
 def committed(step: Step) -> None:
     token, number, move = step.args[0].encode(), step.args[1], read_move(step.args[2])
     turn, before, after = step.turn, step.before, step.after
@@ -159,6 +174,7 @@ def committed(step: Step) -> None:
     outcome = before.stop or wanted or off(step, move["state"].encode(), after.tokens_used)
     rule(step.reply[2] == outcome, "a commit led to another outcome than it must")
     rule(after.token == b"" and after.lease_until == 0, "a commit kept the lease")
+    rule(not after.accepted, "a commit kept what was accepted before it")
     if outcome:
         advanced(step, step.reply[1], outcome)
         return
@@ -211,6 +227,9 @@ def cancelled(step: Step) -> None:
     if said == b"missing" or before.state == b"finished":
         rule((said == b"missing") == (before.state is None), "a stored turn was not found")
         unchanged(step)
+    elif before.accepted:
+        rule(said == b"accepted", "a cancel was accepted while the answer was being published")
+        unchanged(step)
     elif said == b"stopping":
         rule(before.token != b"" and after.stop == b"cancelled", "a cancel was not kept")
         if not before.stop:
@@ -232,6 +251,7 @@ _OF_COMMAND = {
     "claim": claimed,
     "beat": beaten,
     "append": appended,
+    "seal": sealed,
     "commit": committed,
     "reap": reaped,
     "cancel": cancelled,
@@ -251,6 +271,8 @@ def judge(step: Step, line: list[bytes], latest: int) -> None:
         )
     rule(after.outcome == before.outcome or after.state == b"finished", "an outcome without an end")
     rule(after.stop in {before.stop, b"cancelled"}, "a cancel was forgotten")
+    if before.accepted and _ended(after):
+        rule(after.outcome.startswith(b"passed") or after.outcome == b"dead", "a published answer did not count")
     _OF_COMMAND[step.name](step)
     others_untouched(step)
     rule(after.seq == len(turn.told), "[11] events are missing, doubled or invented")
@@ -290,4 +312,5 @@ def latest_look(turn: PretendTurn, look: Seen, latest: int) -> int:
     if look.line[:1] != [turn.id]:
         interrupts = turn.submit[5] == "interrupt"
         return max(latest, min(turn.deadline, latest + ANNOUNCE_MS) if interrupts else turn.deadline)
-    return max(latest, min(turn.deadline, max(look.not_before, latest + _LONGEST_WAIT_MS)))
+    soonest = max(look.not_before, latest + _LONGEST_WAIT_MS)
+    return max(latest, soonest if look.accepted else min(turn.deadline, soonest))

@@ -205,6 +205,17 @@ class Schedule:
             choices = CHOICES[run.link.task]
             stopped = run.turn.seen and run.turn.seen.stop and run.link.task in {RUN, RETRY}
             name = "called off" if stopped and self._random.random() < 0.7 else self._random.choice(choices)
+            if name in {"accept", "mend"} and self._random.random() < 0.6:
+                yield from self._seal(run, name)
+            else:
+                yield from self._commit(run, name)
+
+    def _seal(self, run: Run, name: str) -> Ask:
+        """An answer is accepted; it is committed at once, or later, or by another worker."""
+        reply = yield from self._do("seal", run.turn, run.token, name)
+        if reply[0] == b"fenced":
+            self._notice(run, reply)
+        elif self._random.random() < 0.5:
             yield from self._commit(run, name)
 
     def _notice(self, run: Run, reply: list[Any]) -> None:
@@ -214,6 +225,8 @@ class Schedule:
     def _commit(self, run: Run, name: str) -> Ask:
         if name in {"incomplete", "retry"} and run.link.attempt >= 3:
             name = "unable" if name == "incomplete" else "reject"
+        if run.turn.seen and run.turn.seen.accepted:
+            name = run.turn.seen.accepted.decode()
         retries = int((run.turn.seen and run.turn.seen.others[4]) or 0)
         run.number += 1
         args = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))

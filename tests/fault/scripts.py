@@ -27,6 +27,7 @@ _OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
 FIELDS = (
     *("state", "token", "next", "seq", "lease_until", "not_before", "stop", "outcome", "strikes"),
     *("delivery", "tokens_used", "token_budget", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
+    "accepted",
 )
 
 # KEYS: turn, log, attempts, session, due

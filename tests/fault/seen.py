@@ -31,6 +31,11 @@ class Seen(NamedTuple):
     due: dict[bytes, int]
 
     @property
+    def accepted(self) -> bytes:
+        """The answer that is being published, or nothing."""
+        return self.others[-1] or b""
+
+    @property
     def record(self) -> tuple[Any, ...]:
         """What a command that changes nothing must leave alone."""
         return (*self[:4], *self[5:15])

@@ -1,4 +1,4 @@
-"""The crash matrix: at each of the sixteen boundaries a process is killed, frozen or fails, or the broker is killed.
+"""The crash matrix: at each of the seventeen boundaries a process is killed, frozen or fails, or the broker is killed.
 
 Whatever happens, the turn ends once and rightly, its session goes on, its counters and files are those of its log, and
 the agent ran as often as the deliveries say.
@@ -63,6 +63,7 @@ BOUNDARIES = {
     "B14": Boundary(),
     "B15": Boundary(),
     "B16": Boundary(lost="running", unborn=True, last_word="turn.announced"),
+    "B17": Boundary(lost="validating", last_word="turn.fenced"),
 }
 ACTIONS = ("kill", "stop", "raise", "broker")
 CASES = [(point, action) for point in POINTS for action in ACTIONS]

@@ -30,6 +30,7 @@ _ENOUGH = 1500
 #: A run that never saw one of these proves nothing about it.
 RARE = (
     *("append fenced", "beat fenced", "commit fenced", "claim refused"),
+    *("seal sealed", "seal stopped", "seal fenced", "cancel accepted"),
     *("submit known", "submit repeated", "submit conflict", "submit busy"),
     *("reap gone", "reap early", "reap held", "reap later", "reap interrupt", "reap announce", "reap finished"),
     *("cancel stopping", "cancel finished", "drop dropped", "outcome dead", "outcome expired", "outcome cancelled"),

@@ -131,6 +131,11 @@ class LedgerMachine(RuleBasedStateMachine):
         reply = self.ask("append", turn_id, token, number, *["attempt.output", '{"attempt":1,"text":"ä"}'] * pieces)
         assert reply == self.model.append(turn_id, token, number, ["attempt.output"] * pieces)
 
+    @rule(claim=claims)
+    def seal(self, claim: tuple[str, Link, str]) -> None:
+        turn_id, _, token = claim
+        assert self.ask("seal", turn_id, token, "accept") == self.model.seal(turn_id, token, "accept")
+
     @rule(claim=claims, number=_NUMBERS, name=st.sampled_from(_MOVES), delay=st.sampled_from([1, 5_000]))
     def commit(self, claim: tuple[str, Link, str], number: int, name: str, delay: int) -> None:
         turn_id, link, token = claim

@@ -12,11 +12,11 @@ ledger does. The step comes from the agent's answer alone.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import stat
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,9 +24,10 @@ from typing import Any, Protocol
 import structlog
 
 from api_client.contract.turn import Turn
+from worker.consultant.holding import Holding
 from worker.consultant.template import render
 from worker.enforcement.step import extract_state_from_messages, strip_marker
-from worker.folders import made, opened, read, replace
+from worker.folders import made, opened, read
 
 log = structlog.get_logger()
 
@@ -54,43 +55,42 @@ class Answer(Protocol):
         ...
 
 
-def prepare(workdir: Path, turn: Turn, root: Path) -> None:
-    """Bring a session's folder up to date for a run; makes it when it is missing, and only once.
+def prepare(holder: Holding, turn: Turn, root: Path) -> None:
+    """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
     Args:
-        workdir: the session's folder; it exists.
+        holder: writes in the session's folder, as long as nobody held it later.
         turn: the turn that is about to run.
         root: the project the agent works in (HELIX_ROOT).
 
     Raises:
         OSError: it cannot be written; also when there is a link in a file's place.
     """
-    messages = turn.request.messages
-    with _locked(workdir) as session:
-        old = _read_status(session)
-        status = {**_new_status(turn), **old, "turn_id": turn.turn_id, "message_count": len(messages)}
-        with made(session, "input") as folder:
-            if "original_request" not in old or not (workdir / "input" / "request.md").exists():
-                replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
-        with made(session, "context") as folder:
-            replace("messages.json", _json(messages), folder, durable=False)
-            context = _documents(workdir / "context", folder)
-        with made(session, "logs"):
-            pass
-        text = render(
-            session_id=str(status["session_id"]),
-            created_at=str(status["created_at"]),
-            original_request=str(status["original_request"]),
-            workdir=workdir,
-            root=root,
-            context=context,
-        )
-        replace("CLAUDE.md", _bytes(text), session, durable=False)
-        if status != old:
-            _write_status(session, status)
+    messages, workdir, session = turn.request.messages, holder.path, holder.session
+    old = _read_status(session)
+    status = {**_new_status(turn), **old, "turn_id": turn.turn_id, "message_count": len(messages)}
+    with made(session, "input") as folder:
+        if "original_request" not in old or not (workdir / "input" / "request.md").exists():
+            holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
+    with made(session, "context") as folder:
+        holder.replace("messages.json", _json(messages), folder, durable=False)
+        context = _documents(workdir / "context", folder)
+    with made(session, "logs"):
+        pass
+    text = render(
+        session_id=str(status["session_id"]),
+        created_at=str(status["created_at"]),
+        original_request=str(status["original_request"]),
+        workdir=workdir,
+        root=root,
+        context=context,
+    )
+    holder.replace("CLAUDE.md", _bytes(text), session, durable=False)
+    if status != old:
+        _write_status(holder, status)
 
 
-def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
+def accept(holder: Holding, turn: Turn, answer: Answer) -> None:
     """Note an accepted answer: its step for observability, and which agent session the next turn continues.
 
     Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.
@@ -99,17 +99,16 @@ def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
         OSError: it cannot be written.
     """
     answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
-    with _locked(workdir) as session:
-        status = {**_new_status(turn), **_read_status(session)}
-        status |= {
-            "step": answer.step,
-            "step_source": answer.step_source,
-            "turn_id": turn.turn_id,
-            "agent_session": turn.agent_session,
-            "conversation": conversation_digest(answered),
-        }
-        _write_status(session, status)
-    _tidy(workdir, turn.agent_session)
+    status = {**_new_status(turn), **_read_status(holder.session)}
+    status |= {
+        "step": answer.step,
+        "step_source": answer.step_source,
+        "turn_id": turn.turn_id,
+        "agent_session": turn.agent_session,
+        "conversation": conversation_digest(answered),
+    }
+    _write_status(holder, status)
+    _tidy(holder, turn.agent_session)
 
 
 def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
@@ -171,8 +170,8 @@ def _read_status(session: int) -> dict[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
-def _write_status(session: int, status: Mapping[str, Any]) -> None:
-    replace(STATUS, _json({**status, "updated_at": _now()}), session, durable=False)
+def _write_status(holder: Holding, status: Mapping[str, Any]) -> None:
+    holder.replace(STATUS, _json({**status, "updated_at": _now()}), holder.session, durable=False)
 
 
 def _documents(path: Path, folder: int) -> dict[str, str]:
@@ -186,20 +185,13 @@ def _documents(path: Path, folder: int) -> dict[str, str]:
     return found
 
 
-def _tidy(workdir: Path, agent_session: str) -> None:
+def _tidy(holder: Holding, agent_session: str) -> None:
     """Drop the transcripts that nobody can continue from any more, and what killed workers left of agents' HOMEs."""
-    for path in (workdir / "agent").glob("*"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif agent_session and path.stem != agent_session:
-            path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _locked(workdir: Path) -> Iterator[int]:
-    with opened(workdir) as session:
-        fcntl.flock(session, fcntl.LOCK_EX)  # closing lets go
-        yield session
+    with contextlib.suppress(FileNotFoundError), opened("agent", holder.session) as folder:
+        for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+            transcript = not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+            if not transcript or (agent_session and Path(name).stem != agent_session):
+                holder.remove(name, folder)
 
 
 def _now() -> str:

@@ -8,7 +8,6 @@ Agents write in these folders, so nothing here follows a symbolic link or believ
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +18,9 @@ from pathlib import Path
 import structlog
 
 from api_client.contract.errors import HelixError
-from worker.folders import made, opened, read, replace
+from api_client.contract.failpoints import reach
+from worker.consultant.holding import Holding
+from worker.folders import made, opened, read
 
 log = structlog.get_logger(__name__)
 
@@ -62,8 +63,8 @@ def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
     return name
 
 
-def delivery_directory(sessions_dir: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:
-    """Make the folder of one delivery, with its ``output/``, and return it.
+def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: int) -> Path:
+    """Make the folder of one delivery in the holder's session, with its ``output/``, and return it.
 
     That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an
     earlier answer goes (ADR-036, phase 4).
@@ -73,19 +74,18 @@ def delivery_directory(sessions_dir: Path, session_id: str, turn_id: str, attemp
         ValueError: the turn id is no plain name.
         OSError: it cannot be made; also when an agent put a link in its place.
     """
-    session = session_directory(sessions_dir, session_id)
-    session.mkdir(parents=True, exist_ok=True)
     name = delivery_name(turn_id, attempt, delivery)
-    with opened(session) as root, made(root, "attempts") as attempts:
+    directory = holder.path / "attempts" / name
+    with made(holder.session, "attempts") as attempts:
         try:
             os.mkdir(name, dir_fd=attempts)
         except FileExistsError:
-            raise DeliveryTaken(session / "attempts" / name) from None
+            raise DeliveryTaken(directory) from None
         with opened(name, attempts) as own:
             os.mkdir("output", dir_fd=own)
-        with made(root, "output") as output, contextlib.suppress(FileNotFoundError):
-            os.unlink(DONE, dir_fd=output)
-    return session / "attempts" / name
+        with made(holder.session, "output") as output:
+            holder.remove(DONE, output)
+    return directory
 
 
 def written_files(directory: Path) -> dict[str, str]:
@@ -111,7 +111,7 @@ def written_files(directory: Path) -> dict[str, str]:
 
 
 def publish(
-    session: Path, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
+    holder: Holding, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
 ) -> None:
     """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
 
@@ -119,7 +119,7 @@ def publish(
     power changes nothing either. Publishing the same again changes nothing.
 
     Args:
-        session: the session's folder.
+        holder: writes in the session's folder, as long as nobody held it later.
         text: the accepted answer; it is what response.md holds, whatever ``files`` say.
         attempt_id: names the accepted delivery.
         files: further files by name, as ``written_files`` gives them.
@@ -127,18 +127,20 @@ def publish(
 
     Raises:
         ValueError: a file's name is none an answer has.
-        OSError: they cannot be written; also when an agent put a link in the folder's place.
+        OSError: they cannot be written; also when an agent put a link in the folder's place. FileNotFoundError when
+            there was a later holder: nothing more is written.
     """
     contents = {**(files or {}), RESPONSE: text}
     for name in contents:
         if not _ANSWER_FILE.fullmatch(name):
             raise ValueError(f"an answer has no file {name!r}")
-    with opened(session) as root, made(root, "output") as output:
+    with made(holder.session, "output") as output:
         for name, content in contents.items():
-            replace(name, content.encode("utf-8", "replace"), output, durable=durable)
+            reach("B17")
+            holder.replace(name, content.encode("utf-8", "replace"), output, durable=durable)
         if durable:
             os.fsync(output)
-        replace(DONE, json.dumps({"attempt_id": attempt_id}).encode() + b"\n", output, durable=durable)
+        holder.replace(DONE, json.dumps({"attempt_id": attempt_id}).encode() + b"\n", output, durable=durable)
         if durable:
             os.fsync(output)
 

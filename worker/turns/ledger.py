@@ -52,6 +52,7 @@ class Claim:
     Attributes:
         taken_at: when the claim was asked for, by ``time.monotonic()``.
         seconds_left: time to the turn's deadline at that moment, by the store's clock.
+        accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
         numbers: counts the holder's commands: 1, 2, 3, ...
     """
 
@@ -60,6 +61,7 @@ class Claim:
     token: str
     taken_at: float
     seconds_left: float
+    accepted: str = ""
     numbers: Any = field(default_factory=lambda: count(1))
 
 
@@ -121,7 +123,7 @@ class Ledger:
         self.worker = worker
         self._redis = store or connect(settings)
         self._common = common_settings(settings)
-        names = ("claim", "beat", "append", "commit", "reap")
+        names = ("claim", "beat", "append", "seal", "commit", "reap")
         paths = {name: _LUA / f"{name}.lua" for name in names} | {"cancel": CANCEL}
         self._scripts = {name: self._redis.register_script(command_text(path)) for name, path in paths.items()}
 
@@ -145,8 +147,9 @@ class Ledger:
         if reply[0] == b"refused":
             return Refusal(reply[1].decode())
         now, pairs = int(reply[1]) / 1000, reply[2:]
-        turn = decode_turn(dict(zip(pairs[::2], pairs[1::2], strict=True)))
-        return Claim(turn, link, token, taken_at, turn.deadline_at - now)
+        record = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
+        return Claim(turn, link, token, taken_at, turn.deadline_at - now, accepted)
 
     def beat(self, claim: Claim) -> str:
         """Keep the lease; returns why the turn is called off, or an empty text.
@@ -186,6 +189,19 @@ class Ledger:
         said, _ = self._patiently(lambda: self._call("append", *_ids(claim), *args))
         if said != b"done":
             raise Fenced
+
+    def seal(self, claim: Claim, accepted: str) -> bool:
+        """Accept an answer, which is published next; False when the turn was called off before.
+
+        From then on the turn can only end with ``accepted``, whoever holds it. Waits while the store is away.
+
+        Raises:
+            Fenced: the turn is no longer ours; nothing may be published.
+        """
+        [said] = self._patiently(lambda: self._call("seal", *_ids(claim), claim.token, accepted))
+        if said == b"fenced":
+            raise Fenced
+        return bool(said == b"sealed")
 
     def commit(self, claim: Claim, move: Move) -> Committed:
         """Write what was decided and give the lease back; waits while the store is away.

@@ -80,6 +80,25 @@ class Move:
         )
 
 
+def read_move(text: str, events: list[EventData]) -> Move:
+    """An ending move again, from ``to_json`` and its events.
+
+    Raises:
+        ValueError: it is no move that ends a turn.
+    """
+    data = json.loads(text)
+    plain = {name: data[name] for name in Move.__dataclass_fields__ if name in data}
+    read = {
+        "attempt": int(data["attempt"]),
+        "state": TurnState(data["state"]),
+        "next": Link.parse(data["next"]) if data["next"] else None,
+        "events": events,
+        "outcome": Outcome(data["outcome"]),
+        "answer": Answer(**{**data["answer"], "error": json.loads(data["answer"]["error"])}),
+    }
+    return Move(**(plain | read))
+
+
 def policy_of(turn: Turn) -> Policy:
     """The policy a turn was submitted with."""
     return Policy(max_attempts=turn.request.max_attempts, locale=turn.request.locale)

@@ -18,6 +18,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.consultant import session
+from worker.consultant.holding import Holding, holding
 from worker.consultant.workspace import (
     DeliveryTaken,
     delivery_directory,
@@ -28,6 +29,7 @@ from worker.consultant.workspace import (
 )
 from worker.enforcement.policy import Attempt, Mended, decide
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
+from worker.turns.accepted import Accepted
 from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
 from worker.turns.after_run import after_run
 from worker.turns.judges import CannotJudge, Case
@@ -39,6 +41,8 @@ from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
 
+#: A worker that wakes up late may end the right to write of the one that has the turn: so often that is tried again.
+_PUBLISHING_TRIES = 3
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
 
 Announce = Callable[[Link, str, str], None]
@@ -108,7 +112,7 @@ class TurnService:
             return False
         with self._leases.hold(claim) as lease:
             try:
-                move = self._works[link.task](lease)
+                move = self._finish_accepting(lease) if claim.accepted else self._works[link.task](lease)
                 reach("B13")
                 done = self._ledger.commit(claim, move)
             except Fenced:
@@ -153,7 +157,6 @@ class TurnService:
         history = [record for record in self._ledger.attempts(turn.turn_id) if record.number < link.attempt]
         prompt = history[-1].feedback if history else turn.request.prompt
         reach("B4")
-        self._confirm(lease)
         try:
             order, runner = self._order(lease, prompt)
         except (DeliveryTaken, OSError, SettingsError) as error:
@@ -180,8 +183,8 @@ class TurnService:
         """What the runner is asked, with a fresh directory for this delivery.
 
         Raises:
-            DeliveryTaken: this delivery was started before. OSError: the session's folder cannot be written.
-            SettingsError: the model's runner cannot be built.
+            Fenced: another worker has the turn. DeliveryTaken: this delivery was started before. OSError: the session's
+                folder cannot be written. SettingsError: the model's runner cannot be built.
         """
         turn, settings = lease.claim.turn, self._settings
         model = settings.models.get(turn.request.model)
@@ -190,8 +193,11 @@ class TurnService:
         runner, option = self._runners(model)
         session_id, attempt = turn.request.session_id, lease.claim.link.attempt
         workdir = session_directory(settings.sessions_dir, session_id)
-        directory = delivery_directory(settings.sessions_dir, session_id, turn.turn_id, attempt, turn.delivery)
-        session.prepare(workdir, turn, settings.root)
+        with holding(workdir) as holder:
+            self._confirm(lease)
+            holder.take()
+            directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
+            session.prepare(holder, turn, settings.root)
         order = Order(
             turn_id=turn.turn_id,
             session_id=session_id,
@@ -225,8 +231,7 @@ class TurnService:
         reach("B12")
         decision = decide([*history, attempt], policy_of(turn))
         move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
-        self._publish_if_accepted(lease, move, this, files)
-        return move
+        return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, this)))
 
     def _fallback(self, lease: Lease) -> Move:
         """Mend the best answer as far as the active validators can, and judge it again."""
@@ -239,8 +244,7 @@ class TurnService:
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         move = after_fallback(turn, link, best.number, mended)
-        self._publish_if_accepted(lease, move, best, {**files, **mended.files})
-        return move
+        return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, best), mended=dict(mended.files)))
 
     def _fail(self, lease: Lease) -> Move:
         """End the turn honestly, with what its user can do."""
@@ -262,12 +266,11 @@ class TurnService:
             policy=policy_of(turn),
         )
 
-    def _delivery(self, turn: Turn, record: AttemptRecord) -> Path:
-        workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
-        return workdir / "attempts" / delivery_name(turn.turn_id, record.number, record.last_delivery)
+    def _workdir(self, turn: Turn) -> Path:
+        return session_directory(self._settings.sessions_dir, turn.request.session_id)
 
     def _files(self, turn: Turn, record: AttemptRecord) -> dict[str, str]:
-        return written_files(self._delivery(turn, record))
+        return written_files(self._workdir(turn) / "attempts" / _delivery_of(turn, record))
 
     def _confirm(self, lease: Lease) -> None:
         """Before the session's folder is touched or an agent started: after a freeze or an outage, ask the store.
@@ -278,21 +281,57 @@ class TurnService:
         if lease.lapsed:
             lease.acknowledge(self._ledger.confirm(lease.claim))
 
-    def _publish_if_accepted(self, lease: Lease, move: Move, record: AttemptRecord, files: dict[str, str]) -> None:
-        """The accepted answer goes to the session's output/ before the commit, so that a crash repeats both."""
-        turn = lease.claim.turn
-        if move.outcome is None or not move.outcome.success or lease.reason == "cancelled":
-            return
-        workdir = session_directory(self._settings.sessions_dir, turn.request.session_id)
-        delivery_id = delivery_name(turn.turn_id, record.number, record.last_delivery)
+    def _finish_accepting(self, lease: Lease) -> Move:
+        """What an earlier holder accepted and did not commit: it may have published nothing, some, or all of it."""
+        return self._accept(lease, Accepted.from_json(lease.claim.accepted))
+
+    def _accept(self, lease: Lease, accepted: Accepted) -> Move:
+        """A success goes to the session's output/ before the commit that tells of it; other moves just go on.
+
+        Sealed first: a cancel that comes later is too late, and a crash from here on repeats publishing and commit. A
+        turn that was called off before is not published; the commit ends it as it must.
+
+        Raises:
+            Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
+        """
+        move = accepted.move
+        if move.outcome is None or not move.outcome.success:
+            return move
         reach("B9")
+        for _ in range(_PUBLISHING_TRIES):
+            try:
+                with holding(self._workdir(lease.claim.turn)) as holder:
+                    if not self._seal(lease, accepted):
+                        return move
+                    self._publish(holder, lease.claim.turn, accepted)
+            except FileNotFoundError as error:
+                # A later holder ended our right to write; or one that is late itself did: then the turn is still ours.
+                log.warning("answer.publishing_again", error=str(error))
+            except OSError as error:
+                # The record keeps the answer; a full disk must not cost its user an accepted one.
+                log.error("answer.not_published", error=str(error))
+                return move
+            else:
+                reach("B10")
+                return move
+        log.error("answer.not_published", error="something in the session's folder is missing again and again")
+        return move
+
+    def _seal(self, lease: Lease, accepted: Accepted) -> bool:
         self._confirm(lease)
-        try:
-            workdir.mkdir(parents=True, exist_ok=True)
-            session.accept(workdir, turn, move.answer)
-            durable = self._settings.durability == "power"
-            publish(workdir, move.answer.response, attempt_id=delivery_id, files=files, durable=durable)
-        except OSError as error:
-            # The record keeps the answer; a full disk must not cost its user an accepted one.
-            log.error("answer.not_published", error=str(error))
-        reach("B10")
+        return self._ledger.seal(lease.claim, accepted.to_json())
+
+    def _publish(self, holder: Holding, turn: Turn, accepted: Accepted) -> None:
+        """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
+        answer = accepted.move.answer
+        holder.take()
+        files = written_files(holder.path / "attempts" / accepted.delivery)
+        session.accept(holder, turn, answer)
+        durable = self._settings.durability == "power"
+        publish(
+            holder, answer.response, attempt_id=accepted.delivery, files={**files, **accepted.mended}, durable=durable
+        )
+
+
+def _delivery_of(turn: Turn, record: AttemptRecord) -> str:
+    return delivery_name(turn.turn_id, record.number, record.last_delivery)

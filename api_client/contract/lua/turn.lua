@@ -144,7 +144,9 @@ local function give_up(outcome, counters)
 end
 
 -- The outcome a turn must end with now: '' | cancelled | expired. will_run: the agent is to run next.
+-- An accepted answer is on its way to the session's folder: it comes too late for both.
 local function called_off(will_run)
+  if (turn.accepted or '') ~= '' then return '' end
   if (turn.stop or '') ~= '' then return turn.stop end
   if number('deadline_at') > 0 and number('deadline_at') <= NOW then return 'expired' end
   if will_run and spent() ~= '' then return 'expired' end

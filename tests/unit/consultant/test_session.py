@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,9 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from worker.consultant.session import accept, continued_session, conversation_digest, prepare, read_status
+from worker.consultant import session
+from worker.consultant.holding import holding
+from worker.consultant.session import continued_session, conversation_digest, read_status
 from worker.consultant.template import fenced
 from worker.consultant.workspace import check_session_done, delivery_directory, publish
 from worker.turns.moves import Answer
@@ -33,6 +34,16 @@ def workdir(tmp_path: Path) -> Path:
     path = tmp_path / "projects" / "sessions" / "s"
     path.mkdir(parents=True)
     return path
+
+
+def prepare(workdir: Path, turn: Turn, root: Path) -> None:
+    with holding(workdir) as holder:
+        session.prepare(holder, turn, root)
+
+
+def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
+    with holding(workdir) as holder:
+        session.accept(holder, turn, answer)
 
 
 def status(workdir: Path) -> dict[str, Any]:
@@ -109,13 +120,6 @@ def test_a_link_in_place_of_a_file_is_not_written_through(workdir: Path, tmp_pat
     assert victim.read_text() == "{}"
 
 
-def test_two_first_requests_at_once_make_one_session(workdir: Path, tmp_path: Path) -> None:
-    requests = [turn({"role": "user", "content": f"Anfrage {n}"}) for n in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda one: prepare(workdir, one, tmp_path), requests))
-    assert (workdir / "input/request.md").read_text() == status(workdir)["original_request"]
-
-
 def test_a_session_without_a_folder_has_no_status(tmp_path: Path) -> None:
     assert read_status(tmp_path / "none") == {}
     assert continued_session(tmp_path / "none", ASKED) == ""
@@ -165,14 +169,16 @@ def test_roles_keep_two_conversations_apart() -> None:
 
 
 def test_done_means_an_accepted_answer_and_no_run_since(tmp_path: Path) -> None:
-    delivery_directory(tmp_path, "s", "t0-a", 1, 1)
     workdir = tmp_path / "s"
-    assert not check_session_done(workdir)
-    publish(workdir, "Antwort", attempt_id="t0-a-1-1")
+    with holding(workdir) as holder:
+        delivery_directory(holder, "t0-a", 1, 1)
+        assert not check_session_done(workdir)
+        publish(holder, "Antwort", attempt_id="t0-a-1-1")
     assert check_session_done(workdir)
     assert check_session_done(workdir, "t0-a-1-1")
     assert not check_session_done(workdir, "t0-a-2-2")
-    delivery_directory(tmp_path, "s", "t0-a", 2, 2)
+    with holding(workdir) as holder:
+        delivery_directory(holder, "t0-a", 2, 2)
     assert not check_session_done(workdir)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from worker.consultant import workspace
+from worker.consultant.holding import holding
 from worker.consultant.workspace import (
     DeliveryTaken,
     delivery_directory,
@@ -16,9 +17,20 @@ from worker.consultant.workspace import (
 )
 
 
+def begun(sessions: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:
+    with holding(session_directory(sessions, session_id)) as holder:
+        return delivery_directory(holder, turn_id, attempt, delivery)
+
+
+def published(session: Path, text: str, *, attempt_id: str, files: dict[str, str] | None = None) -> None:
+    with holding(session) as holder:
+        holder.take()
+        publish(holder, text, attempt_id=attempt_id, files=files)
+
+
 @pytest.fixture
 def delivery(tmp_path: Path) -> Path:
-    return delivery_directory(tmp_path, "s", "t0-a", 1, 1)
+    return begun(tmp_path, "s", "t0-a", 1, 1)
 
 
 def names(directory: Path) -> list[str]:
@@ -26,16 +38,16 @@ def names(directory: Path) -> list[str]:
 
 
 def test_a_delivery_gets_a_folder_of_its_own(tmp_path: Path) -> None:
-    directory = delivery_directory(tmp_path, "session-1", "t0-a", 2, 5)
+    directory = begun(tmp_path, "session-1", "t0-a", 2, 5)
     assert directory == tmp_path / "session-1/attempts/t0-a-2-5"
     assert (directory / "output").is_dir()
 
 
 def test_a_delivery_can_be_started_once_only(tmp_path: Path, delivery: Path) -> None:
     with pytest.raises(DeliveryTaken) as caught:
-        delivery_directory(tmp_path, "s", "t0-a", 1, 1)
+        begun(tmp_path, "s", "t0-a", 1, 1)
     assert caught.value.directory == delivery
-    assert delivery_directory(tmp_path, "s", "t0-a", 1, 2).name == "t0-a-1-2"
+    assert begun(tmp_path, "s", "t0-a", 1, 2).name == "t0-a-1-2"
 
 
 @pytest.mark.parametrize(
@@ -43,18 +55,18 @@ def test_a_delivery_can_be_started_once_only(tmp_path: Path, delivery: Path) -> 
     ["..", ".", ".hidden", "", "a/b", "../../etc", "/etc", "a\0b", "x" * 101, "ä", "a b", "a\n", "\u202ertl", "\ud800"],
 )
 def test_a_session_id_never_leads_out_of_the_sessions(tmp_path: Path, session_id: str) -> None:
-    directory = delivery_directory(tmp_path, session_id, "t0-a", 1, 1)
+    directory = begun(tmp_path, session_id, "t0-a", 1, 1)
     assert directory.parent.parent.parent == tmp_path
     assert session_directory(tmp_path, session_id).name.startswith("session-")
 
 
 def test_two_turns_of_a_session_do_not_share_a_delivery(tmp_path: Path, delivery: Path) -> None:
-    assert delivery_directory(tmp_path, "s", "t0-b", 1, 1) != delivery
+    assert begun(tmp_path, "s", "t0-b", 1, 1) != delivery
 
 
 def test_a_turn_id_never_leads_out_of_the_session(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a turn id"):
-        delivery_directory(tmp_path, "s", "../../x", 1, 1)
+        begun(tmp_path, "s", "../../x", 1, 1)
 
 
 def test_two_strange_session_ids_do_not_share_a_folder(tmp_path: Path) -> None:
@@ -66,21 +78,21 @@ def test_a_plain_session_id_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_new_attempt_takes_the_done_mark_away_and_leaves_the_answer(tmp_path: Path, delivery: Path) -> None:
-    publish(tmp_path / "s", "Antwort", attempt_id="t.1.1")
-    delivery_directory(tmp_path, "s", "t0-a", 2, 2)
+    published(tmp_path / "s", "Antwort", attempt_id="t.1.1")
+    begun(tmp_path, "s", "t0-a", 2, 2)
     assert not (tmp_path / "s/output/.done").exists()
     assert (tmp_path / "s/output/response.md").read_text() == "Antwort"
 
 
 def test_an_attempt_refused_at_the_gate_leaves_the_done_mark(tmp_path: Path, delivery: Path) -> None:
-    publish(tmp_path / "s", "Antwort", attempt_id="t.1.1")
+    published(tmp_path / "s", "Antwort", attempt_id="t.1.1")
     with pytest.raises(DeliveryTaken):
-        delivery_directory(tmp_path, "s", "t0-a", 1, 1)
+        begun(tmp_path, "s", "t0-a", 1, 1)
     assert (tmp_path / "s/output/.done").exists()
 
 
 def test_an_accepted_answer_is_published_with_its_files_and_the_done_mark(tmp_path: Path, delivery: Path) -> None:
-    publish(tmp_path / "s", "Grüße", attempt_id="t.1.1", files={"ADR-001.md": "# ADR", "response.md": "draft"})
+    published(tmp_path / "s", "Grüße", attempt_id="t.1.1", files={"ADR-001.md": "# ADR", "response.md": "draft"})
     output = tmp_path / "s/output"
     assert (output / "response.md").read_text(encoding="utf-8") == "Grüße"
     assert (output / "ADR-001.md").read_text() == "# ADR"
@@ -90,8 +102,8 @@ def test_an_accepted_answer_is_published_with_its_files_and_the_done_mark(tmp_pa
 
 def test_publishing_replaces_what_was_there_even_a_link(tmp_path: Path, delivery: Path) -> None:
     (tmp_path / "s/output/response.md").symlink_to(tmp_path / "victim")
-    publish(tmp_path / "s", "neu", attempt_id="a")
-    publish(tmp_path / "s", "neuer", attempt_id="b")
+    published(tmp_path / "s", "neu", attempt_id="a")
+    published(tmp_path / "s", "neuer", attempt_id="b")
     assert not (tmp_path / "victim").exists()
     assert (tmp_path / "s/output/response.md").read_text() == "neuer"
 
@@ -101,7 +113,7 @@ def test_publishing_does_not_follow_a_linked_folder(tmp_path: Path, delivery: Pa
     (tmp_path / "s/output").rmdir()
     (tmp_path / "s/output").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="output"):
-        publish(tmp_path / "s", "x", attempt_id="a")
+        published(tmp_path / "s", "x", attempt_id="a")
     assert names(tmp_path / "elsewhere") == []
 
 
@@ -109,27 +121,27 @@ def test_a_linked_attempts_folder_is_refused(tmp_path: Path, delivery: Path) -> 
     (tmp_path / "s/attempts").rename(tmp_path / "moved")
     (tmp_path / "s/attempts").symlink_to(tmp_path / "moved")
     with pytest.raises(OSError, match="attempts"):
-        delivery_directory(tmp_path, "s", "t0-a", 1, 2)
+        begun(tmp_path, "s", "t0-a", 1, 2)
 
 
 @pytest.mark.parametrize("name", ["../x", "status.json", ".done", "ADR-/x.md", "CLAUDE.md"])
 def test_only_files_an_answer_has_are_published(tmp_path: Path, delivery: Path, name: str) -> None:
     with pytest.raises(ValueError, match="an answer has no file"):
-        publish(tmp_path / "s", "x", attempt_id="a", files={name: ""})
+        published(tmp_path / "s", "x", attempt_id="a", files={name: ""})
     assert not (tmp_path / "s/output/response.md").exists()
 
 
 def test_a_crash_in_mid_write_leaves_the_old_answer_whole(
     tmp_path: Path, delivery: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(tmp_path / "s", "alt", attempt_id="a")
+    published(tmp_path / "s", "alt", attempt_id="a")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(workspace.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        publish(tmp_path / "s", "neu", attempt_id="b")
+        published(tmp_path / "s", "neu", attempt_id="b")
     assert (tmp_path / "s/output/response.md").read_text() == "alt"
     assert names(tmp_path / "s/output") == [".done", "response.md"]
 

@@ -15,6 +15,8 @@ if turn.token ~= ARGV[4] or turn.state == 'finished' then return { 'fenced', '',
 local move = cjson.decode(ARGV[6])
 
 redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'last_token', ARGV[4], 'last_cmd', ARGV[5])
+if turn.accepted then redis.call('HDEL', TURN, 'accepted') end
+turn.accepted = nil
 for name, value in pairs(move.fields) do
   redis.call('HSET', TURN, name, value)
   turn[name] = value

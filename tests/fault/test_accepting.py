@@ -1,0 +1,115 @@
+"""An accepted answer and its files: a cancel is in time or too late, and a death on the way is finished by others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.turn import Outcome, Turn
+from tests.fault.conftest import judged, message
+from tests.fault.matrix import Runs, Stage, left_in_store
+
+SCRIPT = """
+- when: "[no marker]"
+  attempts: [[{say: "Ohne Marker."}]]
+- attempts: [[{say: "Sofort.\\n\\n<!-- STEP: done -->"}]]
+"""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("accepting"), SCRIPT)
+    try:
+        made.start(workers=1)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(stage.settings) as made:
+        yield made
+    stage.disarm()
+
+
+def published(stage: Stage, session_id: str) -> str:
+    """The session's answer; empty when there is none."""
+    folder = stage.settings.sessions_dir / session_id / "output"
+    answer, done = folder / "response.md", folder / ".done"
+    assert answer.exists() == done.exists()
+    return answer.read_text() if answer.exists() else ""
+
+
+async def stopped_at(stage: Stage, client: TurnsClient, point: str, session_id: str) -> tuple[str, Path]:
+    """A turn whose worker waits at a point, and the file that lets it go on."""
+    go = stage.meet / f"{session_id}.go"
+    stage.arm(point, f"meet:{go}")
+    turn_id = await client.submit(message("hello", session_id))
+    await stage.fired(point)
+    return turn_id, go
+
+
+async def test_a_cancel_before_an_answer_is_sealed_leaves_no_answer_behind(stage: Stage, client: TurnsClient) -> None:
+    turn_id, go = await stopped_at(stage, client, "B9", "in-time")
+    await client.cancel(turn_id)
+    go.touch()
+    turn, _ = await judged(client, turn_id)
+    assert (turn.outcome, turn.response) == (Outcome.CANCELLED, "")
+    assert published(stage, "in-time") == ""
+
+
+@pytest.mark.parametrize("point", ["B17", "B10"])
+async def test_a_cancel_while_an_answer_is_published_is_too_late(point: str, stage: Stage, client: TurnsClient) -> None:
+    session_id = f"too-late-{point}"
+    turn_id, go = await stopped_at(stage, client, point, session_id)
+    asked = await client.cancel(turn_id)
+    assert (asked.outcome, asked.stop) == (None, "")
+    go.touch()
+    turn, events = await judged(client, turn_id)
+    assert turn.outcome is Outcome.PASSED
+    assert "turn.stopping" not in [event.kind for event in events]
+    assert published(stage, session_id) == turn.response
+
+
+@pytest.mark.parametrize("point", ["B17", "B10"])
+async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_another_and_not_judged_again(
+    point: str, stage: Stage, client: TurnsClient
+) -> None:
+    session_id = f"dead-{point}"
+    runs = Runs(stage.witness)
+    judging = stage.totals()["attempt.validated"]
+    stage.arm(point, "kill")
+    turn_id = await client.submit(replace(message("hello", session_id), deadline_seconds=2.5))
+    died_at = time.monotonic()
+    await stage.fired(point)
+    # Between the holders neither a cancel nor the deadline may end it: its files may be there already.
+    assert (await client.cancel(turn_id)).outcome is None
+    turn, _ = await judged(client, turn_id)
+    assert (turn.outcome, turn.delivery, turn.strikes) == (Outcome.PASSED, 1, 1)
+    assert published(stage, session_id) == turn.response
+    assert runs.of(turn_id) == {1}
+    assert stage.totals()["attempt.validated"] == judging + 1
+    assert left_in_store(stage, session_id) == []
+    assert time.monotonic() - died_at > 1.0
+    runs.close()
+
+
+async def test_what_the_fallback_mended_is_published_by_whoever_finishes_it(stage: Stage, client: TurnsClient) -> None:
+    stage.arm("B17", "kill")
+    request = replace(message("[no marker]", "mended"), max_attempts=1)
+    turn, _ = await judged(client, await client.submit(request))
+    assert turn.outcome is Outcome.PASSED_BY_FALLBACK
+    assert published(stage, "mended") == turn.response
+    assert "STEP:" in turn.response
+
+
+async def test_a_turn_and_its_record_forget_what_was_sealed(stage: Stage, client: TurnsClient) -> None:
+    turn: Turn = await client.result(await client.submit(message("hello", "forgotten")))
+    with stage.store() as store:
+        assert not store.hexists(stage.keys.turn(turn.turn_id), "accepted")

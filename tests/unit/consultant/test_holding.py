@@ -1,0 +1,137 @@
+"""A holder of a session's folder that is frozen anywhere and wakes up late changes nothing of what came after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+from worker.consultant import session
+from worker.consultant.holding import HELD, Holding, holding
+from worker.consultant.workspace import delivery_directory, publish
+from worker.turns.moves import Answer
+
+
+class World:
+    """A session's folder, and the store that knows who holds it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.holder = "old"
+
+    def take(self, name: str, holder: Holding) -> bool:
+        if (self.folder.parent / "holder").read_text() != name:
+            return False
+        holder.take()
+        return True
+
+    def turn_over_to(self, name: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder.parent / "holder").write_text(name)
+
+    def answer(self, name: str) -> None:
+        """All that a holder writes in a session, from the start of a run to the published answer."""
+        request = TurnRequest(model="m", messages=({"role": "user", "content": name},), session_id="s")
+        turn = Turn(turn_id=name, epoch="", state=TurnState.RUNNING, request=request, agent_session=name)
+        with holding(self.folder) as holder:
+            if not self.take(name, holder):
+                return
+            delivery_directory(holder, name, 1, 1)
+            session.prepare(holder, turn, self.folder)
+        agent = self.folder / "agent"
+        agent.mkdir(exist_ok=True)
+        (agent / name).mkdir(exist_ok=True)
+        with holding(self.folder) as holder:
+            if not self.take(name, holder):
+                return
+            session.accept(holder, turn, Answer(response=name, step=name, step_source="marker"))
+            publish(holder, name, attempt_id=name, files={"ADR-001.md": name})
+
+    def contents(self) -> dict[str, str]:
+        """What the session says; the deliveries' own folders apart."""
+        files = [path for path in self.folder.rglob("*") if path.is_file() and "attempts" not in path.parts]
+        return {str(path.relative_to(self.folder)): path.read_text() for path in files}
+
+
+def frozen_at(number: int, work: Callable[[], None]) -> int:
+    """A process that does ``work`` and freezes before its ``number``-th change of a folder; 0 when there are fewer."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, os.WUNTRACED)
+        return child if os.WIFSTOPPED(status) else 0
+    left = iter(range(1, number + 1))
+
+    def stopping(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*args: Any, **options: Any) -> Any:
+            if next(left, 0) == number:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return change(*args, **options)
+
+        return changed
+
+    for name in ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "listdir"):
+        setattr(os, name, stopping(getattr(os, name)))
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def test_whoever_was_frozen_between_any_two_steps_changes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
+    number = 0
+    for number in range(1, 500):
+        world = World(tmp_path / str(number) / "s")
+        world.turn_over_to("old")
+        late = frozen_at(number, lambda world=world: world.answer("old"))
+        if not late:
+            break
+        world.turn_over_to("new")
+        world.answer("new")
+        before = world.contents()
+        os.kill(late, signal.SIGCONT)
+        os.waitpid(late, 0)
+        assert world.contents() == before, f"frozen before step {number}"
+        assert before["output/response.md"] == before["output/ADR-001.md"] == "new"
+        assert list((world.folder / HELD).iterdir()) == []
+    print(f"{number - 1} places to freeze")
+    assert number > 50, "hardly anything was frozen"
+
+
+def test_a_holder_that_was_overtaken_is_told(tmp_path: Path) -> None:
+    with holding(tmp_path / "s") as late:
+        late.take()
+        with holding(tmp_path / "s") as holder:
+            holder.take()
+        with pytest.raises(FileNotFoundError):
+            publish(late, "old", attempt_id="a")
+    assert list((tmp_path / "s" / "output").iterdir()) == []
+
+
+def test_a_holder_the_store_did_not_confirm_ends_nobodys_right(tmp_path: Path) -> None:
+    with holding(tmp_path / "s") as holder:
+        holder.take()
+        with holding(tmp_path / "s"):
+            publish(holder, "mine", attempt_id="a")
+    assert (tmp_path / "s/output/response.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("left", ["file", "link", "full"])
+def test_what_a_killed_holder_or_an_agent_left_is_cleared_away(tmp_path: Path, left: str) -> None:
+    held = tmp_path / "s" / HELD
+    held.mkdir(parents=True)
+    if left == "file":
+        (held / left).touch()
+    elif left == "link":
+        (held / left).symlink_to(tmp_path)
+    else:
+        (held / left / "deep" / "er").mkdir(parents=True)
+        (held / left / "deep" / "x").touch()
+    with holding(tmp_path / "s") as holder:
+        holder.take()
+        assert len(list(held.iterdir())) == 1
+    assert tmp_path.is_dir()

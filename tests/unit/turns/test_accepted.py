@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from api_client.contract.turn import Outcome
+from worker.turns.accepted import Accepted
+from worker.turns.moves import Answer, Move
+
+
+def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
+    move = Move(
+        attempt=2,
+        facts={"mended": "ä"},
+        fields={"best": "2"},
+        events=[("turn.mended", {"attempt": 2, "changes": ["x"]})],
+        counters={"turn.mended": 1},
+        end_counters={"turn.repaired": 1},
+        judged=True,
+        outcome=Outcome.PASSED_BY_FALLBACK,
+        answer=Answer(response="Grüße\n", step="done", step_source="inferred"),
+    )
+    accepted = Accepted(move=move, delivery="t0-a-2-3", mended={"ADR-001.md": "# ADR"})
+    assert Accepted.from_json(accepted.to_json()) == accepted
