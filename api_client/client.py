@@ -35,7 +35,7 @@ from api_client.contract.errors import (
 )
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.tasks import RUN, Link
@@ -53,6 +53,7 @@ from api_client.lists import TurnLists
 from api_client.outline import Outline, read_outline
 from api_client.probe import Prober
 from api_client.repeats import Repeats
+from api_client.reservations import Reservations
 from api_client.selection import Filter, Selected, select
 from api_client.stats import RetryRate, Slice, Stats
 from api_client.store import open_store
@@ -85,6 +86,7 @@ class TurnsClient:
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
         self.browsers = Browsers(self._redis, settings.namespace, self._ask)
         self.lists = TurnLists(self._redis, settings, self._ask)
+        self._reservations = Reservations(self._redis, settings.namespace, settings.shards, self._ask)
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,7 +122,9 @@ class TurnsClient:
             StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """
         check(request, self.settings)
-        turn_id = turn_id or self.new_id(request.session_id)
+        turn_id = own_id = turn_id or self.new_id(request.session_id)
+        if idempotency_key and self.settings.shards > 1:
+            turn_id = await self._reserve(request, idempotency_key, own_id)
         keys = keys_of(self.settings.namespace, turn_id)
         waiting = await self._waiting(keys, request) if request.double_text is DoubleText.INTERRUPT else []
         reply = await self._call(
@@ -138,6 +142,8 @@ class TurnsClient:
         await self._settle(keys)
         if said == "repeated":
             return str(other)
+        if said == "known" and turn_id != own_id:
+            return turn_id
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("B2")
         # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
@@ -151,7 +157,7 @@ class TurnsClient:
 
     def new_id(self, session_id: str) -> str:
         """An id for a turn of this session that is to be submitted."""
-        return new_turn_id(_shard(session_id, self.settings.shards))
+        return new_turn_id(shard_for(session_id, self.settings.shards))
 
     async def readers(self, turn_id: str) -> int:
         """How many follow the turn's events at this moment, through whichever process.
@@ -338,6 +344,10 @@ class TurnsClient:
         found: Figures = await self._ask(read_figures(self._redis, self.settings, span))
         return found
 
+    async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
+        keep_ms = _keep_key_ms(request, self.settings)
+        return await self._reservations.reserve(request.owner, key, turn_id, _digest(request), keep_ms=keep_ms)
+
     async def _waiting(self, keys: Keys, request: TurnRequest) -> list[str]:
         found = await self._ask(self._redis.lrange(keys.session(request.session_id), 0, -1))
         return [turn_id.decode() for turn_id in found]
@@ -369,20 +379,17 @@ class TurnsClient:
 
 def _submission(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> list[Any]:
     """ARGV[4...] of ``submit.lua``."""
-    text = request.to_json()
     deadline_ms = int(request.deadline_seconds * 1000)
     cost_budget = int(request.cost_budget_usd * 1e6)
-    # Idempotency keys outlive their turn by a day.
-    keep_ms = deadline_ms + int(settings.retention_seconds * 1000) + 86_400_000
     return [
-        text,
+        request.to_json(),
         secrets.token_hex(6),
         request.owner,
         request.locale,
         deadline_ms,
         request.double_text.value,
-        hashlib.sha256(text.encode()).hexdigest() if keyed else "",
-        keep_ms,
+        _digest(request) if keyed else "",
+        _keep_key_ms(request, settings),
         request.session_id,
         replay_of,
         request.token_budget,
@@ -394,9 +401,13 @@ def _submission(request: TurnRequest, settings: Settings, *, keyed: bool, replay
     ]
 
 
-def _shard(session_id: str, shards: int) -> int:
-    """Sessions are spread over the shards by hash, so that one session's turns share one."""
-    return int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:4], "big") % shards
+def _digest(request: TurnRequest) -> str:
+    return hashlib.sha256(request.to_json().encode()).hexdigest()
+
+
+def _keep_key_ms(request: TurnRequest, settings: Settings) -> int:
+    """Idempotency keys outlive their turn by a day."""
+    return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + 86_400_000
 
 
 def flow_of(session_id: str, versions: Mapping[str, int]) -> str:

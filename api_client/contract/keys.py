@@ -61,6 +61,11 @@ class Keys:
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"idempotency:{digest}")
 
+    def reserved(self, owner: str, key: str) -> str:
+        """String: as ``idempotency``, in a shard that follows from the key (``api_client.reservations``)."""
+        digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._name(f"reserved:{digest}")
+
     def asked(self, owner: str, question: str) -> str:
         """String: the turn that answers a question, until its asker has the answer (``api_client.repeats``)."""
         digest = hashlib.sha256(f"{owner}\0{question}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -113,6 +118,11 @@ class Keys:
     def metrics(self, at: float) -> list[str]:
         """The four hashes a change adds its counters to: total, minute, hour, day."""
         return [self.totals, *(self.bucket(size, at) for size in BUCKETS)]
+
+
+def shard_for(text: str, shards: int) -> int:
+    """Texts are spread over the shards by hash; sessions are, so that one session's turns share one."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big") % shards
 
 
 def keys_of(namespace: str, turn_id: str) -> Keys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,7 +12,14 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, IdempotencyConflict, NotFinished, SessionBusy, TurnNotFound
+from api_client.contract.errors import (
+    BadRequest,
+    IdempotencyConflict,
+    NotFinished,
+    SessionBusy,
+    StoreUnavailable,
+    TurnNotFound,
+)
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
@@ -81,6 +89,41 @@ async def test_a_repeated_idempotency_key_answers_the_first_turn_and_another_bod
     with pytest.raises(IdempotencyConflict, match="'k'"):
         await client.submit(request("Anders"), idempotency_key="k")
     assert await client.submit(request(owner="other"), idempotency_key="k") != first
+
+
+@pytest.fixture
+async def sharded(settings: Settings) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(replace(settings, shards=16)) as made:
+        yield made
+
+
+async def test_one_idempotency_key_is_one_turn_also_with_sessions_of_different_shards(sharded: TurnsClient) -> None:
+    asked = [request(session_id=f"s-{number}") for number in range(24)]
+    assert len({sharded.new_id(one.session_id).partition("-")[0] for one in asked}) > 8
+    answers = await asyncio.gather(
+        *(sharded.submit(one, idempotency_key="k") for one in asked * 2), return_exceptions=True
+    )
+    [turn_id] = {answer for answer in answers if isinstance(answer, str)}
+    assert len([answer for answer in answers if isinstance(answer, IdempotencyConflict)]) == 2 * len(asked) - 2
+    turn = await sharded.get(turn_id)
+    assert await sharded.submit(turn.request, idempotency_key="k") == turn_id
+    assert await sharded.submit(request(owner="other"), idempotency_key="k") != turn_id
+
+
+async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_interrupts_nothing_later(
+    sharded: TurnsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = request(double_text=DoubleText.INTERRUPT)
+    with monkeypatch.context() as patched:
+        patched.setattr(TurnsClient, "_call", AsyncMock(side_effect=StoreUnavailable("down")))
+        patched.setattr(TurnsClient, "new_id", lambda *_: new_turn_id(7))
+        with pytest.raises(StoreUnavailable):
+            await sharded.submit(asked, idempotency_key="k")
+    turn_id = await sharded.submit(asked, idempotency_key="k")
+    assert turn_id.startswith("t7-")
+    later = await sharded.submit(request("Später"), turn_id=new_turn_id(7))
+    assert await sharded.submit(asked, idempotency_key="k") == turn_id
+    assert (await sharded.get(later)).state is TurnState.QUEUED
 
 
 @pytest.mark.parametrize(
