@@ -20,6 +20,7 @@ from api_client.contract.turn import Outcome
 from tests.fault.conftest import judged, message
 from tests.fault.matrix import Runs, Stage, left_in_store
 from tests.support import processes_with, wait_until
+from worker.runners.marks import parent_of
 
 #: So long sleep the children that scripts leave behind: they are found without a mark, and are this run's own.
 CHILD = f"600.{secrets.randbelow(10**6) + 10**6}"
@@ -39,6 +40,8 @@ SCRIPT = """
 - when: "[leaves children]"
   attempts:
     - [{fork: {seconds: {child}3}}, {fork: {seconds: {child}4, scrub: true}}, {say: "Gut.\\n\\n<!-- STEP: done -->"}]
+- when: "[orphans]"
+  attempts: [[{fork: {seconds: {child}5}}, {say: "x"}, {wait_for: "{meet}/go"}, {say: "Gut.\\n\\n<!-- STEP: done -->"}]]
 - when: "[poison]"
   attempts: [[{say: "x"}, kill_parent]]
 - when: "[long answer]"
@@ -134,6 +137,27 @@ async def test_children_an_agent_leaves_behind_are_gone_when_its_answer_counts(c
     assert not tree_of(turn_id)
     turn, _ = await judged(client, turn_id)
     assert turn.outcome is Outcome.PASSED
+
+
+async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_and_guard_were_killed_together(
+    stage: Stage, client: TurnsClient, runs: Runs
+) -> None:
+    (stage.meet / "go").unlink(missing_ok=True)
+    turn_id = await client.submit(message("[orphans]", "orphans"))
+    await until(client, turn_id, "attempt.output")
+    first = f"HELIX_AGENT_MARK={turn_id}.1.1"
+    assert any("sleep" in line for line in processes_with(first).values())
+    assert runs.of(turn_id) == {1}
+    worker, guard = stage.workers[0].children()["run"], parent_of(runs.starts[turn_id, 1]["pid"])
+    os.kill(guard, signal.SIGSTOP)  # so that it ends nothing in the moment between the two
+    os.kill(worker, signal.SIGKILL)
+    os.kill(guard, signal.SIGKILL)
+    await wait_until(lambda: 2 in runs.of(turn_id), 20)
+    assert not processes_with(first), "the second delivery began beside what the first had left"
+    (stage.meet / "go").touch()
+    turn, _ = await judged(client, turn_id)
+    assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 2)
+    assert not tree_of(turn_id)
 
 
 async def test_a_cancelled_agents_whole_tree_is_gone_within_10_seconds_and_only_then_the_session_goes_on(

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 #: The environment name of the mark; its value is ``<turn>.<attempt>.<delivery>``.
 MARK = "HELIX_AGENT_MARK"
@@ -60,15 +60,30 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def sweep(mark: str, seconds: float = 5.0) -> tuple[int, ...]:
-    """Kill every process with this mark, again and again until none is found.
+def sweep(mark: str) -> tuple[int, ...]:
+    """Kill every process with this mark; see ``_sweep``."""
+    return _sweep(lambda seen: seen == mark)
+
+
+def sweep_before(turn: str, delivery: int) -> tuple[int, ...]:
+    """Kill what earlier deliveries of a turn left on this machine, their worker and guard killed; see ``_sweep``."""
+
+    def earlier(mark: str) -> bool:
+        number = mark.rpartition(".")[2]
+        return mark.startswith(f"{turn}.") and number.isascii() and number.isdecimal() and int(number) < delivery
+
+    return _sweep(earlier)
+
+
+def _sweep(ours: Callable[[str], bool], seconds: float = 5.0) -> tuple[int, ...]:
+    """Kill every process whose mark is ours, again and again until none is found.
 
     Returns:
         The processes still there after ``seconds`` (they hang in the kernel); normally none.
     """
     give_up = time.monotonic() + seconds
     while True:
-        found = tuple(pid for pid, seen in marks() if seen == mark)
+        found = tuple(pid for pid, seen in marks() if seen and ours(seen))
         if not found or time.monotonic() >= give_up:
             return found
         for pid in found:

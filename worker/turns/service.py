@@ -29,6 +29,7 @@ from worker.consultant.workspace import (
 )
 from worker.enforcement.policy import Attempt, Mended, decide
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
+from worker.runners.marks import sweep_before
 from worker.turns.accepted import Accepted
 from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
 from worker.turns.after_run import after_run
@@ -198,6 +199,9 @@ class TurnService:
             holder.take()
             directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
             session.prepare(holder, turn, settings.root)
+        # Nobody is left to end what an agent started when its worker and its guard were killed together.
+        if turn.delivery > 1 and (left := sweep_before(turn.turn_id, turn.delivery)):
+            log.error("attempt.left_processes", pids=left)
         order = Order(
             turn_id=turn.turn_id,
             session_id=session_id,
