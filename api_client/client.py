@@ -52,6 +52,7 @@ from api_client.figures import Figures, read_figures
 from api_client.lists import TurnLists
 from api_client.outline import Outline, read_outline
 from api_client.probe import Prober
+from api_client.rates import Rates
 from api_client.repeats import Repeats
 from api_client.reservations import Reservations
 from api_client.selection import Filter, Selected, select
@@ -81,6 +82,8 @@ class TurnsClient:
         self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
         self.audit = Audit(self._redis, settings, self._ask)
+        self.rates = Rates(self._redis, settings.namespace, self._ask)
+        self._reservations = Reservations(self._redis, settings.namespace, settings.shards, self._ask)
         self._outline = self._redis.register_script((_LUA / "outline.lua").read_text())
         self.prober = Prober(self._redis, settings, self._ask, self._announcer)
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
@@ -338,6 +341,10 @@ class TurnsClient:
         """The same over time, oldest first, by the minute, hour or day. Raises as ``stats``."""
         found: tuple[Slice, ...] = await self._ask(metrics.history(self._redis, self.settings, since_seconds, by))
         return found
+
+    async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
+        keep_ms = _keep_key_ms(request, self.settings)
+        return await self._reservations.reserve(request.owner, key, turn_id, _digest(request), keep_ms=keep_ms)
 
     async def figures(self, span: str) -> Figures:
         """The figures of a span of ``figures.SPANS``, whole and over time. Raises as ``stats``."""

@@ -206,10 +206,25 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("Die Anfrage ist komprimiert.", "Sende sie unkomprimiert."),
         ("The request is compressed.", "Send it uncompressed."),
     ),
+    "rate_limited": ErrorCode(
+        ("Zu viele Anfragen in kurzer Zeit.", "Warte, solange Retry-After sagt, und versuche es erneut."),
+        ("Too many requests in a short time.", "Wait as long as Retry-After says, and try again."),
+        "HELIX_TURNS_PER_MINUTE, or `turns keys add --per-minute` for one key.",
+    ),
+    "user_required": ErrorCode(
+        ("Die Anfrage nennt ihren Benutzer nicht.", "Dieser Schlüssel spricht für mehrere und muss ihn nennen."),
+        ("The request does not name its user.", "This key speaks for several and must name one."),
+        "Open WebUI: ENABLE_FORWARD_USER_INFO_HEADERS=true; with HELIX_USER_JWT_SECRET also "
+        "FORWARD_USER_INFO_HEADER_JWT_SECRET.",
+    ),
+    "key_not_found": ErrorCode(
+        ("Diesen Schlüssel gibt es nicht.", "`turns keys list` zeigt alle."),
+        ("There is no such key.", "`turns keys list` shows all."),
+    ),
     "invalid_api_key": ErrorCode(
         ("Der API-Schlüssel fehlt oder ist unbekannt.", "Sende 'Authorization: Bearer KEY'."),
         ("The API key is missing or unknown.", "Send 'Authorization: Bearer KEY'."),
-        "HELIX_API_KEYS lists the keys the relay accepts.",
+        "`turns keys list` shows the keys the relay accepts, beside those in HELIX_API_KEYS.",
     ),
     "loopback_only": ErrorCode(
         ("Ohne API-Schlüssel wird nur dieser Rechner bedient.", "Bitte den Administrator um einen Schlüssel."),

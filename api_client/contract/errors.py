@@ -70,6 +70,15 @@ class NotFinished(HelixError):
         self.turn_id = turn_id
 
 
+class KeyNotFound(HelixError):
+    """No API key of this name is in force."""
+
+    code = "key_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no key {name!r} in force")
+
+
 class StoreUnavailable(HelixError):
     """The store does not answer, or refuses to write; nothing was changed that a repeat would double."""
 

@@ -71,6 +71,11 @@ class Keys:
         digest = hashlib.sha256(f"{owner}\0{question}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"asked:{digest}")
 
+    def rate(self, owner: str) -> str:
+        """String: when the owner may again hand in as many turns at once as its limit says, in milliseconds."""
+        digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._name(f"rate:{digest}")
+
     def browser(self, token: str) -> str:
         """String: the key a browser is signed in with; the token itself is not stored."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -23,6 +23,8 @@ STATE_DIR = ".helix"
 RUN_FILE = "run.json"
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
+#: Every role a message can have.
+ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def _text(value: str) -> str:
@@ -124,6 +126,13 @@ def _names(value: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in value.split(","))))
 
 
+def _roles(value: str) -> tuple[str, ...]:
+    roles = _names(value)
+    if "user" not in roles or not set(roles) <= set(ROLES):
+        raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
+    return roles
+
+
 def _setting(default: Any, parse: Callable[[str], Any], help_text: str, *, secret: bool = False) -> Any:
     meta = {"parse": parse, "help": help_text, "secret": secret}
     return field(default_factory=default, metadata=meta) if callable(default) else field(default=default, metadata=meta)
@@ -197,7 +206,27 @@ class Settings:
     web_host: str = _setting("127.0.0.1", _text, "Address the relay listens on.")
     web_port: int = _setting(8765, _integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
     flower_port: int = _setting(5555, _integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
-    api_keys: tuple[str, ...] = _setting((), _names, "Keys the relay accepts; none means loopback only.", secret=True)
+    api_keys: tuple[str, ...] = _setting(
+        (),
+        _names,
+        "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
+        secret=True,
+    )
+    api_keys_file: str = _setting(
+        "", _text, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+    )
+    user_jwt_secret: str = _setting(
+        "",
+        _text,
+        "Open WebUI's FORWARD_USER_INFO_HEADER_JWT_SECRET: users of a forwarding key must then be signed.",
+        secret=True,
+    )
+    turns_per_minute: int = _setting(
+        0, _integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
+    )
+    max_messages: int = _setting(2_000, _integer(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = _setting(2**20, _integer(1, 2**24), "Characters one message may have.")
+    roles: tuple[str, ...] = _setting(ROLES, _roles, "Roles a message may have.")
     ping_seconds: float = _setting(10.0, _number(0.05, 300), "Longest silence on a stream before a keep-alive.")
     stream_modes: dict[str, str] = _setting(
         dict, _modes, "How a model's answers are streamed: model=live|draft|validated,...; else the client decides."
@@ -245,6 +274,11 @@ class Settings:
     failpoint: str = _setting("", _text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
     log_format: str = _setting("console", _choice("console", "json"), "How log lines are written.")
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "Least severe level written.")
+
+    @property
+    def keys_path(self) -> Path:
+        """The file of ``turns keys``."""
+        return Path(self.api_keys_file).expanduser() if self.api_keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
     def sessions_dir(self) -> Path:

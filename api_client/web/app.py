@@ -21,8 +21,9 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.web import completions, responses, turns
-from api_client.web.access import is_loopback
+from api_client.web.access import is_loopback, needs_key
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
+from api_client.web.keys import Keyring
 from api_client.web.pages import routes as pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
@@ -65,10 +66,10 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
         client: reads and submits the turns; the application closes it when it stops. One is made when there is none.
 
     Raises:
-        SettingsError: no store is set.
+        SettingsError: no store is set, or the file of keys is broken.
     """
     client = client or TurnsClient(settings)
-    relay = Relay(settings, client, Readers(client, settings.stop_grace_seconds))
+    relay = Relay(settings, client, Readers(client, settings.stop_grace_seconds), Keyring(settings.keys_path))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -146,10 +147,12 @@ def serve(settings: Settings) -> None:
         SettingsError: no store, or an address others can reach without an API key.
         SystemExit: the address cannot be listened on.
     """
-    if not settings.api_keys and not is_loopback(settings.web_host):
-        raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: set HELIX_API_KEYS to listen beyond this machine"])
+    app = create_app(settings)
+    if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
+        problem = "set HELIX_API_KEYS, or make a key with `turns keys add NAME`, to listen beyond this machine"
+        raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.web_host,
         port=settings.web_port,
         log_config=None,

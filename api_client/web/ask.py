@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from api_client.contract.settings import STREAM_MODES, Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, DoubleText, TurnRequest, new_session_id
 from api_client.web.background import background_task
-from api_client.web.conversation import read_messages
+from api_client.web.conversation import Limits, read_messages
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.page import StreamMode
 from api_client.web.words import say
@@ -27,8 +27,8 @@ _OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
 #: Headers of Open WebUI kept as notes in the turn, for operators.
 _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": "user_message_id"}
 
-#: Takes the messages out of a body; the second argument is what a Continue says in the user's name.
-ReadMessages = Callable[[Mapping[str, Any], str], tuple[dict[str, str], ...]]
+#: Takes the messages out of a body, within limits; the last argument is what a Continue says in the user's name.
+ReadMessages = Callable[[Mapping[str, Any], Limits, str], tuple[dict[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,11 @@ def read_ask(
     page = _is_page(headers)
     retries = headers.get("x-stainless-retry-count", "")
     chat_id = _chat_id(body, headers)
+    limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
     locale = _choice(body, "locale", LOCALES, settings.locale)
     request = TurnRequest(
         model=_model(body, settings),
-        messages=read(body, say("go_on", locale) if page else ""),
+        messages=read(body, limits, say("go_on", locale) if page else ""),
         session_id=_session_id(owner, chat_id, key),
         owner=owner,
         validators=_validators(body, settings),

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.web import openapi
-from api_client.web.access import Owner
+from api_client.web.access import Asker, Caller, Holder
 from api_client.web.ask import Ask, known_model, read_ask
 from api_client.web.background import answer_task
 from api_client.web.body import read_object
@@ -33,24 +33,25 @@ router = APIRouter(prefix="/v1")
 
 
 @router.get("/models", response_model=None)
-async def list_models(relay: RelayOf, _: Owner) -> Response:
-    """The models offered here."""
-    return JSON({"object": "list", "data": [model_object(model) for model in relay.settings.models]})
+async def list_models(relay: RelayOf, holder: Holder) -> Response:
+    """The models offered to the key."""
+    models = holder.settings(relay.settings).models
+    return JSON({"object": "list", "data": [model_object(model) for model in models]})
 
 
 @router.get("/models/{model:path}", response_model=None)
-async def show_model(model: str, relay: RelayOf, _: Owner) -> Response:
+async def show_model(model: str, relay: RelayOf, holder: Holder) -> Response:
     """One model."""
-    return JSON(model_object(known_model(model, relay.settings)))
+    return JSON(model_object(known_model(model, holder.settings(relay.settings))))
 
 
 @router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.CHAT_BODY)
-async def complete(request: Request, relay: RelayOf, owner: Owner) -> Response:
+async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation. The turn goes on when the caller leaves."""
-    ask = await ask_of(request, relay, owner)
+    ask = await ask_of(request, relay, caller)
     if ask.task:
         return _task_answer(ask)
-    turn = await submit(ask, relay)
+    turn = await submit(ask, relay, caller)
     reply = Reply(
         turn_id=turn.turn_id,
         model=ask.request.model,
@@ -94,14 +95,14 @@ def _task_answer(ask: Ask) -> Response:
     return Response(b"".join([*frames, DONE]), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
-async def ask_of(request: Request, relay: Relay, owner: str) -> Ask:
+async def ask_of(request: Request, relay: Relay, caller: Caller) -> Ask:
     """What the request asks for.
 
     Raises:
         ApiError: 4xx with the field that is wrong.
     """
     body = await read_object(request, relay.settings.max_body_bytes)
-    return read_ask(body, request.headers, relay.settings, owner)
+    return read_ask(body, request.headers, caller.settings(relay.settings), caller.owner)
 
 
 async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator[bytes]:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from api_client.web.errors import ApiError, bad_request, shown
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
-MAX_MESSAGES = 2_000
-MAX_CONTENT_CHARS = 2**20
 MAX_TEXT_CHARS = 4 * 2**20
 
 
-def read_messages(body: Mapping[str, Any], go_on: str = "") -> tuple[dict[str, str], ...]:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a conversation may be: roles, number of messages, characters of each."""
+
+    roles: tuple[str, ...]
+    messages: int
+    chars: int
+
+
+def read_messages(body: Mapping[str, Any], limits: Limits, go_on: str = "") -> tuple[dict[str, str], ...]:
     """The conversation, oldest first, each message with role and text; the last is the user's and says something.
 
     With ``go_on`` a conversation may end with the assistant's text: that is Open WebUI's Continue, and ``go_on`` is
@@ -23,10 +30,12 @@ def read_messages(body: Mapping[str, Any], go_on: str = "") -> tuple[dict[str, s
     Raises:
         ApiError: 400 with the name of the field that is wrong.
     """
-    return read_list(body.get("messages"), "messages", go_on)
+    return read_list(body.get("messages"), "messages", limits, go_on)
 
 
-def read_list(raw: Any, field: str, go_on: str = "", parts: tuple[str, ...] = ("text",)) -> tuple[dict[str, str], ...]:
+def read_list(
+    raw: Any, field: str, limits: Limits, go_on: str = "", parts: tuple[str, ...] = ("text",)
+) -> tuple[dict[str, str], ...]:
     """The conversation in the list ``raw``, which the caller calls ``field``; ``parts`` are the types of text in it.
 
     Raises:
@@ -35,10 +44,10 @@ def read_list(raw: Any, field: str, go_on: str = "", parts: tuple[str, ...] = ("
     if not isinstance(raw, list) or not raw:
         code = "missing_required_parameter" if raw is None else "invalid_value"
         raise bad_request(f"{field}: must be a list of at least one; got {shown(raw)}", param=field, code=code)
-    if len(raw) > MAX_MESSAGES:
-        message = f"{field}: at most {MAX_MESSAGES} are allowed; got {len(raw)}"
+    if len(raw) > limits.messages:
+        message = f"{field}: at most {limits.messages} are allowed; got {len(raw)}"
         raise bad_request(message, param=field, code="too_many_messages")
-    messages = tuple(_message(message, f"{field}[{index}]", parts) for index, message in enumerate(raw))
+    messages = tuple(_message(message, f"{field}[{index}]", limits, parts) for index, message in enumerate(raw))
     size = sum(len(message["content"]) for message in messages)
     if size > MAX_TEXT_CHARS:
         raise _too_long(field, size, MAX_TEXT_CHARS)
@@ -48,18 +57,20 @@ def read_list(raw: Any, field: str, go_on: str = "", parts: tuple[str, ...] = ("
     return messages
 
 
-def _message(raw: Any, name: str, parts: tuple[str, ...]) -> dict[str, str]:
+def _message(raw: Any, name: str, limits: Limits, parts: tuple[str, ...]) -> dict[str, str]:
     if not isinstance(raw, dict):
         raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")
     role = raw.get("role")
-    if not isinstance(role, str) or role not in ROLES:
-        raise bad_request(f"{name}.role: must be one of {', '.join(ROLES)}; got {shown(role)}", param=f"{name}.role")
+    if not isinstance(role, str) or role not in limits.roles:
+        raise bad_request(
+            f"{name}.role: must be one of {', '.join(limits.roles)}; got {shown(role)}", param=f"{name}.role"
+        )
     content = raw.get("content")
     if content is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
         content = ""  # a call of a tool by another model, earlier in this chat
     text = _text(content, f"{name}.content", parts)
-    if len(text) > MAX_CONTENT_CHARS:
-        raise _too_long(f"{name}.content", len(text), MAX_CONTENT_CHARS)
+    if len(text) > limits.chars:
+        raise _too_long(f"{name}.content", len(text), limits.chars)
     return {"role": role, "content": text}
 
 

@@ -29,7 +29,7 @@ class RelayStopping(HelixError):
 
 
 async def follow(
-    relay: Relay, turn_id: str, owner: str, *, after: int = 0, epoch: str = ""
+    relay: Relay, turn_id: str, owner: str | None, *, after: int = 0, epoch: str = ""
 ) -> AsyncGenerator[Event | None]:
     """The turn's events as ``TurnsClient.follow`` brings them. Close it (``aclosing``).
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_client.contract.settings import STREAM_MODES
+from api_client.contract.settings import ROLES, STREAM_MODES
 from api_client.contract.turn import DoubleText
 from api_client.web.ask import LOCALES, MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
-from api_client.web.conversation import MAX_MESSAGES, ROLES
 from api_client.web.response_input import MAX_PAIRS, MAX_VALUE_CHARS, PARTS
 
 _PART = {
@@ -25,7 +24,7 @@ _MESSAGE = {
 }
 _TURN: dict[str, Any] = {
     "model": {"type": "string"},
-    "messages": {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": _MESSAGE},
+    "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
     "session_id": {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS},
     "validators": {"type": "array", "items": {"type": "string"}},
     "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},

@@ -11,16 +11,18 @@ from starlette.requests import Request
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.web.keys import Keyring
 from api_client.web.readers import Readers
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Settings, client and readers of a running relay. ``stopping`` is set once, when it is asked to stop."""
+    """Settings, client, readers and keys of a running relay. ``stopping`` is set once, when it is asked to stop."""
 
     settings: Settings
     client: TurnsClient
     readers: Readers
+    keys: Keyring
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 

@@ -13,10 +13,12 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from api_client.actions import act
+from api_client.audit import by_key
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web import openapi
-from api_client.web.access import Owner
+from api_client.web.access import Asker, Reach
 from api_client.web.ask import Ask
 from api_client.web.background import answer_task
 from api_client.web.body import read_object
@@ -36,18 +38,18 @@ After = Annotated[int | None, Query(ge=0, le=10**9)]
 
 
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.RESPONSE_BODY)
-async def create(request: Request, relay: RelayOf, owner: Owner) -> Response:
+async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
     body = await read_object(request, relay.settings.max_body_bytes)
-    ask = read_response_ask(body, request.headers, relay.settings, owner)
+    ask = read_response_ask(body, request.headers, caller.settings(relay.settings), caller.owner)
     if ask.task:
         return _task_answer(ask)
-    turn_id = (await submit(ask, relay)).turn_id
-    turn = await relay.client.get(turn_id, owner=owner)
+    turn_id = (await submit(ask, relay, caller)).turn_id
+    turn = await relay.client.get(turn_id, owner=caller.owner)
     headers = {"x-turn-id": turn_id}
     if ask.stream:
         return StreamingResponse(
-            stream(relay, turn, owner, ask=ask), media_type="text/event-stream", headers=headers | SSE_HEADERS
+            stream(relay, turn, caller.owner, ask=ask), media_type="text/event-stream", headers=headers | SSE_HEADERS
         )
     if ask.request.metadata[BACKGROUND]:
         return JSON(response_of(turn), headers=headers)
@@ -85,7 +87,7 @@ def _task_answer(ask: Ask) -> Response:
 
 @router.get("/{response_id}", response_model=None, responses=SSE_RESPONSES)
 async def show(
-    response_id: str, relay: RelayOf, owner: Owner, stream_it: Streamed = False, starting_after: After = None
+    response_id: str, relay: RelayOf, owner: Reach, stream_it: Streamed = False, starting_after: After = None
 ) -> Response:
     """The response as it is now, or with ``stream`` its events: all, or those behind number ``starting_after``."""
     turn = await _turn(relay, response_id, owner)
@@ -98,14 +100,15 @@ async def show(
 
 
 @router.post("/{response_id}/cancel", response_model=None)
-async def cancel(response_id: str, relay: RelayOf, owner: Owner) -> Response:
+async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished one, changes nothing."""
     turn = await _turn(relay, response_id, owner)
-    return JSON(response_of(await relay.client.cancel(turn.turn_id, owner=owner)))
+    await act(relay.client, "cancel", turn.turn_id, by=by_key(caller.owner), owner=owner)
+    return JSON(response_of(await relay.client.get(turn.turn_id, owner=owner)))
 
 
 async def stream(
-    relay: Relay, turn: Turn, owner: str, *, after: int = -1, ask: Ask | None = None
+    relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, ask: Ask | None = None
 ) -> AsyncIterator[bytes]:
     """The response's events behind number ``after``. The last one is the response's end, or says that it is lost.
 
@@ -129,10 +132,10 @@ async def stream(
         yield event_frame(last["type"], last)
     finally:
         if ask and ask.page and not whole:
-            relay.readers.left(turn_id, owner, turn.request.session_id)
+            relay.readers.left(turn_id, ask.request.owner, turn.request.session_id)
 
 
-async def _turn(relay: Relay, response_id: str, owner: str) -> Turn:
+async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
     """The turn of a response.
 
     Raises:

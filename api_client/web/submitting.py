@@ -6,6 +6,7 @@ The rule is told in docs/open-webui.md, "An answer is never lost".
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
 
@@ -13,7 +14,9 @@ import structlog
 
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
+from api_client.web.access import Caller
 from api_client.web.ask import Ask
+from api_client.web.errors import ApiError
 from api_client.web.relay import Relay
 
 log = structlog.get_logger(__name__)
@@ -30,21 +33,31 @@ class Submitted:
     seen: int = 0
 
 
-async def submit(ask: Ask, relay: Relay) -> Submitted:
+async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
 
     Raises:
+        ApiError: 429 ``rate_limited``.
         StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
             the same idempotency key finds out. Others as ``TurnsClient.submit``.
     """
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
     try:
         async with asyncio.timeout(seconds):
+            await _within_rate(relay, caller)
             if ask.question:
                 return await _submit_or_join(ask, relay)
             return Submitted(await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key))
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
+
+
+async def _within_rate(relay: Relay, caller: Caller) -> None:
+    if not caller.per_minute:
+        return
+    if seconds := math.ceil(await relay.client.rates.take(caller.owner, caller.per_minute)):
+        message = f"at most {caller.per_minute} turns a minute are allowed; try again in {seconds} s"
+        raise ApiError(429, message, code="rate_limited", headers={"retry-after": str(seconds)})
 
 
 async def delivered(relay: Relay, ask: Ask, turn_id: str) -> None:

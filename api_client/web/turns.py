@@ -15,7 +15,7 @@ from api_client.audit import by_key
 from api_client.contract.events import read_event_id
 from api_client.contract.turn import Turn, TurnState
 from api_client.web import openapi
-from api_client.web.access import Owner
+from api_client.web.access import Asker, Reach
 from api_client.web.completions import ask_of
 from api_client.web.errors import bad_request, shown
 from api_client.web.following import broken, follow
@@ -27,10 +27,10 @@ router = APIRouter(prefix="/v1/turns")
 
 
 @router.post("", response_model=None, status_code=202, openapi_extra=openapi.TURN_BODY)
-async def submit_turn(request: Request, relay: RelayOf, owner: Owner) -> Response:
+async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Store a turn and return at once."""
-    ask = await ask_of(request, relay, owner)
-    turn_id = (await submit(replace(ask, question=""), relay)).turn_id  # repeats are told by their key alone
+    ask = await ask_of(request, relay, caller)
+    turn_id = (await submit(replace(ask, question=""), relay, caller)).turn_id  # repeats are told by their key alone
     url = f"/v1/turns/{turn_id}"
     body = {
         "object": "turn",
@@ -43,13 +43,13 @@ async def submit_turn(request: Request, relay: RelayOf, owner: Owner) -> Respons
 
 
 @router.get("/{turn_id}", response_model=None)
-async def show_turn(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
+async def show_turn(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
     """The turn's record."""
     return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
 
 
 @router.get("/{turn_id}/attempts", response_model=None)
-async def list_attempts(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
+async def list_attempts(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
     """The turn's attempts, oldest first."""
     attempts = await relay.client.attempts(turn_id, owner=owner)
     return JSON({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
@@ -57,14 +57,14 @@ async def list_attempts(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
 
 @router.post("/{turn_id}/cancel", response_model=None)
 @router.delete("/{turn_id}", response_model=None)
-async def cancel_turn(turn_id: str, relay: RelayOf, owner: Owner) -> Response:
+async def cancel_turn(turn_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
-    await act(relay.client, "cancel", turn_id, by=by_key(owner), owner=owner)
+    await act(relay.client, "cancel", turn_id, by=by_key(caller.owner), owner=owner)
     return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
 
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
-async def stream_events(turn_id: str, request: Request, relay: RelayOf, owner: Owner) -> Response:
+async def stream_events(turn_id: str, request: Request, relay: RelayOf, owner: Reach) -> Response:
     """The turn's events from the first, or from behind ``Last-Event-ID``; the stream ends after ``turn.finished``.
 
     A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.
@@ -95,7 +95,7 @@ def _position(request: Request) -> tuple[int, str]:
         raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
 
 
-async def stream(relay: Relay, turn: Turn, owner: str, after: int, *, reset: bool) -> AsyncIterator[bytes]:
+async def stream(relay: Relay, turn: Turn, owner: str | None, after: int, *, reset: bool) -> AsyncIterator[bytes]:
     """The events as frames. ``reset`` tells a reader of another history to forget what it has."""
     yield event_frame("log.reset", {"reason": "the id is not of this log"}) if reset else PING
     try:

@@ -202,3 +202,25 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+async def test_turns_beyond_the_limit_are_told_when_to_come_again_on_every_relay(settings: Settings) -> None:
+    limited = replace(settings, turns_per_minute=2)
+    here, there = create_app(limited), create_app(limited)
+    async with (
+        here.router.lifespan_context(here),
+        there.router.lifespan_context(there),
+        caller(here) as one,
+        caller(there) as two,
+    ):
+        for http in (one, two):
+            assert (await http.post("/v1/turns", json=BODY)).status_code == 202
+        for path, body in [("turns", BODY), ("chat/completions", BODY), ("responses", {**BODY, "input": "hi"})]:
+            refused = await two.post(f"/v1/{path}", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
+            assert refused.json()["error"]["type"] == "rate_limit_error"
+            assert 1 <= int(refused.headers["retry-after"]) <= 30
+        # What makes no turn is not counted: a background request of Open WebUI, reading.
+        title = await one.post("/v1/chat/completions", json=BODY, headers={"x-owui-task": "title_generation"})
+        assert title.status_code == 200
+        assert (await one.get("/v1/models")).status_code == 200

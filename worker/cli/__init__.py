@@ -15,6 +15,7 @@ import click
 from api_client.contract.errors import (
     HelixError,
     IdempotencyConflict,
+    KeyNotFound,
     NotFinished,
     SessionBusy,
     SettingsError,
@@ -49,6 +50,7 @@ COMMANDS = {
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
     "chaos": ("worker.cli.chaos:chaos", "Kill an installation at random under load, and judge what came of it."),
+    "keys": ("worker.cli.keys:keys", "API keys of the relay: add, list, revoke."),
     "broker": ("worker.cli.broker:broker", "Run the embedded broker in the foreground."),
 }
 
@@ -120,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _complain([error.format_message()], USAGE)
     except SettingsError as error:
         code = _complain(error.problems, USAGE, error.code)
-    except (TurnNotFound, SessionBusy, IdempotencyConflict, NotFinished) as error:
+    except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished) as error:
         code = _complain([str(error)], NO, error.code)
     except HelixError as error:
         code = _complain([str(error)], USAGE, error.code)

@@ -1,0 +1,178 @@
+"""API keys: who holds one, what it may do, and the file they are kept in.
+
+The file holds hashes only; a key is shown once, when it is made. It is plain JSON, written whole and at once, so that
+it can be mounted as a secret or kept under version control, and the relay reads it again when it has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from api_client.contract.errors import KeyNotFound, SettingsError
+
+log = structlog.get_logger(__name__)
+
+#: What a key may be used for: its owner's own turns, or also everybody's.
+RIGHTS = ("user", "operator")
+PREFIX = "helix-"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """One key, without the key itself.
+
+    Attributes:
+        name: what people call it; unique among the keys that are in force.
+        hash: SHA-256 of the key. It is 256 random bits, so nothing slower is needed.
+        owner: whose turns it sees. Two keys of one owner see the same, which is how a key is exchanged for another.
+        right: ``user`` or ``operator``.
+        models: the models it may use; empty: all.
+        per_minute: turns a minute; 0: what the setting says.
+        forwards_users: it speaks for several users, and the request's headers say for whom (``access``).
+        created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is in force.
+    """
+
+    name: str
+    hash: str
+    owner: str
+    right: str = "user"
+    models: tuple[str, ...] = ()
+    per_minute: int = 0
+    forwards_users: bool = False
+    created_at: str = ""
+    revoked_at: str = ""
+
+    @property
+    def in_force(self) -> bool:
+        """True until it is revoked."""
+        return not self.revoked_at
+
+
+def hash_of(key: str) -> str:
+    """What the file keeps of a key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_keys(path: Path) -> tuple[ApiKey, ...]:
+    """The keys in the file; none when there is no file.
+
+    Raises:
+        SettingsError: the file cannot be read or is not what ``turns keys`` writes.
+    """
+    try:
+        data = json.loads(path.read_text())
+        if data["version"] != _VERSION:
+            raise ValueError("version")
+        return tuple(_key(entry) for entry in data["keys"])
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError([f"HELIX_API_KEYS_FILE={path}: not a file of keys ({type(error).__name__})"]) from error
+
+
+def _key(entry: dict[str, Any]) -> ApiKey:
+    key = ApiKey(**{**entry, "models": tuple(entry["models"])})
+    texts = (key.name, key.hash, key.owner, key.revoked_at, *key.models)
+    if key.right not in RIGHTS or not all(isinstance(text, str) for text in texts) or len(key.hash) != 64:
+        raise ValueError("a key has a field that is wrong")
+    return replace(key, per_minute=int(key.per_minute), forwards_users=bool(key.forwards_users))
+
+
+def add(path: Path, key: ApiKey) -> str:
+    """Put a new key into the file; returns the key, which nobody can find out later.
+
+    Raises:
+        SettingsError: the name is taken, or the file is broken.
+    """
+    secret = PREFIX + secrets.token_urlsafe(32)
+    with _changing(path) as keys:
+        if any(other.name == key.name and other.in_force for other in keys):
+            raise SettingsError([f"there is a key {key.name!r} already; revoke it first, or take another name"])
+        keys.append(replace(key, hash=hash_of(secret), created_at=_now()))
+    return secret
+
+
+def revoke(path: Path, name: str) -> None:
+    """Take a key out of force. It stays listed.
+
+    Raises:
+        KeyNotFound: none of this name is in force. SettingsError: the file is broken.
+    """
+    with _changing(path) as keys:
+        for place, key in enumerate(keys):
+            if key.name == name and key.in_force:
+                keys[place] = replace(key, revoked_at=_now())
+                return
+        raise KeyNotFound(name)
+
+
+@contextlib.contextmanager
+def _changing(path: Path) -> Iterator[list[ApiKey]]:
+    """The keys, to be changed by one process at a time. A crash leaves the old file or the new one, never a half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keys = list(read_keys(path))
+        yield keys
+        text = json.dumps({"version": _VERSION, "keys": [asdict(key) for key in keys]}, indent=2)
+        new = path.with_name(f"{path.name}.new")
+        new.unlink(missing_ok=True)  # one of a process that died here
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class Keyring:
+    """The keys in force, as a running relay knows them. A file that has changed is read again at the next request.
+
+    Raises:
+        SettingsError: the file is broken when the relay starts. Later a broken file changes nothing, and is logged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._stamp()
+        self._keys = read_keys(path)
+
+    @property
+    def there(self) -> bool:
+        """True when there is a file: then a key is asked for, even if all of them are revoked."""
+        return self._stamp() is not None
+
+    def in_force(self) -> tuple[ApiKey, ...]:
+        """The keys that open something."""
+        stamp = self._stamp()
+        if stamp != self._seen:
+            self._seen = stamp
+            try:
+                self._keys = read_keys(self._path)
+                log.info("keys.read", keys=len(self._keys))
+            except SettingsError as error:
+                log.error("keys.broken", problem=error.problems[0])
+        return tuple(key for key in self._keys if key.in_force)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size

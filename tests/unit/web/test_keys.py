@@ -1,0 +1,205 @@
+"""Keys in a file: hashed, revocable while the relay runs, each with its owner, right, models and limit."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from click.testing import CliRunner, Result
+
+from api_client.contract.errors import KeyNotFound, SettingsError
+from api_client.web.access import owner_of_name, owner_of_user
+from api_client.web.keys import ApiKey, add, read_keys, revoke
+from api_client.web.signed_user import signed_user
+from tests.unit.web.conftest import caller
+from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
+from worker.cli.keys import keys as command
+
+BODY: dict[str, Any] = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "keys.json"
+
+
+def made(path: Path, name: str = "team", **more: Any) -> dict[str, str]:
+    """A new key, as the header that shows it."""
+    return {"authorization": f"Bearer {add(path, ApiKey(name=name, hash='', owner=more.pop('owner', name), **more))}"}
+
+
+def client(turns: FakeTurns, path: Path, **settings: Any) -> httpx2.AsyncClient:
+    return caller(app_with(turns, api_keys_file=str(path), **settings), host="203.0.113.7")
+
+
+async def test_a_key_opens_the_relay_until_it_is_revoked_and_nothing_is_started_anew(
+    turns: FakeTurns, path: Path
+) -> None:
+    first = made(path)
+    async with client(turns, path, api_keys=("from-the-environment",)) as http:
+        later = made(path, "other")
+        for headers in (first, later, {"authorization": "Bearer from-the-environment"}):
+            assert (await http.get("/v1/models", headers=headers)).status_code == 200
+        revoke(path, "team")
+        assert (await http.get("/v1/models", headers=first)).status_code == 401
+        assert (await http.get("/v1/models", headers=later)).status_code == 200
+
+
+async def test_when_all_are_revoked_nobody_is_let_in_not_even_this_machine(turns: FakeTurns, path: Path) -> None:
+    headers = made(path)
+    revoke(path, "team")
+    async with caller(app_with(turns, api_keys_file=str(path))) as http:
+        assert (await http.get("/v1/models")).status_code == 401
+        assert (await http.get("/v1/models", headers=headers)).status_code == 401
+
+
+async def test_a_file_that_breaks_while_the_relay_runs_changes_nothing(turns: FakeTurns, path: Path) -> None:
+    headers = made(path)
+    async with client(turns, path) as http:
+        path.write_text("{")
+        assert (await http.get("/v1/models", headers=headers)).status_code == 200
+        assert (await http.get("/v1/models")).status_code == 401
+        path.unlink()
+        assert (await http.get("/v1/models", headers=headers)).status_code == 403  # loopback only, and this is not
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 2, "keys": []}', '{"version": 1, "keys": [{}]}'])
+def test_a_broken_file_is_a_settings_error_at_start(path: Path, content: str) -> None:
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(SettingsError, match="HELIX_API_KEYS_FILE"):
+        app_with(FakeTurns(), api_keys_file=str(path))
+
+
+async def test_keys_of_one_owner_see_the_same_turns_and_an_operator_sees_all(turns: FakeTurns, path: Path) -> None:
+    turns.owner = owner_of_name("team")
+    of_team = [made(path, "old", owner="team"), made(path, "new", owner="team")]
+    stranger, operator = made(path, "other"), made(path, "ops", right="operator")
+    async with client(turns, path) as http:
+        for headers, status in [*((key, 200) for key in of_team), (stranger, 404), (operator, 200)]:
+            url = f"/v1/turns/{TURN_ID}"
+            assert (await http.get(url, headers=headers)).status_code == status
+            assert (await http.get(f"{url}/events", headers=headers)).status_code == status
+            assert (await http.get(f"/v1/responses/resp_{TURN_ID}", headers=headers)).status_code == status
+
+
+async def test_a_key_sees_its_own_models_only(turns: FakeTurns, path: Path) -> None:
+    headers = made(path, models=("one",))
+    async with client(turns, path, models={"one": "scripted", "two": "scripted"}) as http:
+        listed = (await http.get("/v1/models", headers=headers)).json()["data"]
+        assert [model["id"] for model in listed] == ["one"]
+        for model, status in [("one", 202), ("two", 404)]:
+            assert (await http.post("/v1/turns", json={**BODY, "model": model}, headers=headers)).status_code == status
+        assert (await http.get("/v1/models/two", headers=headers)).status_code == 404
+
+
+def token(secret: str = "s", alg: str = "HS256", **claims: Any) -> str:
+    def part(value: Any) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+    signed = f"{part({'alg': alg, 'typ': 'JWT'})}.{part({'sub': 'u1', 'exp': time.time() + 60, **claims})}"
+    signature = hmac.new(secret.encode(), signed.encode(), hashlib.sha256).digest()
+    return f"{signed}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
+async def test_a_forwarding_key_must_name_its_user_and_each_user_is_an_owner(turns: FakeTurns, path: Path) -> None:
+    headers = made(path, forwards_users=True)
+    async with client(turns, path) as http:
+        answer = await http.post("/v1/turns", json=BODY, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "user_required")
+        assert (await http.get("/v1/models", headers=headers)).status_code == 200
+        for name in ("x-owui-user-id", "x-openwebui-user-id"):
+            for user in ("u1", "u2"):
+                await http.post("/v1/turns", json=BODY, headers={**headers, name: user})
+    expected = [owner_of_user(owner_of_name("team"), user) for user in ("u1", "u2")]
+    assert [request.owner for request in turns.submitted] == expected * 2
+
+
+async def test_a_key_that_does_not_forward_is_itself_whatever_user_it_names(turns: FakeTurns, path: Path) -> None:
+    headers = made(path)
+    async with client(turns, path) as http:
+        await http.post("/v1/turns", json=BODY, headers={**headers, "x-openwebui-user-id": "somebody"})
+    assert turns.submitted[0].owner == owner_of_name("team")
+
+
+async def test_where_users_are_signed_a_plain_name_is_not_enough(turns: FakeTurns, path: Path) -> None:
+    headers = made(path, forwards_users=True)
+    async with client(turns, path, user_jwt_secret="s") as http:
+        forged = [{}, {"x-openwebui-user-jwt": token("other")}, {"x-openwebui-user-jwt": "a.b.c"}]
+        for more in forged:
+            answer = await http.post("/v1/turns", json=BODY, headers={**headers, "x-owui-user-id": "u1", **more})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "user_required")
+        signed = {**headers, "x-openwebui-user-jwt": token()}
+        assert (await http.post("/v1/turns", json=BODY, headers=signed)).status_code == 202
+    assert turns.submitted[0].owner == owner_of_user(owner_of_name("team"), "u1")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "a",
+        "..",
+        "é.é.é",
+        token(alg="none"),
+        token(alg="HS512"),
+        token(exp=1),
+        token(exp=True),
+        token(exp=None),
+        token(sub=3),
+        token("other"),
+        token()[:-4],
+        token().rpartition(".")[0] + ".",
+    ],
+)
+def test_a_token_that_is_not_right_names_nobody(bad: str) -> None:
+    assert signed_user(bad, "s", time.time()) == ""
+    assert signed_user(token(), "s", time.time()) == "u1"
+
+
+async def test_limits_of_a_conversation_are_settings(turns: FakeTurns) -> None:
+    strict: dict[str, Any] = {"max_messages": 2, "max_message_chars": 5, "roles": ("user", "assistant", "system")}
+    bad = {
+        "too_many_messages": [{"role": "user", "content": "a"}] * 3,
+        "content_too_long": [{"role": "user", "content": "123456"}],
+        "invalid_value": [{"role": "tool", "content": "a"}, {"role": "user", "content": "a"}],
+    }
+    async with caller(app_with(turns, **strict)) as http:
+        for code, messages in bad.items():
+            answer = await http.post("/v1/turns", json={"model": "scripted", "messages": messages})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
+def run(path: Path, *arguments: str) -> Result:
+    environ = {"HELIX_API_KEYS_FILE": str(path), "HELIX_ROOT": str(path.parents[1]), "REDIS_URL": ""}
+    return CliRunner(env=environ).invoke(command, list(arguments))
+
+
+def test_the_command_makes_lists_and_revokes_and_the_file_holds_no_key(path: Path) -> None:
+    key = json.loads(run(path, "add", "team", "--right", "operator", "--per-minute", "5", "--json").output)["key"]
+    assert key not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    [shown] = json.loads(run(path, "list", "--json").output)
+    assert (shown["name"], shown["right"], shown["per_minute"]) == ("team", "operator", 5)
+    assert "hash" not in shown
+    assert "team" in run(path, "list").output
+    assert isinstance(run(path, "add", "team").exception, SettingsError)  # the name is taken
+    assert run(path, "revoke", "team").exit_code == 0
+    assert isinstance(run(path, "revoke", "team").exception, KeyNotFound)
+    assert run(path, "add", "team").exit_code == 0  # a revoked key's name is free again
+    assert [found.in_force for found in read_keys(path)] == [False, True]
+
+
+def test_the_command_refuses_what_cannot_work(path: Path) -> None:
+    assert run(path, "add", "a", "--models", "gpt-9").exit_code == 2
+    assert run(path, "add", " ").exit_code == 2
+    assert run(path, "add", "a", "--per-minute", "-1").exit_code == 2
+    assert not path.exists()

@@ -1,0 +1,91 @@
+"""``turns keys``: who may use the relay."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from api_client.contract.settings import load
+from api_client.web import keys as ring
+from worker.cli.output import json_option, one_line, write_json, write_table
+
+
+@click.group()
+def keys() -> None:
+    """API keys of the relay.
+
+    Kept as hashes in HELIX_API_KEYS_FILE (else HELIX_ROOT/.helix/keys.json); a running relay sees every change at once.
+    Keys in HELIX_API_KEYS work beside them.
+    """
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--owner", help="Whose turns it sees; keys of one owner see the same. The key's name when left out.")
+@click.option("--right", type=click.Choice(ring.RIGHTS), default="user", help="operator: sees and cancels all turns.")
+@click.option("--models", default="", metavar="MODEL,...", help="The models it may use; all when left out.")
+@click.option("--per-minute", type=click.IntRange(0, 10**6), default=0, help="Turns a minute, instead of the setting.")
+@click.option("--forwards-users", is_flag=True, help="For Open WebUI: each request names its user, who is the owner.")
+@json_option
+def add(
+    name: str, owner: str | None, right: str, models: str, per_minute: int, forwards_users: bool, as_json: bool
+) -> None:
+    """Make a key and show it, once."""
+    settings = load()
+    allowed = tuple(filter(None, (model.strip() for model in models.split(","))))
+    unknown = [model for model in allowed if model not in settings.models]
+    if unknown:
+        offered = ", ".join(settings.models)
+        raise click.UsageError(f"no model {one_line(unknown[0])!r} in HELIX_MODELS; there is: {offered}")
+    if not (name.isprintable() and name.strip()):
+        raise click.UsageError("the name must be printable and not empty")
+    key = ring.ApiKey(
+        name=name,
+        hash="",
+        owner=owner or name,
+        right=right,
+        models=allowed,
+        per_minute=per_minute,
+        forwards_users=forwards_users,
+    )
+    secret = ring.add(settings.keys_path, key)
+    if as_json:
+        write_json({"name": name, "key": secret, "file": str(settings.keys_path)})
+        return
+    click.echo(secret)
+    click.echo(f"kept as a hash in {settings.keys_path}; this is the only time it is shown", err=True)
+
+
+@keys.command("list")
+@json_option
+def list_keys(as_json: bool) -> None:
+    """List the keys, without the keys themselves."""
+    settings = load()
+    found = ring.read_keys(settings.keys_path)
+    if as_json:
+        write_json([{name: value for name, value in asdict(key).items() if name != "hash"} for key in found])
+        return
+    if settings.api_keys:
+        click.echo(f"{len(settings.api_keys)} in HELIX_API_KEYS")
+    if not found:
+        click.echo("no keys" if settings.keys_path.exists() else f"no keys: there is no {settings.keys_path}")
+        return
+    rows: list[tuple[str, ...]] = [("name", "owner", "right", "models", "a minute", "made", "revoked")]
+    for key in found:
+        owner = f"{key.owner} and its users" if key.forwards_users else key.owner
+        limit, models = str(key.per_minute or "-"), ",".join(key.models) or "all"
+        rows.append((one_line(key.name), one_line(owner), key.right, models, limit, key.created_at, key.revoked_at))
+    write_table(rows)
+
+
+@keys.command()
+@click.argument("name")
+@json_option
+def revoke(name: str, as_json: bool) -> None:
+    """Take a key out of force, at once and for good. Its owner's turns stay."""
+    ring.revoke(load().keys_path, name)
+    if as_json:
+        write_json({"name": name, "revoked": True})
+    else:
+        click.echo(f"revoked {one_line(name)}")
