@@ -83,7 +83,6 @@ class TurnsClient:
         self._announcer = Announcer(settings)
         self.audit = Audit(self._redis, settings, self._ask)
         self.rates = Rates(self._redis, settings.namespace, self._ask)
-        self._reservations = Reservations(self._redis, settings.namespace, settings.shards, self._ask)
         self._outline = self._redis.register_script((_LUA / "outline.lua").read_text())
         self.prober = Prober(self._redis, settings, self._ask, self._announcer)
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
@@ -341,10 +340,6 @@ class TurnsClient:
         """The same over time, oldest first, by the minute, hour or day. Raises as ``stats``."""
         found: tuple[Slice, ...] = await self._ask(metrics.history(self._redis, self.settings, since_seconds, by))
         return found
-
-    async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
-        keep_ms = _keep_key_ms(request, self.settings)
-        return await self._reservations.reserve(request.owner, key, turn_id, _digest(request), keep_ms=keep_ms)
 
     async def figures(self, span: str) -> Figures:
         """The figures of a span of ``figures.SPANS``, whole and over time. Raises as ``stats``."""
