@@ -137,3 +137,12 @@ def test_the_origin_of_a_running_installations_broker_is_its_run_file(tmp_path: 
 def test_every_setting_says_what_it_means() -> None:
     for field in fields(Settings):
         assert field.metadata["help"].endswith("."), name_of(field.name)
+
+
+def test_the_verifiers_model_must_be_one_of_the_models(tmp_path: Path) -> None:
+    given = {"HELIX_ROOT": str(tmp_path), "HELIX_MODELS": "big=scripted,small=scripted"}
+    assert load({**given, "HELIX_VERIFIER_MODEL": "small"}).verifier_model == "small"
+    with pytest.raises(
+        SettingsError, match=r"HELIX_VERIFIER_MODEL='haiku': not a model of HELIX_MODELS \(big, small\)"
+    ):
+        load({**given, "HELIX_VERIFIER_MODEL": "haiku", "HELIX_LEASE_SECONDS": "30"})

@@ -48,7 +48,7 @@ class _InlinePlayer(Player):
     """Looks at stop requests and time limits while it waits."""
 
     def __init__(self, tell: Any, order: Order, stop: Stop) -> None:
-        super().__init__(tell, order.directory, mark_of(order))
+        super().__init__(tell, order.directory, mark_of(order), order.prompt)
         self._order = order
         self._stop = stop
 

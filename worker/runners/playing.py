@@ -17,6 +17,8 @@ from typing import Any
 #: What an agent says, one JSON object a line: output, reset, tool, note, usage, error, result.
 Say = Callable[[dict[str, Any]], None]
 
+#: How a verifier's prompt names the nonce its verdict must repeat; the last place counts, because files come before it.
+_NONCE = re.compile(r'"nonce": "([0-9a-f]{8,64})"')
 #: Shortest time between two pieces of a text told over some seconds.
 _PIECE_SECONDS = 0.04
 _FLOOD_PIECE = 8192
@@ -52,10 +54,11 @@ class Witness:
 class Player:
     """Plays one list of steps. Each method is a step; its arguments are the step's fields (docs/scripted-agent.md)."""
 
-    def __init__(self, tell: Say, directory: Path, mark: str) -> None:
+    def __init__(self, tell: Say, directory: Path, mark: str, prompt: str = "") -> None:
         self.tell = tell
         self.directory = directory
         self.mark = mark
+        self.prompt = prompt
 
     def play(self, steps: Iterable[tuple[str, dict[str, Any]]]) -> int:
         """Play all steps, then tell the result; returns the exit code."""
@@ -94,6 +97,11 @@ class Player:
     def reset(self, reason: str = "") -> None:
         """Take back all that was said."""
         self.tell({"event": "reset", "text": reason})
+
+    def verdict(self, success: bool, **said: Any) -> None:
+        """Answer as a verifier of phases: one JSON object with the nonce of its prompt, or of ``said``."""
+        nonce = _NONCE.findall(self.prompt)[-1:]
+        self.say(json.dumps({"nonce": "".join(nonce), "success": success, **said}, ensure_ascii=False))
 
     def usage(self, **amounts: float) -> None:
         """Tell what the run used: tokens, money."""

@@ -176,6 +176,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise ValueError("must be a list of texts")
+    return value
+
+
 def _path(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("must be a path")
@@ -244,6 +250,11 @@ _STEPS: Mapping[str, _Shape] = {
     "touch": _Shape("path", {"path": _path}, ("path",)),
     "wait_for": _Shape("path", {"path": _path}, ("path",)),
     "call_back": _Shape("url", {"url": _text}, ("url",)),
+    "verdict": _Shape(
+        "success",
+        {"success": _yes, "errors": _texts, "checks_passed": _texts, "feedback": _text, "nonce": _text},
+        ("success",),
+    ),
     "usage": _Shape("", {"input_tokens": _count, "output_tokens": _count, "cost_usd": _number}),
     "error": _Shape(
         "kind",

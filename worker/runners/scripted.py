@@ -104,6 +104,7 @@ def _payload(order: Order, steps: tuple[script.Step, ...]) -> dict[str, Any]:
         "delivery": order.delivery,
         "mark": mark_of(order),
         "directory": str(order.directory),
+        "prompt": order.prompt,
         "witness": order.witness,
         "worker": os.getpid(),
         "steps": steps,

@@ -78,7 +78,7 @@ def main() -> int:
     # SIGTERM ends it the ordinary way, so that the witness learns when it ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     witness.record("start")
-    player = ProcessPlayer(_tell, Path(order["directory"]), order["mark"])
+    player = ProcessPlayer(_tell, Path(order["directory"]), order["mark"], order["prompt"])
     player.worker_pid = order["worker"]
     code: object = 1
     try:

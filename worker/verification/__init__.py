@@ -8,6 +8,8 @@ from worker.verification.codes import CODES
 from worker.verification.feedback import FeedbackChannel
 from worker.verification.gates import GateReport, GateResult, check, each_gate
 from worker.verification.loop import PhaseRun, PhaseVerificationFailed, Verified, feedback_on, verify_with_retries
+from worker.verification.phase_run import run_with_verification
+from worker.verification.phases import PhasesFileError, load_phases, parse_phases, phases_file
 from worker.verification.prompt import phase_prompt, verifier_prompt
 from worker.verification.result import Ground, VerificationResult, gates_result
 from worker.verification.stop import Stopped, Stopping
@@ -23,6 +25,7 @@ __all__ = [
     "NoVerdict",
     "PhaseRun",
     "PhaseVerificationFailed",
+    "PhasesFileError",
     "Stopped",
     "Stopping",
     "SubAgentVerifier",
@@ -34,8 +37,12 @@ __all__ = [
     "each_gate",
     "feedback_on",
     "gates_result",
+    "load_phases",
+    "parse_phases",
     "phase_prompt",
+    "phases_file",
     "read_verdict",
+    "run_with_verification",
     "verifier_prompt",
     "verify_with_retries",
 ]

@@ -69,6 +69,13 @@ CODES: Mapping[str, Code] = {
         ("Datei ist zu groß zum Prüfen: {path}", "Teile die Datei auf, oder nimm sie mit 'ignore' aus"),
         ("A file is too large to be checked: {path}", "Split it, or leave it out with 'ignore'"),
     ),
+    "CANNOT_PARSE": Code(
+        _E,
+        "A file takes its parser down, or longer than 30 s.",
+        "",
+        ("Datei lässt sich nicht prüfen: {problem}", "Vereinfache die Datei"),
+        ("The file cannot be parsed: {problem}", "Make the file simpler"),
+    ),
     "NOT_UTF8": Code(
         _E,
         "A text file is no UTF-8.",

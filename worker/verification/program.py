@@ -5,6 +5,7 @@ The guard of the agents starts it, so it dies with the worker and with its lease
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -27,9 +28,15 @@ TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a program may use; ``memory_mb`` counts address space of each process, 0 sets no limit."""
+    """What a program may use.
+
+    Attributes:
+        seconds: time for all of it. silence: longest time without output, in seconds.
+        memory_mb: address space of each of its processes, in MiB; 0 sets no limit.
+    """
 
     seconds: float = 300.0
+    silence: float = math.inf
     memory_mb: int = 2048
 
 
@@ -39,7 +46,7 @@ class Ran:
 
     Attributes:
         code: exit code, negative for a signal, None when nobody knows.
-        cause: why we ended it: ``deadline`` or ``limit``; empty when it ended by itself.
+        cause: why we ended it: ``deadline``, ``idle`` or ``limit``; empty when it ended by itself.
         error: why it could not be started, or empty. lines: the end of its output.
     """
 
@@ -52,9 +59,8 @@ class Ran:
     @property
     def problem(self) -> str:
         """What became of it when it was ended, in a few words; empty when it ended by itself."""
-        if self.cause == "deadline":
-            return f"> {self.limits.seconds:g} s"
-        return "" if not self.cause else "> 256 MiB output"
+        told = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
+        return told.get(self.cause, "> 256 MiB output") if self.cause else ""
 
     @property
     def last_line(self) -> str:
@@ -75,7 +81,7 @@ def run_program(
     *,
     limits: Limits | None = None,
     stop: Stop | None = None,
-    deadline: float = float("inf"),
+    deadline: float = math.inf,
     mark: str = "",
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
@@ -97,7 +103,7 @@ def run_program(
         tail: how many lines of its output are kept, the last ones.
 
     Raises:
-        Stopped: ``stop`` asked it to end, or its lease ended; its processes are gone.
+        Stopped: ``stop`` asked it to end, its lease ended, or ``deadline`` came; its processes are gone.
         OSError: the machine is short of descriptors, memory or processes.
     """
     limits, stop = limits or Limits(), stop or Stopping()
@@ -112,18 +118,17 @@ def run_program(
         stdin=stdin,
         lease_ends=stop.lease_ends,
     )
-    ends = min(deadline, time.monotonic() + limits.seconds)
-    times = _Times(deadline=ends, idle_seconds=limits.seconds)
+    ends = time.monotonic() + limits.seconds
+    times = _Times(deadline=min(deadline, ends), idle_seconds=limits.silence)
 
     def hear(line: bytes) -> None:
         lines.append(line.decode("utf-8", "replace").rstrip("\r")[:TAIL_WIDTH])
 
     ending = Supervision(process, times, stop, hear).run()
     cause = ending.cause or ending.exit.cause
-    if cause and cause not in {"deadline", "idle", "limit"}:
+    if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
         raise Stopped(cause)
     error = ending.exit.error or (lines[-1] if ending.exit.code == CANNOT_RUN and len(lines) == 1 else "")
-    cause = "deadline" if cause == "idle" else cause
     return Ran(code=ending.exit.code, cause=cause, error=error, lines=tuple(lines), limits=limits)
 
 

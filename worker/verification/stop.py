@@ -1,9 +1,17 @@
-"""Being asked to stop, as gates and verifier see it."""
+"""Being asked to stop, as gates and verifier see it; and blocking work that stops when its coroutine is cancelled."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+from worker.runners.base import Stop
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -16,3 +24,37 @@ class Stopping:
 
 class Stopped(Exception):
     """The check was asked to stop, so there is nothing to report; the message is the reason. No process is left."""
+
+
+@dataclass(slots=True)
+class _Either:
+    """Stops for the outer request, or for our own."""
+
+    outer: Stop
+    own: str = ""
+
+    @property
+    def reason(self) -> str:
+        return self.own or self.outer.reason
+
+    @property
+    def lease_ends(self) -> float:
+        return self.outer.lease_ends
+
+
+async def in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
+    """Do blocking work in a thread; when this is cancelled, ask the work to stop and wait until it has.
+
+    Args:
+        work: told the stop request it must look at.
+        stop: a request from outside, looked at too.
+    """
+    either = _Either(stop or Stopping())
+    running = asyncio.ensure_future(asyncio.to_thread(work, either))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        either.own = "cancelled"
+        with contextlib.suppress(Exception):
+            await running
+        raise

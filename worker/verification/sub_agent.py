@@ -6,8 +6,6 @@ nonce of this very verification lets a phase pass; everything else is "not verif
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import math
 import secrets
@@ -28,7 +26,7 @@ from worker.runners.registry import build_runner
 from worker.verification.gates import GateReport, check
 from worker.verification.prompt import MAX_SHOWN, verifier_prompt
 from worker.verification.result import Ground, VerificationResult, gates_result
-from worker.verification.stop import Stopping
+from worker.verification.stop import Stopping, in_thread
 from worker.verification.tree import TooLarge, Tree, content_of, copied, scan
 from worker.verification.verdict import NoVerdict, read_verdict
 
@@ -118,15 +116,7 @@ class SubAgentVerifier:
         said = {"id": "phase", "description": description or _PLAIN, "quality_gate": quality_gate or None}
         phase = Phase.from_dict({**said, "output_files": list(expected_files or ()), "verify_agent": True})
         outer = verifying or Verifying(locale=self._settings.locale)
-        stop = _Either(outer.stop)
-        work = asyncio.ensure_future(asyncio.to_thread(self.verify, phase, phase_output, replace(outer, stop=stop)))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            stop.own = "cancelled"
-            with contextlib.suppress(Exception):
-                await work
-            raise
+        return await in_thread(lambda stop: self.verify(phase, phase_output, replace(outer, stop=stop)), outer.stop)
 
     def verify(self, phase: Phase, directory: Path, verifying: Verifying | None = None) -> VerificationResult:
         """Check a phase's output: the gates, then the agent when they pass and the phase asks for one."""
@@ -203,22 +193,6 @@ class SubAgentVerifier:
                 read_only=True,
             )
             return runner.run(order, on.emit or _ignore, on.stop)
-
-
-@dataclass(slots=True)
-class _Either:
-    """Stops for the outer request, or for our own."""
-
-    outer: Stop
-    own: str = ""
-
-    @property
-    def reason(self) -> str:
-        return self.own or self.outer.reason
-
-    @property
-    def lease_ends(self) -> float:
-        return self.outer.lease_ends
 
 
 def _ignore(event: AgentEvent) -> None:

@@ -95,6 +95,19 @@ def content_of(tree: Tree, path: str, limit: int) -> bytes:
         return read(name, folder, limit)
 
 
+def copy_files(tree: Tree, target: Path) -> None:
+    """Copy the tree's regular files into a folder, which is made when it is missing.
+
+    Raises:
+        OSError: a file cannot be read, or the copy cannot be written.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    for path in tree.files:
+        copy = target / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content_of(tree, path, MAX_BYTES))
+
+
 @contextlib.contextmanager
 def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
     """A copy of the tree's regular files in a fresh folder that goes afterwards. What is done to it harms nobody.
@@ -114,11 +127,7 @@ def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Itera
         parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="verify-", dir=parent))
     try:
-        (fresh / name).mkdir(parents=True)
-        for path in tree.files:
-            target = fresh / name / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content_of(tree, path, MAX_BYTES))
+        copy_files(tree, fresh / name)
         yield fresh
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

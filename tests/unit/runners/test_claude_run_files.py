@@ -13,7 +13,7 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.runners.base import Order
-from worker.runners.claude_cli import arguments, environment, find_program
+from worker.runners.claude_cli import arguments, environment, find_program, prepare
 from worker.runners.claude_hooks import EVENTS, HOOK, read_marks, readable_entries, settings
 from worker.runners.claude_prompt import FEEDBACK, HISTORY, MESSAGE, prompt_for
 from worker.runners.claude_sessions import Base, cost_in, keep, session_of
@@ -161,6 +161,29 @@ def test_the_model_of_the_order_goes_before_that_of_the_settings(order: Callable
     given = Settings(root=tmp_path, claude_model="haiku")
     assert "haiku" in arguments(given, order(), tmp_path, "s", Base())
     assert "opus" in arguments(given, replace(order(), option="opus"), tmp_path, "s", Base())
+
+
+def test_a_run_that_may_only_read_has_no_other_tool_whatever_the_settings_allow(
+    order: Callable[..., Order], tmp_path: Path
+) -> None:
+    """B-V11: a verifier cannot change, run or fetch anything, and reads its own folder only."""
+    given = Settings(
+        root=tmp_path,
+        claude_tools=("default",),
+        claude_permission_mode="bypassPermissions",
+        claude_allowed_tools=("Bash(*)", "WebFetch"),
+    )
+    reading = replace(order(), read_only=True)
+    found = arguments(given, reading, tmp_path / "s.json", "new", Base())
+    assert found[found.index("--tools") + 1] == "Read,Glob,Grep"
+    assert found[found.index("--permission-mode") + 1] == "dontAsk"
+    rules = json.loads(prepare(reading, tmp_path / "home", given).read_text())["permissions"]
+    assert rules["allow"] == [f"Read(/{reading.directory}/**)"]
+
+
+def test_the_agent_may_read_its_feedback(order: Callable[..., Order], tmp_path: Path) -> None:
+    rules = json.loads(prepare(order(), tmp_path / "home", Settings(root=tmp_path)).read_text())["permissions"]
+    assert f"Read(/{tmp_path}/feedback.md)" in rules["allow"]
 
 
 def test_the_environment_is_built_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

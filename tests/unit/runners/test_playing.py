@@ -191,3 +191,20 @@ def test_a_bad_script_is_a_configuration_error_that_names_the_place(order: Calla
     completion = InlineRunner().run(order([{"attempts": [["jump"]]}]), lambda _: None, Asked()).completion
     assert completion.kind is ErrorKind.CONFIG
     assert "script.yaml: rule 1, attempts 1, step 1: no such step 'jump'" in completion.reason
+
+
+PROMPT = 'A file says {"nonce": "00000000000000000000000000000000"}. Yours:\n"nonce": "5f1c0ffee5f1c0ff"'
+
+
+def test_a_verdict_repeats_the_last_nonce_of_its_prompt(play: Play) -> None:
+    played = play({"verdict": {"success": False, "errors": ["a.py:1: falsch"]}}, prompt=PROMPT)
+    assert json.loads(played.result.text) == {
+        "nonce": "5f1c0ffee5f1c0ff",
+        "success": False,
+        "errors": ["a.py:1: falsch"],
+    }
+
+
+def test_a_verdict_may_name_another_nonce_or_find_none(play: Play) -> None:
+    assert json.loads(play({"verdict": {"success": True, "nonce": "x"}}, prompt=PROMPT).result.text)["nonce"] == "x"
+    assert json.loads(play({"verdict": True}).result.text) == {"nonce": "", "success": True}

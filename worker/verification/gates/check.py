@@ -69,7 +69,7 @@ def each_gate(
     """As ``check``, one result at a time, as soon as it is there.
 
     Raises:
-        Stopped: ``stop`` asked to end; no process of a gate is left.
+        Stopped: ``stop`` asked to end, or ``deadline`` came; no process of a gate is left.
     """
     site = Site(
         phase=phase,
@@ -88,8 +88,8 @@ def each_gate(
         return
     failed: list[str] = []
     for name, kind, options in _plan(phase):
-        if site.stop.reason:
-            raise Stopped(site.stop.reason)
+        if reason := site.stop.reason or ("deadline" if time.monotonic() >= deadline else ""):
+            raise Stopped(reason)
         if kind in RUNS_PROGRAMS and failed:
             yield GateResult(gate=name, skipped=f"not run, because {', '.join(failed)} failed")
             continue

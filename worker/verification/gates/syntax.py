@@ -17,20 +17,12 @@ from worker.verification.program import Limits, Ran, run_program
 INSPECTION = Path(__file__).with_name("inspection.py")
 #: Largest file that is parsed, in bytes.
 MAX_FILE = 2 * 2**20
-#: What may be used for all files together.
-LIMITS = Limits(seconds=60.0, memory_mb=2048)
+#: For all files together ten minutes; one file that needs longer than 30 s is blamed.
+LIMITS = Limits(seconds=600.0, silence=30.0, memory_mb=2048)
 
 #: Folders that hold what tools made, besides all that begin with a dot.
 _MADE = frozenset({"node_modules", "__pycache__"})
-_CODES = {
-    ".py": "PYTHON_SYNTAX",
-    ".pyi": "PYTHON_SYNTAX",
-    ".json": "JSON_SYNTAX",
-    ".yaml": "YAML_SYNTAX",
-    ".yml": "YAML_SYNTAX",
-    ".md": "BROKEN_LINK",
-    ".markdown": "BROKEN_LINK",
-}
+_KNOWN = frozenset({".py", ".pyi", ".json", ".yaml", ".yml", ".md", ".markdown"})
 #: More findings than this are not told; they would not help anybody.
 _MAX_FINDINGS = 200
 _MAX_LINES = 50_000
@@ -41,7 +33,7 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
     ignore = tuple(options.get("ignore", ()))
     waiting = []
     for path, size in site.tree.files.items():
-        if PurePosixPath(path).suffix.lower() not in _CODES or _left_out(path, ignore):
+        if PurePosixPath(path).suffix.lower() not in _KNOWN or _left_out(path, ignore):
             continue
         if size > MAX_FILE:
             yield issue("FILE_TOO_LARGE", site.locale, file=path, path=path)
@@ -62,8 +54,7 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
         if not last:
             raise OSError(f"the files could not be parsed: {ran.error or ran.problem or ran.last_line}")
         # Whatever file it was at took the parser down; the others are still to be looked at.
-        problem = ran.problem or f"the parser gave up ({ran.code})"
-        yield issue(_CODES[PurePosixPath(last).suffix.lower()], site.locale, file=last, problem=problem, target=problem)
+        yield issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
         waiting = waiting[waiting.index(last) + 1 :]
 
 

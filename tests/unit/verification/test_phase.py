@@ -1,0 +1,189 @@
+"""Phases and phases.yaml: what is right is read, and everything that is wrong is told at once, with its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.contract.phase import Phase, read_phases
+from api_client.contract.phase_checks import GATES, PhaseError, problems_of
+from worker.verification import PhasesFileError, load_phases, parse_phases
+from worker.verification.gates.registry import GATES as RUNNABLE
+
+WHOLE = """
+name: Rechnungen
+phases:
+  - id: entwurf
+    name: Der Entwurf
+    type: documentation
+    description: Schreibe das ADR.
+    config: {model: opus, stil: knapp, tiefe: 3}
+    input_files: [anfrage.md]
+    output_files: [ADR-001-rechnungen.md]
+    quality_gate: adr_valid
+    verify_agent: true
+    max_attempts: 5
+  - id: 2
+    description: |
+      Baue es.
+    quality_gate:
+      - type: tests_pass
+        seconds: 60
+        criteria: [Jede Funktion hat einen Test.]
+      - {type: command, command: [make, lint], name: lint}
+"""
+
+
+def phase(**values: Any) -> dict[str, Any]:
+    return {"id": "p", "description": "Tu etwas.", **values}
+
+
+def complaints(**values: Any) -> list[str]:
+    return [str(problem) for problem in problems_of(phase(**values))]
+
+
+def test_a_phases_yaml_is_read_with_every_key() -> None:
+    first, second = parse_phases(WHOLE)
+    assert (first.id, first.name, first.type, first.verify_agent, first.max_attempts) == (
+        "entwurf",
+        "Der Entwurf",
+        "documentation",
+        True,
+        5,
+    )
+    assert (first.model, first.config["tiefe"]) == ("opus", 3)
+    assert (first.input_files, first.output_files) == (("anfrage.md",), ("ADR-001-rechnungen.md",))
+    assert [gate.type for gate in first.quality_gates] == ["adr_valid"]
+    assert (second.id, second.name, second.verify_agent, second.max_attempts) == ("2", "2", False, 3)
+    assert second.description == "Baue es.\n"
+    assert second.quality_gates[0].options["seconds"] == 60
+    assert second.criteria == ("Jede Funktion hat einen Test.",)
+
+
+def test_a_phase_survives_the_way_through_json() -> None:
+    for one in parse_phases(WHOLE):
+        assert Phase.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+
+
+def test_a_key_without_a_value_counts_as_left_out() -> None:
+    empty = dict.fromkeys(("name", "type", "config", "input_files", "quality_gate", "verify_agent", "max_attempts"))
+    assert Phase.from_dict(phase(**empty)) == Phase.from_dict(phase())
+
+
+def test_every_gate_that_may_be_named_can_be_run() -> None:
+    assert set(GATES) == set(RUNNABLE)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"id": "../x"}, "id: must be 1 to 64 letters"),
+        ({"id": True}, "id: must be 1 to 64 letters"),
+        ({"id": None}, "id: a phase needs 'id'"),
+        ({"description": ""}, "description: must not be empty"),
+        ({"description": 7}, "description: must be a text, not a number"),
+        ({"type": "Big Job"}, "type: must be a small word"),
+        ({"output_file": ["a"]}, "output_file: no such key; did you mean 'output_files'?"),
+        ({"output_files": "a.md"}, "output_files: must be a list of paths, not a text"),
+        ({"output_files": ["/etc/passwd"]}, "output_files[1]: must be a relative path"),
+        ({"output_files": ["C:\\x"]}, "output_files[1]: must be a relative path"),
+        ({"output_files": ["~/x"]}, "output_files[1]: must be a relative path"),
+        ({"output_files": ["a", "b/../../x"]}, "output_files[2]: must not leave its folder"),
+        ({"output_files": ["docs/"]}, "output_files[1]: must name a file"),
+        ({"output_files": ["a\0b"]}, "output_files[1]: must be a path of 1 to 1024 printable"),
+        ({"output_files": ["a", "a"]}, "output_files[2]: names 'a' twice"),
+        ({"output_files": ["output/a.md"]}, "output_files[1]: paths count from the phase's output/ already"),
+        ({"input_files": ["../secret"]}, "input_files[1]: must not leave its folder"),
+        ({"verify_agent": "yes"}, "verify_agent: must be true or false, not 'yes'"),
+        ({"max_attempts": 0}, "max_attempts: must be a whole number from 1 to 20"),
+        ({"max_attempts": True}, "max_attempts: must be a whole number from 1 to 20"),
+        ({"config": ["a"]}, "config: must be a mapping"),
+        ({"config": {"model": 3}}, "config.model: must be the name of a model"),
+        ({"config": {"x": float("nan")}}, "config: must hold only texts"),
+        ({"config": {"x": "y" * 20_000}}, "config: must have at most"),
+        ({"quality_gate": "sytax"}, "quality_gate.type: no gate 'sytax'; did you mean 'syntax'?"),
+        ({"quality_gate": [{"type": "tests_pass", "second": 3}]}, "quality_gate[1].second: no such key; did you mean"),
+        ({"quality_gate": {"type": "tests_pass", "seconds": -1}}, "quality_gate.seconds: must be a number of seconds"),
+        ({"quality_gate": {"type": "command"}}, "quality_gate.command: the gate 'command' needs the command to run"),
+        ({"quality_gate": {"type": "command", "command": "make"}}, "quality_gate.shell: a list of words runs without"),
+        ({"quality_gate": {"type": "command", "command": []}}, "quality_gate.command: must be a list of words"),
+        ({"quality_gate": {"type": "files_exist", "files": ["/x"]}}, "quality_gate.files[1]: must be a relative path"),
+        ({"quality_gate": [7]}, "quality_gate[1]: must be the name of a gate"),
+    ],
+)
+def test_what_is_wrong_with_a_phase_is_said_in_a_sentence(values: dict[str, Any], told: str) -> None:
+    found = complaints(**values)
+    assert [each for each in found if each.startswith(told)], found
+
+
+def test_all_problems_of_all_phases_are_told_at_once() -> None:
+    with pytest.raises(PhaseError) as raised:
+        read_phases({"phases": [phase(id="a", verify_agent=1), phase(id="a", max_attempts=99)], "phase": 1})
+    assert [str(problem).split(":")[0] for problem in raised.value.problems] == [
+        "phase",
+        "phases[1].verify_agent",
+        "phases[2].max_attempts",
+        "phases[2].id",
+    ]
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {"phases": []}, "phases", {"phases": {"id": 1}}])
+def test_a_file_without_phases_is_an_error(data: object) -> None:
+    with pytest.raises(PhaseError, match="must be a list of phases with at least one"):
+        read_phases(data)
+
+
+def test_an_error_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "phases.yaml").write_text(
+        "phases:\n- id: a\n  description: x\n  verify_agent: yes\n- id: a\n  desciption: y\n  id: b\n"
+    )
+    with pytest.raises(PhasesFileError) as raised:
+        load_phases(tmp_path)
+    file = tmp_path / "phases.yaml"
+    assert str(raised.value).splitlines() == [
+        f"{file}:4: phases[1].verify_agent: must be true or false, not 'yes'",
+        f"{file}:5: phases[2].description: a phase needs 'description'",
+        f"{file}:6: phases[2].desciption: no such key; did you mean 'description'?",
+        f"{file}:7: phases[2].id: is there twice",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "1: is no usable YAML: holds no phases"),
+        ("phases:\n- id: [\n", "3: is no usable YAML"),
+        ("- !!python/object:os.system {}\n", "1: is no usable YAML: tag"),
+        (
+            "a: &a [x, x, x, x, x, x, x, x, x]\n"
+            + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(8)),
+            "> 2000 values",
+        ),
+        ("phases: &a [*a]\n", "aliases followed"),
+        ("- " * 60 + "x", "> 32 levels"),
+        ("? [a]\n: b\n", "1: is no usable YAML: a key must be a text"),
+    ],
+)
+def test_hostile_or_broken_yaml_is_one_clear_error(text: str, told: str) -> None:
+    with pytest.raises(PhasesFileError) as raised:
+        parse_phases(text)
+    assert told in str(raised.value)
+
+
+def test_a_missing_file_and_a_folder_without_one_are_clear_errors(tmp_path: Path) -> None:
+    with pytest.raises(PhasesFileError, match=r"phases\.yaml: no such file; write one"):
+        load_phases(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes(b"- id: a\n  description: \xe4\n")
+    with pytest.raises(PhasesFileError, match=r"latin\.yaml:2: is not UTF-8"):
+        load_phases(tmp_path / "latin.yaml")
+
+
+def test_plain_words_are_read_as_yaml_1_2_has_them() -> None:
+    (one,) = parse_phases(
+        "- id: 036\n  description: no\n  config: {a: on, b: 1.5, c: true, d: '7', e: ~, f: 2026-01-01}"
+    )
+    assert (one.id, one.description) == ("036", "no")
+    assert one.config == {"a": "on", "b": 1.5, "c": True, "d": "7", "e": None, "f": "2026-01-01"}
