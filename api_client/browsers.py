@@ -19,9 +19,9 @@ class Browsers:
         self._keys = Keys(namespace)
         self._ask = ask
 
-    async def remember(self, token: str, key_owner: str, *, keep_seconds: int) -> None:
-        """The browser that has ``token`` is signed in with the key that ``key_owner`` is the hash of."""
-        await self._ask(self._redis.set(self._keys.browser(token), key_owner, ex=keep_seconds))
+    async def remember(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
+        """The browser that has ``token`` is signed in with the key that ``key_hash`` is the hash of."""
+        await self._ask(self._redis.set(self._keys.browser(token), key_hash, ex=keep_seconds))
 
     async def key_of(self, token: str) -> str:
         """The hash of the key a browser is signed in with; '' for none."""

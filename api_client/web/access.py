@@ -125,16 +125,24 @@ async def reach_of(request: Request) -> str | None:
 
 
 def _holder(headers: list[str], relay: Relay) -> Caller:
-    """Every key is compared whatever the result, so that the answer's time tells nothing."""
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-    offered, limit = hash_of(given.strip()), relay.settings.turns_per_minute
+    holder = holder_by_hash(hash_of(given.strip()), relay)
+    if scheme.lower() != "bearer" or holder is None:
+        message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
+        raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+    return holder
+
+
+def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
+    """The holder of the key with this hash (``keys.hash_of``), None when no key in force has it.
+
+    Every key is compared whatever the result, so that the answer's time tells nothing.
+    """
+    limit = relay.settings.turns_per_minute
     known = [(hash_of(key), Caller(owner=owner_of_key(key), per_minute=limit)) for key in relay.settings.api_keys]
     known += [(key.hash, _caller(key, limit)) for key in relay.keys.in_force()]
     matches = [caller for known_hash, caller in known if hmac.compare_digest(known_hash, offered)]
-    if scheme.lower() != "bearer" or not matches:
-        message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
-        raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-    return matches[0]
+    return matches[0] if matches else None
 
 
 def _caller(key: ApiKey, per_minute: int) -> Caller:

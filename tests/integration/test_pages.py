@@ -10,10 +10,12 @@ import httpx2
 import pytest
 import redis
 
+from api_client.audit import by_key
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.web.access import owner_of_key
+from api_client.web import keys
+from api_client.web.access import owner_of_key, owner_of_name
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
@@ -228,6 +230,30 @@ async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Benc
     assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
 
 
+async def test_an_operators_key_sees_all_until_it_is_revoked(bench: Bench, settings: Settings) -> None:
+    theirs = await play(bench, says(GOOD), owner=owner_of_key("key-two"))
+    waiting = await bench.submit(owner=owner_of_key("key-two"), session_id="w")
+    path = settings.keys_path
+    key = keys.add(path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    user_key = keys.add(path, keys.ApiKey(name="user", hash="", owner="user"))
+    app = create_app(settings)
+    async with app.router.lifespan_context(app), caller(app, host="203.0.113.7") as http:
+        await http.post("/sign-in", data={"key": user_key})
+        assert (await http.get("/")).headers["location"] == "/turns"
+        assert (await http.get(f"/turns/{theirs.turn_id}")).status_code == 404
+        await http.post("/sign-in", data={"key": key})
+        assert (await http.get("/")).headers["location"] == "/overview"
+        assert (await http.get("/overview")).status_code == 200
+        assert theirs.turn_id in (await http.get("/turns")).text
+        address = f"/turns/{waiting}/cancel"
+        form = Document((await http.get(f"/turns/{waiting}")).text).form(address)
+        assert (await http.post(address, data=form)).status_code == 303
+        [line] = await bench.client.audit.read(turn_id=waiting)
+        assert (line.action, line.by) == ("cancel", by_key(owner_of_name("ops")))
+        keys.revoke(path, "ops")
+        assert (await http.get("/overview")).headers["location"].startswith("/sign-in")
+
+
 async def test_signing_out_ends_the_sign_in_for_every_copy_of_the_cookie(browser: Browser, settings: Settings) -> None:
     http = await browser("key-one")
     stolen = http.cookies[COOKIE]
@@ -253,13 +279,13 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
     first = await play(bench, says(GOOD), session_id="one")
     failed = await play(bench, ends(Verdict.INCOMPLETE), session_id="two", max_attempts=1)
     store = redis.Redis.from_url(settings.redis_url)
-    keys = Keys(settings.namespace)
+    names = Keys(settings.namespace)
     at = int((await bench.client.get(first.turn_id)).finished_at * 1000)
     copies = [f"t0-{number:032x}" for number in range(120)]
     for number, turn_id in enumerate(copies):  # many of them within one millisecond
-        store.copy(keys.turn(first.turn_id), keys.turn(turn_id))
-        store.hset(keys.turn(turn_id), "id", turn_id)
-        store.zadd(keys.finished, {turn_id: at - 10 - number // 40})
+        store.copy(names.turn(first.turn_id), names.turn(turn_id))
+        store.hset(names.turn(turn_id), "id", turn_id)
+        store.zadd(names.finished, {turn_id: at - 10 - number // 40})
     http = await browser()
     seen: list[str] = []
     address = "/turns"
@@ -281,11 +307,11 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
 
 async def test_a_damaged_record_hides_no_other(bench: Bench, browser: Browser, settings: Settings) -> None:
     turn = await play(bench, says(GOOD))
-    store, keys = redis.Redis.from_url(settings.redis_url), Keys(settings.namespace)
+    store, names = redis.Redis.from_url(settings.redis_url), Keys(settings.namespace)
     damaged = {f"t0-{number:032x}": turn.finished_at * 1000 for number in range(3)}
-    store.zadd(keys.finished, damaged)
-    store.set(keys.turn("t0-" + "0" * 32), "no hash")
-    store.hset(keys.turn("t0-" + "0" * 31 + "1"), mapping={"state": "finished", "outcome": "unknown"})
+    store.zadd(names.finished, damaged)
+    store.set(names.turn("t0-" + "0" * 32), "no hash")
+    store.hset(names.turn("t0-" + "0" * 31 + "1"), mapping={"state": "finished", "outcome": "unknown"})
     http = await browser()
     assert turn.turn_id in (await http.get("/turns")).text
     assert turn.turn_id in (await http.get("/overview")).text

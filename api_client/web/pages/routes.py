@@ -21,6 +21,7 @@ from api_client.contract.turn import AttemptRecord, Turn, replay_id
 from api_client.figures import SPANS
 from api_client.lists import STATUSES, Place, Search
 from api_client.overview import overview
+from api_client.web.access import needs_key
 from api_client.web.errors import ApiError, from_contract
 from api_client.web.pages import chart, comparison, events
 from api_client.web.pages.render import ASSETS, HEADERS, VERSION, page
@@ -210,7 +211,7 @@ async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
 @router.get("/sign-in")
 async def sign_in_page(request: Request, relay: RelayOf, next: str = "") -> Response:  # noqa: A002 the field's name
     """The form for the key. Where no keys are configured there is nothing to sign in to."""
-    if not relay.settings.api_keys:
+    if not needs_key(relay):
         return _see_other("/")
     return page("sign_in.html", back=own_path(next), wrong=False, visitor=None, refresh=0, path=request.url.path)
 

@@ -1,8 +1,9 @@
 """Who looks at the pages: a browser signs in with an API key and gets a cookie that stands for it.
 
-The cookie is random and says nothing; the store keeps whose it is, under a hash, and forgets it after a while. Scripts
+The cookie is random and says nothing; the store keeps which key it stands for, hashes both, and forgets it after a
+while. A key that is revoked ends what was signed in with it. Scripts
 cannot read it, other sites cannot send it, and what changes anything wants a token made from it besides. Without
-configured keys the pages, like the whole relay, serve this machine only, and nobody signs in.
+keys the pages, like the whole relay, serve this machine only, and nobody signs in.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.audit import by_key
-from api_client.web.access import LOCAL_OWNER, owner_of, owner_of_key
+from api_client.web.access import LOCAL_OWNER, holder_by_hash, holder_of, needs_key
 from api_client.web.errors import ApiError
+from api_client.web.keys import hash_of
 from api_client.web.relay import Relay, relay_of
 
 COOKIE = "helix-visitor"
@@ -69,33 +71,29 @@ async def visitor_of(request: Request) -> Visitor:
         ApiError: 403 ``loopback_only``. StoreUnavailable: the store does not answer.
     """
     relay, token = relay_of(request), request.cookies.get(COOKIE, "")
-    if not relay.settings.api_keys:
-        await owner_of(request)
-        return Visitor(
-            token=token or secrets.token_urlsafe(32),
-            owner=None,
-            name=by_key(LOCAL_OWNER),
-            signed_in=False,
-            new=not token,
-        )
-    key_owner = await relay.client.browsers.key_of(token) if token else ""
-    if not key_owner or key_owner not in map(owner_of_key, relay.settings.api_keys):
+    if not needs_key(relay):
+        await holder_of(request)
+        name = by_key(LOCAL_OWNER)
+        return Visitor(token=token or secrets.token_urlsafe(32), owner=None, name=name, signed_in=False, new=not token)
+    key_hash = await relay.client.browsers.key_of(token) if token else ""
+    holder = holder_by_hash(key_hash, relay)
+    if holder is None:
         query = f"?{request.url.query}" if request.url.query else ""
         raise NotSignedIn(request.url.path + query if request.method == "GET" else "/")
-    return Visitor(token=token, owner=key_owner, name=by_key(key_owner), signed_in=True)
+    owner = None if holder.operator else holder.owner
+    return Visitor(token=token, owner=owner, name=by_key(holder.owner), signed_in=True)
 
 
 VisitorOf = Annotated[Visitor, Depends(visitor_of)]
 
 
 async def sign_in(relay: Relay, key: str) -> str | None:
-    """A new cookie's content for a known key; None for an unknown one. Every key is compared."""
-    offered = owner_of_key(key)
-    matches = [o for o in map(owner_of_key, relay.settings.api_keys) if hmac.compare_digest(o, offered)]
-    if not matches:
+    """A new cookie's content for a key in force; None for any other."""
+    key_hash = hash_of(key)
+    if holder_by_hash(key_hash, relay) is None:
         return None
     token = secrets.token_urlsafe(32)
-    await relay.client.browsers.remember(token, matches[0], keep_seconds=SIGNED_IN_SECONDS)
+    await relay.client.browsers.remember(token, key_hash, keep_seconds=SIGNED_IN_SECONDS)
     return token
 
 
