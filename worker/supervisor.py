@@ -64,7 +64,11 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # such as a signal while we wait for them
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import turns
+from tests.support import processes_with, wait_for
 from worker.chaos.checker import MUST_BE_ZERO
 from worker.chaos.checker.rare import SURE
 
@@ -39,3 +45,36 @@ def test_a_minute_of_kills_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
     again = judged("judge", str(history))
     assert again[:2] == (code, result), "a stored history is judged the same, without servers"
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path: sockets lie below it."""
+    made = Path(tempfile.mkdtemp(prefix="c-"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"), [("starting broker", signal.SIGINT), ("chats with", signal.SIGTERM)], ids=["start", "load"]
+)
+def test_a_run_that_is_interrupted_leaves_neither_files_nor_processes(
+    short: Path, moment: str, number: signal.Signals
+) -> None:
+    said = short / "said"
+    (short / "tmp").mkdir()
+    with said.open("wb") as output:
+        running = subprocess.Popen(
+            turns("chaos", "--turns", "300", "--seconds", "60", "--seed", "46"),
+            stderr=output,
+            env={**os.environ, "TMPDIR": str(short / "tmp")},
+        )
+    wait_for(lambda: moment in said.read_text(), 60)
+    if moment == "chats with":  # agents run, and something was killed or frozen
+        logs = list((short / "tmp").glob("chaos-history-*/*.jsonl"))
+        wait_for(lambda: any('"freeze' in log.read_text() for log in logs), 60)
+    running.send_signal(number)
+    assert running.wait(60) == 128 + number, said.read_text()
+    assert "interrupted" in said.read_text()
+    assert list((short / "tmp").iterdir()) == []
+    assert processes_with(str(short)) == {}

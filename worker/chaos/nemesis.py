@@ -95,8 +95,10 @@ class Nemesis:
                 if victim.alive():
                     os.kill(victim.pid, number)
         if verb == "freeze":
-            await asyncio.sleep(fault.seconds)
-            self._thaw(victims)
+            try:
+                await asyncio.sleep(fault.seconds)
+            finally:
+                self._thaw(victims)
 
     def _thaw(self, victims: list[Target]) -> None:
         for victim in victims:

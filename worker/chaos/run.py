@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 
 import redis.asyncio as aioredis
 
@@ -27,6 +29,7 @@ from worker.supervisor import Supervisor
 #: So long after the load's end everybody must have their answer, in seconds.
 QUIET_SECONDS = 90.0
 _SAMPLE_SECONDS = 0.5
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Tell = Callable[[str], None]
 
@@ -36,6 +39,7 @@ def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] 
 
     Raises:
         NotReady: the installation does not start. BrokerError: there is no server. OSError: no room for the history.
+        Interrupted: a signal asked to end; nothing that was started is left.
     """
     with workplace() as directory, Recorder(history) as recorder:
         settings = settings_for(directory, history)
@@ -56,14 +60,33 @@ def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] 
         recorder.write("phase", name="end", load=os.getloadavg()[0])
 
 
+class Interrupted(SystemExit):
+    """The run was asked to end by a signal. A ``SystemExit``, because an event loop lets only that pass."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+
+
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder for everything but the history. Its path is short: sockets lie in it."""
+    """A folder for everything but the history. Its path is short: sockets lie in it.
+
+    SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in the block, once, so that all that was started is ended.
+    """
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        for one in _ENDING:
+            signal.signal(one, lambda *_: None)  # not SIG_IGN, which what is started now would inherit
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, on_signal) for number in _ENDING}
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder: Recorder, tell: Tell) -> None:

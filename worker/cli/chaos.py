@@ -55,7 +55,7 @@ def chaos(
     """
     if ctx.invoked_subcommand:
         return
-    from worker.chaos.run import run
+    from worker.chaos.run import Interrupted, run
 
     configure_logging(Settings(log_level="error"))
     kept = history or Path(tempfile.mkdtemp(prefix="chaos-history-"))
@@ -66,10 +66,16 @@ def chaos(
         click.echo(f"{time.monotonic() - begun:7.1f} s  {line}", err=True)
 
     options = Options(turns=turns, seconds=seconds, seed=seed, broken=broken or "")
-    if plain:
-        _yardstick(options, kept, tell, as_json)
-        return
-    run(options, kept, tell, _sabotage(broken))
+    try:
+        if plain:
+            _yardstick(options, kept, tell, as_json)
+            return
+        run(options, kept, tell, _sabotage(broken))
+    except Interrupted:
+        if history is None:
+            shutil.rmtree(kept)
+        tell("interrupted: everything that was started is ended, nothing was judged")
+        raise
     judgement = judge(read(kept))
     if judgement.good and history is None:
         shutil.rmtree(kept)
