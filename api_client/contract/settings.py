@@ -21,6 +21,8 @@ from api_client.contract.sentinels import Sentinels
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"
 RUN_FILE = "run.json"
+#: The models offered by default where the Claude CLI has a key; without one only the scripted agent could answer.
+_CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
 #: Every role a message can have.
@@ -133,6 +135,20 @@ def _roles(value: str) -> tuple[str, ...]:
     return roles
 
 
+def _folders(value: str) -> tuple[str, ...]:
+    names = _names(value)
+    if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in names):
+        raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
+    return names
+
+
+def _foreign_names(value: str) -> tuple[str, ...]:
+    names = _names(value)
+    if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in names):
+        raise ValueError("must not name settings of ours: they are none of an agent's business")
+    return names
+
+
 def _setting(default: Any, parse: Callable[[str], Any], help_text: str, *, secret: bool = False) -> Any:
     meta = {"parse": parse, "help": help_text, "secret": secret}
     return field(default_factory=default, metadata=meta) if callable(default) else field(default=default, metadata=meta)
@@ -153,7 +169,9 @@ class Settings:
         "'power' waits for the disk before a submit is acknowledged and before a turn's end is shown.",
     )
     models: dict[str, str] = _setting(
-        lambda: {"scripted": "scripted"}, _models, "Models offered, each with its runner: model=runner[:option],..."
+        lambda: {"scripted": "scripted"},
+        _models,
+        "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
     )
     validators: tuple[str, ...] = _setting(
         ("step_marker", "adr_structure", "file_existence"), _names, "Validators active when a request names none."
@@ -238,6 +256,14 @@ class Settings:
         900.0, _number(0, 86_400), "A finished answer nobody received is given to a Regenerate for so long."
     )
     max_body_bytes: int = _setting(8 * 2**20, _integer(1024, 2**30), "Largest request body the relay reads.")
+    box: str = _setting(
+        "auto",
+        _choice("auto", "off", "required"),
+        "bubblewrap around agents: auto: around claude_cli where it works; required: around every agent, or none runs.",
+    )
+    writable: tuple[str, ...] = _setting(
+        (), _folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr."
+    )
     claude_path: str = _setting("claude", _text, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).")
     claude_model: str = _setting(
         "", _text, "Model for the CLI; claude_cli:MODEL in HELIX_MODELS overrides; none: its own."
@@ -250,6 +276,11 @@ class Settings:
         _text,
         "API key, or `claude setup-token` token, for the CLI; a key of the worker's own is not used.",
         secret=True,
+    )
+    claude_env: tuple[str, ...] = _setting(
+        (),
+        _foreign_names,
+        "Names of the worker's own environment that the CLI is given, such as HTTPS_PROXY,AWS_REGION.",
     )
     claude_permission_mode: str = _setting(
         "acceptEdits",
@@ -357,6 +388,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         except ValueError as error:
             shown = "***" if entry.metadata["secret"] else repr(raw[:80])
             problems.append(f"{name}={shown}: {error}")
+    if "models" not in values and values.get("claude_api_key"):
+        values["models"] = dict(_CONSULTANT)
     settings = Settings(**values)
     if settings.verifier_model and settings.verifier_model not in settings.models and "models" in values:
         there = ", ".join(settings.models)

@@ -20,7 +20,6 @@ from worker.runners.base import AgentEvent, Order, RunResult
 from worker.runners.claude_cli import ClaudeCliRunner
 from worker.runners.claude_hooks import read_marks
 from worker.runners.processes import Processes
-from worker.runners.scripted import mark_of
 
 #: The version the endings were measured with; `make e2e-claude` installs it.
 VERSION = "2.1.329"
@@ -136,20 +135,20 @@ class Agent:
         started = time.monotonic()
         result = ClaudeCliRunner(self.agents, self.effective).run(order, emit, stop or Asked())
         seconds = time.monotonic() - started
-        assert processes_with(f"HELIX_AGENT_MARK={mark_of(order)}") == {}, "a process of the run is left"
+        assert processes_with(f"HELIX_AGENT_MARK={order.mark}") == {}, "a process of the run is left"
         hooks = list(read_marks(directory))
         return Ran(result=result, order=order, events=events, seconds=seconds, hooks=hooks)
 
     @property
     def effective(self) -> Settings:
         """The settings its runs are under."""
-        given = {"claude_api_url": self.stub.url, "claude_api_key": "sk-stub", **self.settings}
+        given = {"claude_api_url": self.stub.url, "claude_api_key": "sk-stub", "box": "off", **self.settings}
         return Settings(root=self.root, claude_path=str(self.program), **given)
 
 
 def send(order: Order, number: signal.Signals) -> None:
     """Send a signal to the CLI of a run."""
-    found = wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={mark_of(order)}"))
+    found = wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={order.mark}"))
     os.kill(min(found), number)
 
 

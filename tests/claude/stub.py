@@ -59,14 +59,16 @@ class _Cut(Exception):
 class Stub:
     """As a context: ``url`` answers. One reply per model call; the last one answers every further call.
 
-    ``requests`` are the bodies of the model calls, in order; ``chosen`` may pick the script by the request instead.
-    ``spoke_at`` is when each answer's first piece was sent, by ``time.monotonic()``.
+    ``requests`` are the bodies of the model calls, in order, and ``headers`` theirs, with names in small letters;
+    ``chosen`` may pick the script by the request instead. ``spoke_at`` is when each answer's first piece was sent, by
+    ``time.monotonic()``.
     """
 
     replies: list[Reply] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     chosen: dict[str, Reply] = field(default_factory=dict)
     spoke_at: list[float] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
 
     def __enter__(self) -> Stub:
         self.over = threading.Event()
@@ -128,6 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "count_tokens" in self.path:
             self._send(200, b'{"input_tokens": 10}')
             return
+        self.owner.headers.append({name.lower(): value for name, value in self.headers.items()})
         reply = self.owner.take(request)
         if reply.status != 200:
             error = {"type": "error", "error": {"type": "api_error", "message": f"stub says {reply.status}"}}

@@ -161,3 +161,11 @@ def test_the_agent_sees_nothing_of_the_workers_environment(agent: Agent, monkeyp
     sent = json.dumps(agent.stub.requests[-1])
     assert "HELIX_AGENT_MARK" in sent
     assert "hidden" not in sent
+
+
+def test_the_agent_is_given_what_the_installation_names(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "passed-on")
+    agent.settings = {"claude_api_key": "", "claude_env": ("ANTHROPIC_AUTH_TOKEN", "NOT_THERE")}
+    agent.stub.replies = [_OK]
+    assert agent.run().verdict == "complete"
+    assert agent.stub.headers[-1]["authorization"] == "Bearer passed-on"

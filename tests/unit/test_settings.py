@@ -37,6 +37,26 @@ def test_an_unknown_name_is_refused_with_the_likely_one() -> None:
     ]
 
 
+def test_a_key_for_the_real_agent_makes_it_the_first_model_unless_models_are_named() -> None:
+    key = {"HELIX_CLAUDE_API_KEY": "sk"}
+    assert load(key).models == {"helix-consultant": "claude_cli", "scripted": "scripted"}
+    assert load(key | {"HELIX_MODELS": "m=scripted"}).models == {"m": "scripted"}
+    assert load({}).models == {"scripted": "scripted"}
+
+
+@pytest.mark.parametrize("value", ["/etc", "../x", "adr/../..", "."])
+def test_a_writable_folder_lies_in_the_project(value: str) -> None:
+    assert load({"HELIX_WRITABLE": "adr, docs/decisions"}).writable == ("adr", "docs/decisions")
+    (problem,) = problems_of({"HELIX_WRITABLE": value})
+    assert "folders below HELIX_ROOT" in problem
+
+
+@pytest.mark.parametrize("name", ["HELIX_STORE_URL", "REDIS_URL"])
+def test_an_agent_is_given_no_setting_of_ours(name: str) -> None:
+    (problem,) = problems_of({"HELIX_CLAUDE_ENV": f"HTTPS_PROXY,{name}"})
+    assert "must not name settings of ours" in problem
+
+
 def test_names_of_the_agents_own_environment_are_let_through() -> None:
     load({"HELIX_AGENT_READY_FILE": "/tmp/x"})
 

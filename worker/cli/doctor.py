@@ -27,6 +27,8 @@ _MARKS = {"ok": "ok", "warning": "! ", "wrong": "X "}
 _NOWHERE = "http://127.0.0.1:9"
 _SECONDS = 60.0
 
+_UNBOXED = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
+
 State = Literal["ok", "warning", "wrong"]
 
 
@@ -71,6 +73,7 @@ def examine() -> Iterator[Finding]:
     yield Finding("settings", "ok", f"HELIX_ROOT is {settings.root}")
     yield store(settings)
     yield sessions(settings)
+    yield box(settings)
     if any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values()):
         yield from claude(settings)
     else:
@@ -106,7 +109,7 @@ def sessions(settings: Settings) -> Finding:
 
 def claude(settings: Settings) -> Iterator[Finding]:
     """The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
-    from worker.runners.claude_cli import find_program
+    from worker.runners.claude_command import find_program
 
     try:
         program = find_program(settings)
@@ -116,11 +119,7 @@ def claude(settings: Settings) -> Iterator[Finding]:
     yield version(program)
     allowed = rights(settings, os.geteuid())
     yield allowed
-    if settings.claude_api_key:
-        yield Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY is set")
-    else:
-        fix = "set HELIX_CLAUDE_API_KEY; a login in the user's home directory is not used"
-        yield Finding("claude key", "warning", "the agent gets no key", fix)
+    yield key(settings)
     if allowed.state == "ok":
         yield hooks(settings)
 
@@ -138,6 +137,30 @@ def version(program: str) -> Finding:
         return Finding("claude version", "ok", f"{program}: {found}")
     fix = f"install {MEASURED}, or measure this one: CLAUDE_CLI={program} python -m tests.claude"
     return Finding("claude version", "warning", f"{program} says {found}; measured was {MEASURED}", fix)
+
+
+def box(settings: Settings) -> Finding:
+    """What agents run in, and what keeps them from running in a box."""
+    from worker.runners.box import obstacle
+
+    real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
+    if settings.box == "off":
+        return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _UNBOXED)
+    if problem := obstacle():
+        wrong: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
+        return Finding("box", wrong, f"none, HELIX_BOX={settings.box}: {problem}", _UNBOXED)
+    who = "every agent runs" if settings.box == "required" else "claude_cli runs"
+    return Finding("box", "ok", f"{who} in a bubblewrap box; the network is not shut off (docs/security.md)")
+
+
+def key(settings: Settings) -> Finding:
+    """Whether the CLI is given something to log in with."""
+    if settings.claude_api_key:
+        return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY is set")
+    if given := [name for name in settings.claude_env if os.environ.get(name)]:
+        return Finding("claude key", "ok", f"by HELIX_CLAUDE_ENV the agent is given {', '.join(given)}")
+    fix = "set HELIX_CLAUDE_API_KEY; a login in the user's home directory is not used"
+    return Finding("claude key", "warning", "the agent gets no key", fix)
 
 
 def rights(settings: Settings, user: int) -> Finding:

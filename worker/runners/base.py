@@ -114,6 +114,11 @@ class Order:
     read_only: bool = False
     witness: str = ""
 
+    @property
+    def mark(self) -> str:
+        """The mark of the run, found in all its processes: ``<turn>.<attempt>.<delivery>``."""
+        return f"{self.turn_id}.{self.attempt}.{self.delivery}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
@@ -123,6 +128,11 @@ class RunResult:
     text: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
     agent_session: str = ""
+
+
+def config_error(reason: str) -> RunResult:
+    """The result when the installation, or the script, is wrong."""
+    return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason))
 
 
 class Stop(Protocol):

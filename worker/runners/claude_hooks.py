@@ -59,10 +59,18 @@ def settings(marks: Path, *, readable: Iterable[Path], protected: Iterable[Path]
         for event in EVENTS
     }
     reading = [f"Read(/{_literal(path)}{'/**' if path.is_dir() else ''})" for path in readable]
-    writing = [f"Edit(/{_literal(path)}/**)" for path in protected]
     return json.dumps(
-        {"hooks": hooks, "disableAllHooks": False, "permissions": {"allow": [*reading, *allowed], "deny": writing}}
+        {
+            "hooks": hooks,
+            "disableAllHooks": False,
+            "permissions": {"allow": [*reading, *allowed], "deny": edit_rules(protected)},
+        }
     )
+
+
+def edit_rules(folders: Iterable[Path]) -> list[str]:
+    """A rule about writing for each folder and all below it."""
+    return [f"Edit(/{_literal(folder)}/**)" for folder in folders]
 
 
 def _literal(path: Path) -> str:

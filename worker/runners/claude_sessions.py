@@ -19,7 +19,6 @@ import structlog
 from worker.consultant.session import continued_session
 from worker.folders import made, opened, read, replace
 from worker.runners.base import Order
-from worker.runners.scripted import mark_of
 
 log = structlog.get_logger()
 
@@ -49,7 +48,7 @@ class Base:
 
 def session_of(order: Order) -> str:
     """The agent session of a run: a UUID of its own for every delivery, the same whenever it is computed."""
-    return str(uuid.uuid5(_RUNS, mark_of(order)))
+    return str(uuid.uuid5(_RUNS, order.mark))
 
 
 def base_of(order: Order) -> Base:

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from worker.runners import script
-from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, config_error
 from worker.runners.playing import Player, Witness
-from worker.runners.scripted import config_error, mark_of, steps_of
+from worker.runners.scripted import steps_of
 from worker.runners.transcript import AnswerTooLong, Transcript, judge
 
 
@@ -48,7 +48,7 @@ class _InlinePlayer(Player):
     """Looks at stop requests and time limits while it waits."""
 
     def __init__(self, tell: Any, order: Order, stop: Stop) -> None:
-        super().__init__(tell, order.directory, mark_of(order), order.prompt)
+        super().__init__(tell, order.directory, order.mark, order.prompt)
         self._order = order
         self._stop = stop
 

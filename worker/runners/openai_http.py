@@ -15,12 +15,12 @@ import structlog
 from api_client.contract.settings import Settings, load
 from worker.folders import made, opened, read, replace
 from worker.runners import processes
-from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.base import Emit, Order, RunResult, Stop, Verdict, config_error
 from worker.runners.claude_sessions import TRANSCRIPTS, session_of
+from worker.runners.launch import OUR_CODE, Launch, run
 from worker.runners.processes import FAST_PYTHON, SOURCE_ROOT, Processes
-from worker.runners.scripted import config_error, mark_of
-from worker.runners.supervision import LimitReached, Supervision, stopped
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, Transcript, judge
+from worker.runners.supervision import stopped
+from worker.runners.transcript import Transcript, judge
 
 log = structlog.get_logger(__name__)
 
@@ -54,34 +54,20 @@ class OpenAiHttpRunner:
             return config_error("name the service's model in HELIX_MODELS: model=openai_http:MODEL")
         messages = conversation(order)
         transcript = Transcript()
-
-        def hear(line: bytes) -> None:
-            try:
-                event = transcript.take_line(line)
-            except AnswerTooLong as error:
-                raise LimitReached(f"an answer of more than {MAX_ANSWER} characters") from error
-            if event:
-                emit(event)
-
         asked = {
             "url": self._settings.openai_url,
             "key": self._settings.openai_api_key,
             "model": order.option,
             "messages": [*_rules(order), *messages],
         }
-        try:
-            agent = self._agents.spawn(
-                [*FAST_PYTHON, "worker.runners.openai_agent"],
-                mark=mark_of(order),
-                env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
-                cwd=order.directory,
-                stdin=json.dumps(asked).encode(),
-                lease_ends=stop.lease_ends,
-            )
-        except OSError as error:
-            reason = f"the agent could not be started: {error}"
-            return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason=reason))
-        ending = Supervision(agent, order, stop, hear).run()
+        launch = Launch(
+            argv=[*FAST_PYTHON, "worker.runners.openai_agent"],
+            env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
+            stdin=json.dumps(asked).encode(),
+            binds=OUR_CODE,
+            box=self._settings.box,
+        )
+        ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
         evidence = {**ending.evidence, **transcript.evidence}
         completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
         session = ""

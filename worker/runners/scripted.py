@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.failpoints import reach
+from api_client.contract.settings import Settings, load
 from worker.runners import processes, script
-from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.base import Emit, Order, RunResult, Stop, config_error
+from worker.runners.box import Bind
+from worker.runners.launch import OUR_CODE, Launch, run
 from worker.runners.processes import FAST_PYTHON, SOURCE_ROOT, Processes
-from worker.runners.supervision import LimitReached, Supervision, stopped
-from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, Transcript, judge
+from worker.runners.supervision import stopped
+from worker.runners.transcript import Transcript, judge
 
 
 class ScriptedRunner:
@@ -20,8 +23,13 @@ class ScriptedRunner:
 
     name = "scripted"
 
-    def __init__(self, agents: Processes | None = None) -> None:
+    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
         self._agents = agents or processes.shared()
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Play the script once. Every failure is a verdict; a bad script is a configuration error."""
@@ -30,37 +38,17 @@ class ScriptedRunner:
         except script.ScriptError as error:
             return config_error(str(error))
         transcript = Transcript()
-
-        def hear(line: bytes) -> None:
-            try:
-                event = transcript.take_line(line)
-            except AnswerTooLong as error:
-                raise LimitReached(f"an answer of more than {MAX_ANSWER} characters") from error
-            if event:
-                emit(event)
-
-        try:
-            agent = self._agents.spawn(
-                [*FAST_PYTHON, "worker.runners.scripted_agent"],
-                mark=mark_of(order),
-                env=_environment(order),
-                cwd=order.directory,
-                stdin=json.dumps(_payload(order, steps)).encode(),
-                lease_ends=stop.lease_ends,
-            )
-        except OSError as error:
-            return _error(ErrorKind.TRANSIENT, f"the agent could not be started: {error}")
-        reach("B6")
-        ending = Supervision(agent, order, stop, hear).run()
-        reach("B8")
+        launch = Launch(
+            argv=[*FAST_PYTHON, "worker.runners.scripted_agent"],
+            env=_environment(order),
+            stdin=json.dumps(_payload(order, steps)).encode(),
+            binds=[*OUR_CODE, *_witness(order)],
+            box=self._settings.box,
+        )
+        ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
         evidence = {**ending.evidence, **transcript.evidence}
         completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
-
-
-def mark_of(order: Order) -> str:
-    """The mark of a run: ``<turn>.<attempt>.<delivery>``."""
-    return f"{order.turn_id}.{order.attempt}.{order.delivery}"
 
 
 def steps_of(order: Order) -> tuple[script.Step, ...]:
@@ -72,15 +60,6 @@ def steps_of(order: Order) -> tuple[script.Step, ...]:
     path = Path(order.option).expanduser() if order.option else script.DEMO
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
     return script.steps_for(script.load(path), next(asked, order.prompt), order.attempt, order.delivery)
-
-
-def config_error(reason: str) -> RunResult:
-    """The result when the installation or the script is wrong."""
-    return _error(ErrorKind.CONFIG, reason)
-
-
-def _error(kind: ErrorKind, reason: str) -> RunResult:
-    return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
 
 def _environment(order: Order) -> dict[str, str]:
@@ -102,10 +81,14 @@ def _payload(order: Order, steps: tuple[script.Step, ...]) -> dict[str, Any]:
         "turn": order.turn_id,
         "attempt": order.attempt,
         "delivery": order.delivery,
-        "mark": mark_of(order),
+        "mark": order.mark,
         "directory": str(order.directory),
         "prompt": order.prompt,
         "witness": order.witness,
         "worker": os.getpid(),
         "steps": steps,
     }
+
+
+def _witness(order: Order) -> list[Bind]:
+    return [Bind(Path(order.witness), writable=True)] if order.witness else []

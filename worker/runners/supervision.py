@@ -53,7 +53,7 @@ class Ending:
         exit: what the guard reported.
         cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``; empty when it ended by itself.
         detail: the limit that was reached. bytes: size of its output, up to then.
-        stderr: the last 4 kB of standard error.
+        stderr: the last 4 kB of standard error. box: what it ran in; empty when it was never started.
     """
 
     exit: Exit
@@ -61,6 +61,7 @@ class Ending:
     detail: str = ""
     bytes: int = 0
     stderr: str = ""
+    box: str = ""
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -74,6 +75,7 @@ class Ending:
             "swept": self.exit.swept,
             "left": list(self.exit.left),
             "stderr": self.stderr,
+            "box": self.box,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
 

@@ -39,8 +39,8 @@ class Transcript:
         """Whether there was a result, and how many lines meant nothing."""
         return {"result": self.result, "skipped_lines": self.skipped}
 
-    def take_line(self, line: bytes) -> AgentEvent | None:
-        """Read one line; one that is no JSON object is skipped and counted.
+    def take_line(self, line: bytes) -> list[AgentEvent]:
+        """Read one line; one that is no JSON object is skipped and counted. Returns what others should hear of it.
 
         Raises:
             AnswerTooLong: the answer is longer than an answer may be.
@@ -51,8 +51,9 @@ class Transcript:
             event = None
         if not isinstance(event, dict):
             self.skipped += 1
-            return None
-        return self.take(event)
+            return []
+        heard = self.take(event)
+        return [heard] if heard else []
 
     def take(self, event: dict[str, Any]) -> AgentEvent | None:
         """Take in what the agent told; returns what others should hear of it.

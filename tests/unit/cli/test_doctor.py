@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
-from worker.cli.doctor import MEASURED, claude, doctor, judge_hooks, rights, sessions, store, version
+from worker.cli.doctor import MEASURED, box, claude, doctor, judge_hooks, key, rights, sessions, store, version
 
 
 def program(tmp_path: Path, says: str) -> str:
@@ -43,6 +43,28 @@ def test_root_may_not_bypass_permissions(tmp_path: Path) -> None:
     assert rights(settings, 0).state == "wrong"
     assert rights(settings, 1000).state == "ok"
     assert rights(Settings(root=tmp_path), 0).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("mode", "model", "state"),
+    [("auto", "claude_cli", "warning"), ("auto", "scripted", "ok"), ("required", "scripted", "wrong")],
+)
+def test_agents_without_a_box_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, model: str, state: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = box(Settings(root=tmp_path, box=mode, models={"m": model}))
+    assert (finding.state, "bubblewrap is not installed" in finding.message) == (state, True)
+    assert "apt-get install bubblewrap" in finding.fix
+
+
+def test_a_key_from_the_workers_own_environment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Settings(root=tmp_path, claude_env=("ANTHROPIC_AUTH_TOKEN",))
+    monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
+    assert key(given).state == "warning"
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "secret")
+    assert key(given).state == "ok"
+    assert "secret" not in key(given).message
 
 
 def test_hooks_that_left_no_mark_are_wrong() -> None:

@@ -13,7 +13,7 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.runners.base import Order
-from worker.runners.claude_cli import arguments, environment, find_program, prepare
+from worker.runners.claude_command import arguments, environment, find_program, prepare
 from worker.runners.claude_hooks import EVENTS, HOOK, read_marks, readable_entries, settings
 from worker.runners.claude_prompt import FEEDBACK, HISTORY, MESSAGE, prompt_for
 from worker.runners.claude_sessions import Base, cost_in, keep, session_of

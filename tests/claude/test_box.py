@@ -1,0 +1,81 @@
+"""The real CLI in a box: it works, goes on, and a shell in it gets at nothing but its own folder."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+
+import pytest
+
+from tests.claude.endings import SLOW
+from tests.claude.running import Agent, at_first_output
+from tests.claude.stub import calls, says
+from worker.runners import box
+
+SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
+
+
+@pytest.fixture
+def boxed(agent: Agent) -> Agent:
+    if problem := box.obstacle():
+        pytest.skip(problem)
+    agent.settings = {"box": "required"}
+    return agent
+
+
+def test_an_answer_comes_out_of_a_box_and_its_conversation_goes_on_in_the_next(boxed: Agent) -> None:
+    boxed.stub.replies = [calls("Write", file_path="output/ADR-1.md", content="x"), says("Gut."), says("Besser.")]
+    base = boxed.run()
+    assert (base.verdict, base.result.text, base.evidence["box"]) == ("complete", "Gut.", "bubblewrap")
+    assert (base.order.directory / "output" / "ADR-1.md").read_text() == "x"
+    again = boxed.run("noch einmal", attempt=2, agent_session=base.result.agent_session)
+    assert (again.verdict, again.evidence["continued"]) == ("complete", "message")
+
+
+def test_a_boxed_agent_that_is_killed_or_stopped_is_incomplete_and_leaves_nothing(boxed: Agent) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        boxed.stub.replies = [SLOW]
+        assert boxed.run(when=at_first_output(number)).verdict == "incomplete"
+
+
+def test_a_shell_in_a_box_sees_the_project_and_no_other_session_and_writes_where_it_may(boxed: Agent) -> None:
+    boxed.settings |= SHELL | {"writable": ("adr",)}
+    for name in ("adr/ADR-1.md", "src.py", ".env", "projects/sessions/other/status.json"):
+        path = boxed.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"CONTENT-{path.name}")
+    command = (
+        f"cd {boxed.root}; cat src.py .env projects/sessions/other/status.json; ls -A; "
+        "echo way-out | tee src.py ../way-out adr/ADR-2.md; cat ~/helix-settings.json; echo x >~/helix-settings.json"
+    )
+    # Hidden from the CLI, which has rules of its own about the commands it can read.
+    hidden = f"echo {base64.b64encode(command.encode()).decode()} | base64 -d | sh 2>&1"
+    boxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
+    assert boxed.run().verdict == "complete"
+    sent = json.dumps(boxed.stub.requests[-1]["messages"][-1])
+    assert "CONTENT-src.py" in sent
+    assert "CONTENT-.env" not in sent
+    assert "CONTENT-status.json" not in sent
+    assert "helix-settings.json: Read-only file system" in sent
+    assert (boxed.root / "src.py").read_text() == "CONTENT-src.py"
+    assert (boxed.root / "adr" / "ADR-2.md").read_text() == "way-out\n"
+
+
+def test_where_no_box_can_be_made_and_one_is_required_no_agent_runs(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.settings = {"box": "required"}
+    monkeypatch.setattr(box, "obstacle", lambda: "there is none")
+    ran = agent.run()
+    assert (ran.verdict, agent.stub.requests) == ("config", [])
+    assert "HELIX_BOX=required, but there is none" in ran.reason
+
+
+def test_a_writable_folder_can_be_written_without_a_box_too(agent: Agent) -> None:
+    agent.settings = {"writable": ("adr",)}
+    (agent.root / "adr").mkdir()
+    tries = [calls("Write", file_path=str(agent.root / name), content="x") for name in ("adr/ADR-1.md", "b.md")]
+    agent.stub.replies = [*tries, says("Gut.")]
+    assert agent.run().evidence["box"] == "none"
+    assert [path.name for path in agent.root.rglob("*.md")] == ["ADR-1.md"]

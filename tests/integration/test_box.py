@@ -1,0 +1,54 @@
+"""A whole turn whose agent runs in a box: it is recorded, and the box dies with its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, TurnRequest
+from tests.conftest import WorkerProcess
+from tests.support import processes_with, wait_until
+from worker.runners import box
+
+SCRIPT = """
+- attempts:
+    - - say: "Ein Anfang"
+      - fork: {seconds: 600, scrub: true}
+      - hang:
+"""
+GOOD = '- attempts: [[{say: "Gut.\\n\\n<!-- STEP: done -->"}]]'
+
+
+@pytest.fixture
+def boxed(settings: Settings, tmp_path: Path) -> Settings:
+    if problem := box.obstacle():
+        pytest.skip(problem)
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    return replace(settings, box="required", models={"m": f"scripted:{tmp_path}/script.yaml"})
+
+
+async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_a_box(
+    boxed: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    first = worker_process(settings=boxed)
+    async with TurnsClient(boxed) as client:
+        messages = ({"role": "user", "content": "Hallo"},)
+        turn_id = await client.submit(TurnRequest(model="m", messages=messages, session_id="s"))
+        async for event in client.follow(turn_id):
+            if event is not None and event.kind == "attempt.output":
+                break
+        mark = f"HELIX_AGENT_MARK={turn_id}."
+        assert any("bwrap" in command for command in processes_with(mark).values())
+        first.kill()
+        await wait_until(lambda: not processes_with(mark) and not processes_with("time.sleep(600"), 2)
+        (tmp_path / "script.yaml").write_text(GOOD)
+        worker_process(settings=boxed)
+        turn = await client.result(turn_id, timeout=30)
+        (attempt,) = await client.attempts(turn_id)
+    assert turn.outcome is Outcome.PASSED
+    assert attempt.completion["evidence"]["box"] == "bubblewrap"

@@ -1,0 +1,55 @@
+"""An agent with a shell in a box: what it gets at is what docs/security.md says, and nothing more."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.probe.trial import reached
+from tests.probe.ways import WAYS
+from worker.runners import box
+
+SECURITY = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+
+#: What a box does not close, each for the reason docs/security.md gives.
+OPEN = {
+    "environment: its own key",
+    "sockets: an abstract one",
+    "network: a port on loopback",
+    "write: its own marks",
+}
+#: What stays closed without a box.
+ALWAYS_CLOSED = {
+    "environment: the broker's address",
+    "environment: a secret of the worker's",
+    "processes: a child in a session of its own stays",
+    "processes: a child with a wiped environment stays",
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In /tmp, because that is what a box replaces."""
+    with tempfile.TemporaryDirectory(prefix="helix-probe-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_in_a_box_only_the_documented_ways_are_open(folder: Path) -> None:
+    if problem := box.obstacle():
+        pytest.skip(problem)
+    assert {way for way, is_open in reached(folder, "required").items() if is_open} == OPEN
+
+
+def test_without_a_box_the_environment_is_clean_and_no_process_stays(folder: Path) -> None:
+    found = reached(folder, "off")
+    assert not [way for way in ALWAYS_CLOSED if found[way]]
+    assert found["write: its own marks"], "the probe can tell an open way from a closed one"
+
+
+def test_every_way_is_documented_with_what_a_box_makes_of_it() -> None:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in SECURITY.splitlines()]
+    documented = {row[0]: row[-1] for row in rows if len(row) == 3 and row[0] in WAYS}
+    assert documented == {way: "**open**" if way in OPEN else "closed" for way in WAYS}

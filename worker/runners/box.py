@@ -1,0 +1,121 @@
+"""A box around a whole agent: bubblewrap, when the machine has it (docs/security.md).
+
+Inside are a read-only system, a ``/tmp``, ``/proc`` and ``/dev`` of its own, no other process, and of all the rest only
+what the run names. The network is the host's: an agent has to reach its model.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Level = Literal["bubblewrap", "none"]
+
+#: What of the machine is inside. Not there: homes, ``/run`` with its sockets, ``/var``, ``/srv``, other disks.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
+_RESOLVER = Path("/etc/resolv.conf")
+#: A box that cannot be made says so within this time, in seconds.
+_PATIENCE = 10
+_proven: set[str] = set()
+
+
+class BoxError(Exception):
+    """A box is required and cannot be made; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A file or folder that is in the box at its own path. Where one lies in another, the later one counts."""
+
+    path: Path
+    writable: bool = False
+
+
+def level(mode: str, *, wanted: bool) -> Level:
+    """In what an agent runs.
+
+    Args:
+        mode: ``HELIX_BOX``: off, auto (where it is wanted and works) or required.
+        wanted: the agent is one that does what a model says.
+
+    Raises:
+        BoxError: it is required and cannot be made.
+    """
+    if mode == "off" or (mode == "auto" and not wanted):
+        return "none"
+    problem = obstacle()
+    if not problem:
+        return "bubblewrap"
+    if mode == "required":
+        raise BoxError(f"HELIX_BOX=required, but {problem}")
+    return "none"
+
+
+def obstacle() -> str:
+    """Why no box can be made here; empty when one can. Tried with a real one, and found to work once and for all."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return "bubblewrap is not installed (no bwrap on PATH)"
+    if program not in _proven:
+        try:
+            command = boxed(["true"], Path("/usr"), ())
+            made = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"bubblewrap does not run: {error}"
+        if made.returncode:
+            said = made.stderr.decode("utf-8", "replace").strip() or f"exit code {made.returncode}"
+            return f"bubblewrap cannot make a box here: {said[-300:]}"
+        _proven.add(program)
+    return ""
+
+
+def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind]) -> list[str]:
+    """The command that runs ``argv`` in a box, in the folder ``cwd``, with ``binds`` inside."""
+    # Without --new-session: the guard has made one, and signals its group.
+    command = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    command += ["--cap-drop", "ALL"]
+    for folder in _SYSTEM:
+        command += ["--ro-bind-try", folder, folder]
+    for closed in _closed(Path("/etc")):
+        command += ["--tmpfs", str(closed)] if closed.is_dir() else ["--ro-bind", "/dev/null", str(closed)]
+    if (resolver := _RESOLVER.resolve()) != _RESOLVER:
+        command += ["--ro-bind-try", str(resolver), str(resolver)]
+    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - the box's own
+    for bind in binds:
+        command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
+    # Root could write the kernel's settings in /proc/sys, also without any capability.
+    command += ["--remount-ro", "/proc", "--remount-ro", "/"]
+    return [*command, "--chdir", str(cwd), "--", *argv]
+
+
+def _closed(folder: Path) -> Iterator[Path]:
+    """What not everybody may read below a folder, such as ``/etc/shadow``: a worker that is root could."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode):
+            if mode & stat.S_IXOTH:
+                yield from _closed(Path(entry.path))
+            else:
+                yield Path(entry.path)
+        elif stat.S_ISREG(mode) and not mode & stat.S_IROTH:
+            yield Path(entry.path)
+
+
+def failed(stderr: str) -> str:
+    """What bubblewrap itself said; empty when it made the box."""
+    return stderr.strip() if stderr.startswith("bwrap: ") else ""
