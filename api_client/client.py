@@ -49,6 +49,7 @@ from api_client.contract.turn import (
     replay_id,
 )
 from api_client.figures import Figures, read_figures
+from api_client.gauges import Gauges, read_gauges
 from api_client.lists import TurnLists
 from api_client.outline import Outline, read_outline
 from api_client.probe import Prober
@@ -56,7 +57,7 @@ from api_client.rates import Rates
 from api_client.repeats import Repeats
 from api_client.reservations import Reservations
 from api_client.selection import Filter, Selected, select
-from api_client.stats import RetryRate, Slice, Stats
+from api_client.stats import RetryRate, Stats
 from api_client.store import open_store
 from api_client.stream import follow, read_log
 
@@ -336,9 +337,14 @@ class TurnsClient:
         found: Stats = await self._ask(metrics.stats(self._redis, self.settings, since_seconds, by, ago_seconds))
         return found
 
-    async def history(self, since_seconds: float, by: str = "") -> tuple[Slice, ...]:
-        """The same over time, oldest first, by the minute, hour or day. Raises as ``stats``."""
-        found: tuple[Slice, ...] = await self._ask(metrics.history(self._redis, self.settings, since_seconds, by))
+    async def totals(self) -> Mapping[str, int]:
+        """Every counter since the beginning (``contract/counters.py``). Raises as ``stats``."""
+        found: Mapping[str, int] = await self._ask(metrics.totals(self._redis, self.settings))
+        return found
+
+    async def gauges(self) -> Gauges:
+        """What is at this moment: turns by state, queues, workers. Raises as ``stats``."""
+        found: Gauges = await self._ask(read_gauges(self._redis, self.settings))
         return found
 
     async def figures(self, span: str) -> Figures:

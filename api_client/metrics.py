@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.keys import BUCKETS, Keys, bucket_lives
 from api_client.contract.settings import Settings
-from api_client.stats import BREAKDOWNS, RetryRate, Share, Slice, Stats
+from api_client.stats import BREAKDOWNS, RetryRate, Share, Stats
 from api_client.tally import retry_rate_of, stats_of
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 Bucket = tuple[str, float]
-
-#: The most slices a history has of one size before the next larger one is taken.
-_MOST_SLICES = {"minute": 180, "hour": 192}
 
 
 def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
@@ -96,25 +93,6 @@ async def stats(redis: Redis, settings: Settings, since_seconds: float, by: str 
     until = time.time() - ago_seconds
     found = await counters(redis, settings, until - since_seconds, until)
     return stats_of(found, since=until - since_seconds, until=until, by=by)
-
-
-async def history(redis: Redis, settings: Settings, since_seconds: float, by: str = "") -> tuple[Slice, ...]:
-    """The same over time, oldest first: by the minute up to three hours back, by the hour up to eight days, else daily.
-
-    Raises:
-        ValueError: as ``stats``.
-    """
-    if by not in {"", *BREAKDOWNS}:
-        raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
-    now = time.time()
-    size = next((name for name, most in _MOST_SLICES.items() if since_seconds / BUCKETS[name] <= most), "day")
-    seconds = BUCKETS[size]
-    starts = [float(at) for at in range(int((now - since_seconds) // seconds * seconds), int(now) + 1, seconds)]
-    read = await read_buckets(redis, settings, [(size, at) for at in starts])
-    return tuple(
-        Slice(start=at, seconds=seconds, stats=stats_of(found, since=at, until=at + seconds, by=by))
-        for at, found in zip(starts, read, strict=True)
-    )
 
 
 async def retry_rate(redis: Redis, settings: Settings, since_seconds: float, by: str = "") -> RetryRate:

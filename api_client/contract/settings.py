@@ -23,6 +23,8 @@ STATE_DIR = ".helix"
 RUN_FILE = "run.json"
 #: The models offered by default where the Claude CLI has a key; without one only the scripted agent could answer.
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
+#: Settings of the documents this began with, and what does their work here (ADR-034).
+_INSTEAD = {"HELIX_USE_LLM_FLOW": "HELIX_FLOW_VERSION"}
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
 #: Every role a message can have.
@@ -312,6 +314,11 @@ class Settings:
         return Path(self.api_keys_file).expanduser() if self.api_keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
+    def worker_alive_seconds(self) -> float:
+        """A worker that was not heard of for so long is not counted as alive."""
+        return self.lease_seconds + 3 * self.reap_seconds
+
+    @property
     def sessions_dir(self) -> Path:
         """Where the sessions' folders are (ADR-034)."""
         return self.root / "projects" / "sessions"
@@ -375,7 +382,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     known = {name_of(f.name): f for f in fields(Settings)}
     for name in environ:
         if name.startswith("HELIX_") and name not in known and not name.startswith("HELIX_AGENT_"):
-            close = difflib.get_close_matches(name, known, n=1)
+            close = [_INSTEAD[name]] if name in _INSTEAD else difflib.get_close_matches(name, known, n=1)
             problems.append(f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else ""))
     for name, entry in known.items():
         raw = environ.get(name, "")

@@ -38,6 +38,7 @@ class Caller:
     Attributes:
         owner: whose turns these are.
         operator: may also see and call off everybody's.
+        metrics: may read figures over all owners; operators may too.
         models: the models they may use; empty: all.
         per_minute: turns a minute; 0: no limit.
         forwards_users: speaks for several users; ``owner`` is still the key's.
@@ -45,6 +46,7 @@ class Caller:
 
     owner: str
     operator: bool = False
+    metrics: bool = False
     models: tuple[str, ...] = ()
     per_minute: int = 0
     forwards_users: bool = False
@@ -124,6 +126,18 @@ async def reach_of(request: Request) -> str | None:
     return None if caller.operator else caller.owner
 
 
+async def require_metrics(request: Request) -> None:
+    """Let those through who may read figures over all owners' turns; this machine, where no key is configured.
+
+    Raises:
+        ApiError: 403 ``operators_only``; else as ``holder_of``.
+    """
+    holder = await holder_of(request)
+    if needs_key(relay_of(request)) and not holder.metrics:
+        message = "this speaks of all owners' turns: make a key for it with `turns keys add NAME --right metrics`"
+        raise ApiError(403, message, code="operators_only")
+
+
 def _holder(headers: list[str], relay: Relay) -> Caller:
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     holder = holder_by_hash(hash_of(given.strip()), relay)
@@ -149,6 +163,7 @@ def _caller(key: ApiKey, per_minute: int) -> Caller:
     return Caller(
         owner=owner_of_name(key.owner),
         operator=key.right == "operator",
+        metrics=key.right in {"metrics", "operator"},
         models=key.models,
         per_minute=key.per_minute or per_minute,
         forwards_users=key.forwards_users,
@@ -182,3 +197,4 @@ Holder = Annotated[Caller, Depends(holder_of)]
 Asker = Annotated[Caller, Depends(caller_of)]
 Owner = Annotated[str, Depends(owner_of)]
 Reach = Annotated[str | None, Depends(reach_of)]
+MayReadMetrics = Depends(require_metrics)

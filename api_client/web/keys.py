@@ -25,7 +25,7 @@ from api_client.contract.errors import KeyNotFound, SettingsError
 log = structlog.get_logger(__name__)
 
 #: What a key may be used for: its owner's own turns, or also everybody's.
-RIGHTS = ("user", "operator")
+RIGHTS = ("user", "metrics", "operator")
 PREFIX = "helix-"
 _VERSION = 1
 
@@ -38,7 +38,7 @@ class ApiKey:
         name: what people call it; unique among the keys that are in force.
         hash: SHA-256 of the key. It is 256 random bits, so nothing slower is needed.
         owner: whose turns it sees. Two keys of one owner see the same, which is how a key is exchanged for another.
-        right: ``user`` or ``operator``.
+        right: ``user``; ``metrics``, which may also read figures over all owners; or ``operator``.
         models: the models it may use; empty: all.
         per_minute: turns a minute; 0: what the setting says.
         forwards_users: it speaks for several users, and the request's headers say for whom (``access``).

@@ -10,9 +10,15 @@ import pytest
 
 from api_client.client import flow_of
 from api_client.contract.counters import BOUNDS_MS, COUNTERS, counter, label, parse
+from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.metrics import buckets_between
 from api_client.stats import Duration, RuleRow, TurnRow
 from api_client.tally import retry_rate_of, stats_of
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.policy import Attempt, Fail
+from worker.turns.after_judging import after_validation
+from worker.turns.usage import Usage
 
 LIVES = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
@@ -137,3 +143,19 @@ def test_a_session_keeps_its_flow_version_and_sessions_are_spread_by_weight() ->
     assert 100 < spread["v3"] < 300
     assert flow_of("s-1", versions) == flow_of("s-1", versions)
     assert flow_of("s-1", {"off": 0, "v2": 1}) == "v2"
+
+
+def test_what_a_validator_makes_up_is_counted_under_one_label() -> None:
+    issues = tuple(ValidationIssue(f"MADE_UP_{n}", "m", "h", validator=f"v{n}") for n in range(50))
+    attempt = Attempt(number=1, text="x", answer="x", complete=True, issues=issues)
+    request = TurnRequest(model="m|x", messages=({"role": "user", "content": "?"},), session_id="s")
+    turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.VALIDATING, request=request)
+    usage = Usage.of({"input_tokens": 5, "output_tokens": "many", "cost_usd": 1e300})
+    move = after_validation(turn, Link(VALIDATE, 1), attempt, Fail(1, "why"), usage)
+    assert {name for name in move.counters if name.startswith(("code", "validator.rejected"))} == {
+        "code.rejected|other|fail",
+        "validator.rejected|other|fail",
+    }
+    assert move.counters["attempt.judged|fail|m_x"] == 1
+    assert move.counters["tokens.failed|m_x"] == 5
+    assert "cost.failed|m_x" not in move.counters, "what makes no sense was not used"

@@ -41,6 +41,7 @@ COMMANDS = {
     "export": ("worker.cli.bundle:export", "Write a turn as one JSON text: record, attempts, events."),
     "bundle": ("worker.cli.bundle:bundle", "Pack what a bug report about a turn needs, secrets masked."),
     "retry-rate": ("worker.cli.rates:retry_rate", "How often the agent had to be asked again, and by which rule."),
+    "stats": ("worker.cli.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
     "dead": ("worker.cli.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),

@@ -23,7 +23,12 @@ def keys() -> None:
 @keys.command()
 @click.argument("name")
 @click.option("--owner", help="Whose turns it sees; keys of one owner see the same. The key's name when left out.")
-@click.option("--right", type=click.Choice(ring.RIGHTS), default="user", help="operator: sees and cancels all turns.")
+@click.option(
+    "--right",
+    type=click.Choice(ring.RIGHTS),
+    default="user",
+    help="operator: sees and cancels all turns. metrics: reads figures over all.",
+)
 @click.option("--models", default="", metavar="MODEL,...", help="The models it may use; all when left out.")
 @click.option("--per-minute", type=click.IntRange(0, 10**6), default=0, help="Turns a minute, instead of the setting.")
 @click.option("--forwards-users", is_flag=True, help="For Open WebUI: each request names its user, who is the owner.")

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
+from api_client.spans import seconds_of
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turn import with_client
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-
-def span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """A span of time as an option's value, in seconds.
-
-    Raises:
-        BadParameter: it is none.
-    """
-    if value is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])", value.strip())
-    if not match or float(match[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no span of time: write 90s, 30m, 1h, 7d or 2w")
-    return float(match[1]) * _UNITS[match[2]]
+def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Read an option that is a span of time."""
+    try:
+        return seconds_of(value) if value else 0.0
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command("retry-rate")

@@ -68,7 +68,8 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
     """
     messages, workdir, session = turn.request.messages, holder.path, holder.session
     old = _read_status(session)
-    status = {**_new_status(turn), **old, "turn_id": turn.turn_id, "message_count": len(messages)}
+    facts = {"turn_id": turn.turn_id, "message_count": len(messages), "flow": turn.flow}
+    status = {**_new_status(turn), **old, **facts}
     with made(session, "input") as folder:
         if "original_request" not in old or not (workdir / "input" / "request.md").exists():
             holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)

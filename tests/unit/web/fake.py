@@ -14,6 +14,9 @@ from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
+from api_client.gauges import Gauges
+from api_client.stats import Stats
+from api_client.tally import stats_of
 from api_client.web.app import create_app
 
 TURN_ID = "t0-" + "5" * 32
@@ -103,6 +106,15 @@ class FakeTurns:
         self.submitted.append(request)
         self.keys.append(idempotency_key)
         return TURN_ID
+
+    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
+        return stats_of({}, since=0, until=since_seconds, by=by)
+
+    async def totals(self) -> dict[str, int]:
+        return {}
+
+    async def gauges(self) -> Gauges:
+        return Gauges(states={}, unfinished=0, oldest_waiting_seconds=0.0, queues={}, dead_letters=0, workers=0)
 
     def new_id(self, session_id: str) -> str:
         return f"t0-{len(self.submitted):032x}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
+from api_client.web import keys as ring
 from api_client.web.access import owner_of_key
 from api_client.web.app import serve
 from tests.unit.web.conftest import caller
@@ -96,3 +98,33 @@ async def test_health_needs_no_key_and_tells_nothing(turns: FakeTurns) -> None:
 def test_an_address_others_can_reach_needs_a_key() -> None:
     with pytest.raises(SettingsError, match="HELIX_API_KEYS"):
         serve(Settings(web_host="0.0.0.0", store_url="redis://127.0.0.1:1/0"))
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/stats"])
+async def test_figures_over_all_owners_need_a_key_with_that_right(turns: FakeTurns, tmp_path: Path, path: str) -> None:
+    file = tmp_path / "keys.json"
+    secrets = {
+        right: ring.add(file, ring.ApiKey(name=right, hash="", owner=right, right=right)) for right in ring.RIGHTS
+    }
+    app = app_with(turns, api_keys=KEYS, api_keys_file=str(file))
+    async with caller(app, host="203.0.113.7") as http:
+        for key, status in [(None, 401), ("key-one", 403), (secrets["user"], 403), (secrets["metrics"], 200)]:
+            answer = await http.get(path, headers={"authorization": f"Bearer {key}"} if key else {})
+            assert answer.status_code == status, key
+            if status == 403:
+                assert answer.json()["error"]["code"] == "operators_only"
+        answer = await http.get(path, headers={"authorization": f"Bearer {secrets['operator']}"})
+        assert answer.status_code == 200
+    async with caller(app_with(turns)) as http:
+        assert (await http.get(path)).status_code == 200, "this machine, where no key is configured"
+    async with caller(app_with(turns), host="203.0.113.7") as http:
+        assert (await http.get(path)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("query", "param"), [("since=soon", "since"), ("by=weather", "by"), ("against=-1d", "against")]
+)
+async def test_a_wrong_question_is_told_what_is_wrong(turns: FakeTurns, query: str, param: str) -> None:
+    async with caller(app_with(turns)) as http:
+        answer = await http.get(f"/v1/stats?{query}")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

@@ -1,0 +1,94 @@
+"""What is at this moment: unfinished turns by state, waiting messages, dead letters, workers that live."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import QUEUES, celery_settings
+from api_client.store import open_store
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+#: Records that are looked at, at most, and how many at once.
+LOOK_AT_MOST, _BATCH = 20_000, 1000
+_WAITING = "queued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """An installation at one moment.
+
+    Attributes:
+        states: unfinished turns by state, of the first ``LOOK_AT_MOST``. unfinished: how many there are.
+        oldest_waiting_seconds: how long the longest waiting queued turn has waited; 0 when none waits.
+        queues: Celery messages that nobody took yet, by queue.
+        dead_letters: turns that wait for an operator. workers: worker processes heard of just now.
+    """
+
+    states: dict[str, int]
+    unfinished: int
+    oldest_waiting_seconds: float
+    queues: dict[str, int]
+    dead_letters: int
+    workers: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as a JSON-ready mapping."""
+        return asdict(self)
+
+
+async def read_gauges(redis: Redis, settings: Settings) -> Gauges:
+    """Look at the store, and at the broker's queues.
+
+    Raises:
+        RedisError: one of them does not answer.
+    """
+    states: Counter[str] = Counter()
+    unfinished = dead = 0
+    seconds, micros = await redis.time()
+    oldest = now = seconds + micros / 1e6
+    for shard in range(settings.shards):
+        keys = Keys(settings.namespace, shard)
+        dead += await redis.zcard(keys.dead)
+        unfinished += await redis.zcard(keys.due)
+        ids: list[Any] = await redis.zrange(keys.due, 0, LOOK_AT_MOST - 1)
+        for start in range(0, len(ids), _BATCH):
+            pipe = redis.pipeline(transaction=False)
+            for turn_id in ids[start : start + _BATCH]:
+                pipe.hmget(keys.turn(turn_id.decode()), "state", "created_at")
+            for state, created_at in await pipe.execute():
+                if state is None:
+                    continue
+                states[state.decode()] += 1
+                if state.decode() == _WAITING:
+                    oldest = min(oldest, int(created_at) / 1000)
+    return Gauges(
+        states=dict(states),
+        unfinished=unfinished,
+        oldest_waiting_seconds=max(0.0, now - oldest),
+        queues=await _queues(redis, settings),
+        dead_letters=dead,
+        workers=await redis.zcount(Keys(settings.namespace).workers, now - settings.worker_alive_seconds, "+inf"),
+    )
+
+
+async def _queues(redis: Redis, settings: Settings) -> dict[str, int]:
+    """How many messages wait in each of Celery's queues: lists of the broker, named like the queue."""
+    prefix = celery_settings(settings)["broker_transport_options"]["global_keyprefix"]
+    names = sorted(set(QUEUES.values()))
+    if settings.broker_url == settings.store_url:
+        return await _lengths(redis, prefix, names)
+    async with open_store(replace(settings, store_url=settings.broker_url)) as broker:
+        return await _lengths(broker, prefix, names)
+
+
+async def _lengths(redis: Redis, prefix: str, names: list[str]) -> dict[str, int]:
+    pipe = redis.pipeline(transaction=False)
+    for name in names:
+        pipe.llen(prefix + name)
+    return dict(zip(names, await pipe.execute(), strict=True))

@@ -1,0 +1,142 @@
+"""Dashboard, alerts and scrape configuration name what /metrics really says, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from api_client.contract.counters import BOUNDS_MS, COUNTERS
+from api_client.contract.tasks import QUEUES
+from api_client.contract.turn import Outcome, TurnState
+from api_client.gauges import Gauges
+from api_client.web.exposition import exposition, metric_name
+from worker.cli import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "compose"
+DASHBOARD = json.loads((COMPOSE / "grafana/dashboards/helix-turns.json").read_text())
+SCRAPE = yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text())
+ALERTS = yaml.safe_load((COMPOSE / "prometheus/alerts.yml").read_text())
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+PANELS = DASHBOARD["panels"]
+
+#: Label values that Prometheus itself makes, or a query.
+_SELECTOR = re.compile(r"(helix_\w+)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r'(\w+)(=~|=)"([^"]*)"')
+VALUES = {
+    "outcome": {outcome.value for outcome in Outcome},
+    "asked_again": {"0", "1"},
+    "state": {state.value for state in TurnState},
+}
+
+
+def said() -> dict[str, set[str]]:
+    """Every sample /metrics can have: name -> labels."""
+    counters = {"turn.submitted": 1, "delivery.started": 1, "delivery.handed_over": 1}
+    for name, entry in COUNTERS.items():
+        labels = "".join(f"|{label}" for label in entry.labels)
+        if name.startswith("time."):
+            counters |= {f"{name}.ms{labels}": 7, f"{name}.le{labels}|{BOUNDS_MS[0]}": 1, f"{name}.le{labels}|inf": 1}
+        else:
+            counters[name + labels] = 1
+    gauges = Gauges(
+        states={},
+        unfinished=0,
+        oldest_waiting_seconds=0.0,
+        queues=dict.fromkeys(QUEUES.values(), 0),
+        dead_letters=0,
+        workers=0,
+    )
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(exposition(counters, gauges).decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+SAID = said()
+QUERIES = {
+    **{f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]},
+    **{rule["alert"]: rule["expr"] for rule in RULES},
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_names_metrics_and_labels_that_exist(name: str) -> None:
+    query = QUERIES[name]
+    metrics = _SELECTOR.findall(query)
+    assert metrics
+    for metric, matchers in metrics:
+        assert metric in SAID, f"{metric} is not in /metrics"
+        for label, how, value in _MATCHER.findall(matchers):
+            assert label in SAID[metric]
+            matching = [v for v in VALUES[label] if (re.fullmatch(value, v) if how == "=~" else v == value)]
+            assert matching, f"{label} is never {value}"
+    for labels in re.findall(r"by \(([^)]*)\)", query):
+        wanted = {label.strip() for label in labels.split(",")}
+        assert any(wanted <= SAID[metric] for metric, _ in metrics), f"nothing has the labels {labels}"
+    assert query.count("(") == query.count(")")
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=[panel["title"] for panel in PANELS])
+def test_a_panel_has_its_place_its_source_and_legends_of_labels_it_keeps(panel: dict[str, Any]) -> None:
+    place = panel["gridPos"]
+    assert place["x"] + place["w"] <= 24
+    others = [other["gridPos"] for other in PANELS if other is not panel]
+    assert not any(overlap(place, other) for other in others), "two panels in one place"
+    for target in panel["targets"]:
+        assert target["datasource"]["uid"] == source_uid()
+        for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+            aggregated = re.findall(r"by \(([^)]*)\)", target["expr"])
+            kept = ",".join(aggregated) if aggregated else ",".join(SAID[_SELECTOR.findall(target["expr"])[0][0]])
+            assert label in kept
+
+
+def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
+    return (
+        one["x"] < other["x"] + other["w"]
+        and other["x"] < one["x"] + one["w"]
+        and one["y"] < other["y"] + other["h"]
+        and other["y"] < one["y"] + one["h"]
+    )
+
+
+def source_uid() -> str:
+    [source] = yaml.safe_load((COMPOSE / "grafana/provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    uid: str = source["uid"]
+    return uid
+
+
+def test_the_main_metrics_are_on_the_dashboard() -> None:
+    shown = " ".join(QUERIES.values())
+    for name in COUNTERS:
+        if name not in {"turn.submitted", "validator.gave_up", "code.gave_up", "attempt.ended", "attempt.judged"}:
+            assert metric_name(name).removesuffix("_total") in shown, f"{name} is nowhere to be seen"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_an_alert_says_what_happened_and_what_to_do_with_commands_that_exist(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert set(rule["annotations"]) == {"summary", "todo"}
+    for command in re.findall(r"turns ([a-z-]+)", rule["annotations"]["todo"]):
+        assert command in COMMANDS, command
+
+
+def test_prometheus_reads_its_key_from_a_file_and_finds_the_alerts() -> None:
+    [job] = SCRAPE["scrape_configs"]
+    assert "credentials_file" in job["authorization"]
+    assert "credentials" not in job["authorization"]
+    assert job.get("metrics_path", "/metrics") == "/metrics"
+    assert all((COMPOSE / "prometheus" / name).is_file() for name in SCRAPE["rule_files"])
+
+
+def test_the_document_has_every_counter_with_its_metric_and_labels() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    for name, entry in COUNTERS.items():
+        assert f"| `{name}` | `{metric_name(name)}` | {', '.join(entry.labels)} | {entry.meaning} |" in text
