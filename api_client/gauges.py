@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 #: Records that are looked at, at most, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
 _WAITING = "queued"
+#: A worker that told nothing for so long is not counted; they tell every two seconds.
+_HEARD_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,9 @@ class Gauges:
         states: unfinished turns by state, of the first ``LOOK_AT_MOST``. unfinished: how many there are.
         oldest_waiting_seconds: how long the longest waiting queued turn has waited; 0 when none waits.
         queues: Celery messages that nobody took yet, by queue.
-        dead_letters: turns that wait for an operator. workers: worker processes heard of just now.
+        dead_letters: turns that wait for an operator.
+        workers: worker processes heard of just now; ``deaf_workers`` of these take no messages.
+        free_slots: how many more turns they could carry out at once, by queue.
     """
 
     states: dict[str, int]
@@ -36,6 +41,8 @@ class Gauges:
     queues: dict[str, int]
     dead_letters: int
     workers: int
+    deaf_workers: int
+    free_slots: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a JSON-ready mapping."""
@@ -73,8 +80,19 @@ async def read_gauges(redis: Redis, settings: Settings) -> Gauges:
         oldest_waiting_seconds=max(0.0, now - oldest),
         queues=await _queues(redis, settings),
         dead_letters=dead,
-        workers=await redis.zcount(Keys(settings.namespace).workers, now - settings.worker_alive_seconds, "+inf"),
+        **await _workers(redis, settings, now),
     )
+
+
+async def _workers(redis: Redis, settings: Settings, now: float) -> dict[str, Any]:
+    """What worker processes told of themselves just now; ``now`` in seconds of the store's clock."""
+    heard: dict[Any, Any] = await redis.hgetall(Keys(settings.namespace).workers)
+    told = [worker for worker in map(json.loads, heard.values()) if worker["at"] > now - _HEARD_SECONDS]
+    free = dict.fromkeys(sorted(set(QUEUES.values())), 0)
+    for worker in told:
+        for queue in worker["queues"]:
+            free[queue] = free.get(queue, 0) + (0 if worker["deaf"] else worker["free"])
+    return {"workers": len(told), "deaf_workers": sum(worker["deaf"] for worker in told), "free_slots": free}
 
 
 async def _queues(redis: Redis, settings: Settings) -> dict[str, int]:

@@ -234,7 +234,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "operators_only": ErrorCode(
         ("Das ist nur mit einem Schlüssel für Betreiber zu sehen.", "Die eigenen Turns stehen unter /turns."),
         ("Only a key with operator rights may see this.", "Your own turns are at /turns."),
-        "Sign in on the pages with an operator's key; `/metrics` and `/v1/stats` want a key made with `--right metrics`.",
+        "Sign in with an operator's key; for `/metrics` and `/v1/stats` a key made with `--right metrics` is enough.",
     ),
     "form_expired": ErrorCode(
         ("Das Formular ist abgelaufen.", "Bitte die Seite neu laden und es noch einmal versuchen."),

@@ -111,11 +111,6 @@ class Keys:
         return self._name("audit")
 
     @property
-    def workers(self) -> str:
-        """Sorted set: worker processes by when they were last heard of, in seconds; all in the first shard."""
-        return self._name("workers")
-
-    @property
     def totals(self) -> str:
         """Hash: counters since the beginning; never expires."""
         return self._name("metrics:total")

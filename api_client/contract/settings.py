@@ -314,11 +314,6 @@ class Settings:
         return Path(self.api_keys_file).expanduser() if self.api_keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
-    def worker_alive_seconds(self) -> float:
-        """A worker that was not heard of for so long is not counted as alive."""
-        return self.lease_seconds + 3 * self.reap_seconds
-
-    @property
     def sessions_dir(self) -> Path:
         """Where the sessions' folders are (ADR-034)."""
         return self.root / "projects" / "sessions"

@@ -76,11 +76,16 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
     for queue, length in sorted(gauges.queues.items()):
         queues.add_metric([queue], length)
     yield queues
+    slots = GaugeMetricFamily("helix_free_slots", "Turns that workers could carry out besides.", labels=["queue"])
+    for queue, free in sorted(gauges.free_slots.items()):
+        slots.add_metric([queue], free)
+    yield slots
     single = (
         ("helix_unfinished_turns", "Turns that have not ended.", gauges.unfinished),
         ("helix_oldest_waiting_seconds", "Age of the queued turn that waits longest.", gauges.oldest_waiting_seconds),
         ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", gauges.dead_letters),
         ("helix_workers", "Worker processes heard of just now.", gauges.workers),
+        ("helix_deaf_workers", "Those of them that take no messages.", gauges.deaf_workers),
     )
     for name, meaning, value in single:
         yield GaugeMetricFamily(name, meaning, value=value)

@@ -52,6 +52,8 @@ def said() -> dict[str, set[str]]:
         queues=dict.fromkeys(QUEUES.values(), 0),
         dead_letters=0,
         workers=0,
+        deaf_workers=0,
+        free_slots=dict.fromkeys(QUEUES.values(), 0),
     )
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(exposition(counters, gauges).decode()):

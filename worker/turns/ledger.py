@@ -216,19 +216,6 @@ class Ledger:
             raise Fenced
         return Committed(head.decode(), outcome.decode())
 
-    def sign_on(self, now: float) -> None:
-        """Say that this worker lives, by the store's clock. Told again and again; one that is silent is forgotten."""
-        key = Keys(self.settings.namespace).workers
-        pipe = self._redis.pipeline(transaction=False)
-        pipe.zadd(key, {self.worker: now})
-        pipe.zremrangebyscore(key, "-inf", now - 10 * self.settings.worker_alive_seconds)
-        pipe.expire(key, 86_400)
-        pipe.execute()
-
-    def sign_off(self) -> None:
-        """Say that this worker ends."""
-        self._redis.zrem(Keys(self.settings.namespace).workers, self.worker)
-
     def due(self, shard: int, limit: int = 100) -> list[str]:
         """Ids of turns that somebody must look at now, the longest waiting first."""
         seconds, micros = self._redis.time()

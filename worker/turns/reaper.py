@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import structlog
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
@@ -90,8 +89,6 @@ class Reaper:
             except Exception:
                 # Whatever it was: without this thread, turns of dead workers would stay where they are.
                 log.exception("reaper.look_failed")
-        with suppress(RedisError):
-            self._ledger.sign_off()
 
     def look(self) -> None:
         """Look once at everything that is due.
@@ -99,9 +96,7 @@ class Reaper:
         Raises:
             RedisError: the store does not answer.
         """
-        now = self._ledger.server_time()
-        may_take = self._watch.look(time.monotonic(), now)
-        self._ledger.sign_on(now)
+        may_take = self._watch.look(time.monotonic(), self._ledger.server_time())
         for shard in range(self._settings.shards):
             if self._watch.jumped_back:
                 log.warning("reaper.clock_set_back", shard=shard)

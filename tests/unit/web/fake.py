@@ -114,7 +114,16 @@ class FakeTurns:
         return {}
 
     async def gauges(self) -> Gauges:
-        return Gauges(states={}, unfinished=0, oldest_waiting_seconds=0.0, queues={}, dead_letters=0, workers=0)
+        return Gauges(
+            states={},
+            unfinished=0,
+            oldest_waiting_seconds=0.0,
+            queues={},
+            dead_letters=0,
+            workers=0,
+            deaf_workers=0,
+            free_slots={},
+        )
 
     def new_id(self, session_id: str) -> str:
         return f"t0-{len(self.submitted):032x}"
