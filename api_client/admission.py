@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.settings import Settings
-from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
+from api_client.contract.turn import ACTIONS, DEFAULT_VALIDATORS, TurnRequest
 
 _MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID, _HIGHEST_COST = 20, 604_800.0, 255, 1e6
+
+
+def escalation_of(settings: Settings) -> Escalation:
+    """The escalation of a turn that asks for one and says no more."""
+    return Escalation(
+        model=settings.escalation_model,
+        runs=settings.escalation_runs,
+        human=settings.escalation_human == "yes",
+        timeout_seconds=settings.escalation_timeout_seconds,
+        default=settings.escalation_default,
+    )
+
+
+def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
+    """The request with what it leaves to the settings: the escalation, where its policy orders one."""
+    asks = any("escalate" in order for order in request.policy.values())
+    return replace(request, escalation=escalation_of(settings)) if asks and not request.escalation else request
 
 
 def check(request: TurnRequest, settings: Settings) -> None:
@@ -32,5 +52,19 @@ def check(request: TurnRequest, settings: Settings) -> None:
     if unknown:
         known = ", ".join(dict.fromkeys([*settings.validators, *DEFAULT_VALIDATORS]))
         raise BadRequest(f"unknown validator {unknown[0][:80]!r}; known: {known}", param="validators")
+    _check_policy(request)
+    if request.escalation is not None:
+        check_escalation(request.escalation, settings.models)
     if not request.session_id or len(request.session_id) > _LONGEST_ID:
         raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")
+
+
+def _check_policy(request: TurnRequest) -> None:
+    for validator, order in request.policy.items():
+        if validator not in request.validators:
+            active = ", ".join(request.validators) or "none"
+            message = f"policy: {validator[:80]!r} is no active validator; active: {active}"
+            raise BadRequest(message, param="policy")
+        if not order or (wrong := [action for action in order if action not in ACTIONS]):
+            named = f"not {wrong[0][:80]!r}" if order else "not nothing"
+            raise BadRequest(f"policy: must order some of {', '.join(ACTIONS)}, {named}", param=f"policy.{validator}")

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client import metrics
-from api_client.admission import check
+from api_client.admission import check, completed
 from api_client.announcer import Announcer
 from api_client.audit import Audit
 from api_client.browsers import Browsers
@@ -29,16 +30,18 @@ from api_client.contract.counters import label
 from api_client.contract.errors import (
     IdempotencyConflict,
     NotFinished,
+    NotParked,
     SessionBusy,
     StoreUnavailable,
     TurnNotFound,
 )
+from api_client.contract.escalation import check_decision
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import Link, first_link
 from api_client.contract.turn import (
     AttemptRecord,
     DoubleText,
@@ -80,6 +83,7 @@ class TurnsClient:
         self._common = common_settings(settings)
         self._submit = self._redis.register_script(command_text(_LUA / "submit.lua"))
         self._cancel = self._redis.register_script(command_text(CANCEL))
+        self._decide = self._redis.register_script(command_text(_LUA / "decide.lua"))
         self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
         self.audit = Audit(self._redis, settings, self._ask)
@@ -124,6 +128,7 @@ class TurnsClient:
             SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
             StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """
+        request = completed(request, self.settings)
         check(request, self.settings)
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self.settings.shards > 1:
@@ -151,7 +156,7 @@ class TurnsClient:
         reach("B2")
         # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
         if position == 0:
-            await self._announcer.announce(Link(RUN, 1), turn_id, request.session_id)
+            await self._announcer.announce(first_link(request), turn_id, request.session_id)
         for earlier in waiting:
             if earlier != turn_id:
                 await self.cancel(earlier)
@@ -264,7 +269,7 @@ class TurnsClient:
             )
             log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
             if head:
-                await self._announcer.announce(Link(RUN, 1), head.decode(), turn.request.session_id)
+                await self._announce_next(head.decode(), turn.request.session_id)
         return await self.get(turn_id, owner=owner)
 
     async def dead(self) -> list[Turn]:
@@ -306,7 +311,9 @@ class TurnsClient:
         turn = await self.get(turn_id)
         if turn.state is not TurnState.FINISHED:
             raise NotFinished(turn_id)
-        return await self.submit(turn.request, turn_id=replay_id(turn_id), replay_of=turn_id)
+        # Whether it may run was asked for once; whoever replays it wants it to run.
+        request = replace(turn.request, after="")
+        return await self.submit(request, turn_id=replay_id(turn_id), replay_of=turn_id)
 
     async def drop(self, turn_id: str) -> None:
         """Take a turn off the dead letter list; it is then kept as long as any finished turn. Idempotent.
@@ -355,6 +362,62 @@ class TurnsClient:
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
         keep_ms = _keep_key_ms(request, self.settings)
         return await self._reservations.reserve(request.owner, key, turn_id, _digest(request), keep_ms=keep_ms)
+
+    async def inbox(self, *, owner: str | None = None) -> list[Turn]:
+        """The parked turns, which wait for a decision, longest waiting first; with ``owner`` only this owner's.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        found: list[Turn] = []
+        for shard in range(self.settings.shards):
+            ids = await self._ask(self._redis.zrange(Keys(self.settings.namespace, shard).inbox, 0, -1))
+            for turn_id in ids:
+                with suppress(TurnNotFound):  # decided and forgotten meanwhile, or another owner's
+                    turn = await self.get(turn_id.decode(), owner=owner)
+                    found += [turn] if turn.state is TurnState.PARKED else []
+        return sorted(found, key=lambda turn: turn.parked_at)
+
+    async def decide(
+        self,
+        turn_id: str,
+        kind: str,
+        *,
+        by: str,
+        note: str = "",
+        text: str = "",
+        owner: str | None = None,
+        decision_id: str = "",
+    ) -> Turn:
+        """Decide on a parked turn: approve, edit (with the text that counts), retry (with a note), reject.
+
+        A worker carries it out; the turn's record is returned as it is then. Safe to repeat with the same
+        ``decision_id``: it is decided once. ``by`` says who decided, for the record.
+
+        Raises:
+            BadRequest: the decision can never work. NotParked: the turn waits for none. TurnNotFound,
+            StoreUnavailable: as ``get``.
+        """
+        turn = await self.get(turn_id, owner=owner)
+        check_decision(kind, note, text, phase=turn.request.phase is not None)
+        decision_id = decision_id or secrets.token_hex(8)
+        session_id = turn.request.session_id
+        arguments = [turn.request.owner, decision_id, kind, by[:200], note, text]
+        said, what = await self._call(self._decide, turn_id, session_id, arguments)
+        if said == b"not_parked":
+            raise NotParked(turn_id, _why_not_parked(await self.get(turn_id)))
+        log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
+        # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
+        if what:
+            await self._announcer.announce(Link.parse(what.decode()), turn_id, session_id)
+        await self._settle(keys_of(self.settings.namespace, turn_id))
+        return await self.get(turn_id)
+
+    async def _announce_next(self, turn_id: str, session_id: str) -> None:
+        """Announce the turn that leads its session now."""
+        link = await self._ask(self._redis.hget(keys_of(self.settings.namespace, turn_id).turn(turn_id), "next"))
+        if link:
+            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id)
 
     async def _waiting(self, keys: Keys, request: TurnRequest) -> list[str]:
         found = await self._ask(self._redis.lrange(keys.session(request.session_id), 0, -1))
@@ -406,6 +469,8 @@ def _submission(request: TurnRequest, settings: Settings, *, keyed: bool, replay
         cost_budget // request.max_attempts,
         label(request.model),
         flow_of(request.session_id, settings.flow_version),
+        str(first_link(request)),
+        int(request.phase is not None),
     ]
 
 
@@ -416,6 +481,14 @@ def _digest(request: TurnRequest) -> str:
 def _keep_key_ms(request: TurnRequest, settings: Settings) -> int:
     """Idempotency keys outlive their turn by a day."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + 86_400_000
+
+
+def _why_not_parked(turn: Turn) -> str:
+    """What became of a turn that somebody wanted to decide on."""
+    decision = turn.decision
+    decided = f"{decision.get('by') or 'the time-out'} decided {decision.get('kind')} before" if decision else ""
+    state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
+    return "; ".join(filter(None, [decided, state]))
 
 
 def flow_of(session_id: str, versions: Mapping[str, int]) -> str:

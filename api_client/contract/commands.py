@@ -16,6 +16,9 @@ from api_client.contract.settings import Settings
 _LUA = Path(__file__).with_name("lua")
 _COMMON = _LUA / "turn.lua"
 
+#: Time a decided turn has left at least, in seconds: what a person accepted must not expire on its way.
+RESUME_SECONDS = 600.0
+
 #: Both sides cancel: a caller its turn, a reaper the turn that another is to interrupt.
 CANCEL = _LUA / "cancel.lua"
 
@@ -31,6 +34,7 @@ def common_settings(settings: Settings) -> str:
         {
             "announce_ms": int(settings.announce_seconds * 1000),
             "retention_ms": int(settings.retention_seconds * 1000),
+            "resume_ms": int(RESUME_SECONDS * 1000),
             "bucket_ttl": [int(life) for life in bucket_lives(settings).values()],
             "bounds_ms": BOUNDS_MS,
             "errors": GIVEN_UP,
@@ -39,7 +43,7 @@ def common_settings(settings: Settings) -> str:
 
 
 def turn_keys(namespace: str, turn_id: str, session_id: str, at: float) -> list[str]:
-    """KEYS[1..11] of every command, in the order ``lua/turn.lua`` lists them.
+    """KEYS[1..12] of every command, in the order ``lua/turn.lua`` lists them.
 
     ``at`` (seconds since the epoch, the caller's clock) chooses the metrics buckets.
 
@@ -56,4 +60,5 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, at: float) -> list[
         keys.finished,
         keys.dead,
         *keys.metrics(at),
+        keys.inbox,
     ]

@@ -44,8 +44,10 @@ COUNTERS = {
         labels=("verdict", "model"),
     ),
     "attempt.judged": Counted(
-        meaning="Complete answers judged: accept, retry, fallback or fail.", labels=("decision", "model")
+        meaning="Complete answers judged: accept, retry, fallback, escalate or fail.", labels=("decision", "model")
     ),
+    "turn.escalated": Counted(meaning="Turns handed on: 1 to another model, 2 to a person.", labels=("stage",)),
+    "turn.decided": Counted(meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)),
     "validator.judged": Counted(meaning="Answers this validator judged.", labels=("validator",)),
     "validator.rejected": Counted(meaning="Those it found errors in.", labels=("validator", "decision")),
     "code.rejected": Counted(meaning="Answers rejected with this code among others.", labels=("code", "decision")),

@@ -69,6 +69,17 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The request crashed the service repeatedly and was set aside.", "Please contact the administrator."),
         "`turns dead show ID`; when the cause is gone, `turns dead replay ID`.",
     ),
+    # Why a turn failed that was handed to a person, or did not run.
+    "rejected": ErrorCode(
+        ("Ein Mensch hat das Ergebnis abgelehnt.", "Die Meldung nennt den Grund."),
+        ("A person rejected the result.", "The message says why."),
+        "`turns show ID`: who decided, and the note.",
+    ),
+    "undecided": ErrorCode(
+        ("Niemand hat rechtzeitig über das Ergebnis entschieden.", "Bitte versuche es erneut."),
+        ("Nobody decided on the result in time.", "Please try again."),
+        "`turns inbox list` shows what waits; HELIX_ESCALATION_TIMEOUT_SECONDS says how long.",
+    ),
     # Why an agent could not work: the code in the error of a turn that ended as `error`.
     "transient": ErrorCode(
         ("Der Dienst des Agenten war vorübergehend nicht erreichbar.", "Bitte versuche es später erneut."),
@@ -169,6 +180,16 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "turn_not_finished": ErrorCode(
         ("Der Zug ist in einem anderen Zustand, als dafür nötig ist.", "`turns show ID` zeigt ihn."),
         ("The turn is not in the state this needs.", "`turns show ID` shows it."),
+    ),
+    "turn_not_parked": ErrorCode(
+        ("Der Zug wartet auf keine Entscheidung.", "Die Meldung sagt, was aus ihm wurde."),
+        ("The turn waits for no decision.", "The message says what became of it."),
+        "`turns inbox list` shows the turns that wait.",
+    ),
+    "turn_parked": ErrorCode(
+        ("Ein Mensch muss das Ergebnis prüfen.", "Frage später noch einmal; die Nummer ist {turn_id}."),
+        ("A person has to look at the result.", "Ask again later; its number is {turn_id}."),
+        "`turns inbox show ID`, then approve, edit, retry or reject.",
     ),
     "session_busy": ErrorCode(
         (

@@ -79,6 +79,17 @@ class KeyNotFound(HelixError):
         super().__init__(f"no key {name!r} in force")
 
 
+class NotParked(HelixError):
+    """A decision on a turn that waits for none; ``why`` says what became of it."""
+
+    code = "turn_not_parked"
+
+    def __init__(self, turn_id: str, why: str) -> None:
+        super().__init__(f"turn {turn_id!r} waits for no decision: {why}")
+        self.turn_id = turn_id
+        self.why = why
+
+
 class StoreUnavailable(HelixError):
     """The store does not answer, or refuses to write; nothing was changed that a repeat would double."""
 

@@ -111,6 +111,11 @@ class Keys:
         return self._name("audit")
 
     @property
+    def inbox(self) -> str:
+        """Sorted set: parked turns, which wait for a decision, by the time they were parked, in milliseconds."""
+        return self._name("inbox")
+
+    @property
     def totals(self) -> str:
         """Hash: counters since the beginning; never expires."""
         return self._name("metrics:total")

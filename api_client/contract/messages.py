@@ -18,3 +18,37 @@ def ending(outcome: str, locale: str, lines: list[str]) -> str:
     """The message for a turn that ended as ``outcome`` (failed, incomplete or error) for the reasons in ``lines``."""
     first, last = words_of(outcome, locale)
     return "\n".join([f"{first.removesuffix('.')}:", *(f"- {line}" for line in lines), last])
+
+
+def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> str:
+    """The message for a turn that nobody accepted: rejected by a person, or not decided in time."""
+    german = locale == "de"
+    if timed_out:
+        why = "Niemand hat rechtzeitig entschieden." if german else "Nobody decided in time."
+    else:
+        why = "Ein Mensch hat das Ergebnis abgelehnt" if german else "A person rejected the result"
+        why += f": {note.strip()}" if note.strip() else "."
+    return ending("failed", locale, [*lines, why])
+
+
+def consulted(prompt: str, locale: str, hints: list[str]) -> str:
+    """What another model is asked when the first one failed: the task itself, and what was wrong before.
+
+    It starts afresh, so it must give everything, not a correction.
+    """
+    if locale == "de":
+        first = "Ein anderer Agent ist an dieser Aufgabe gescheitert. Löse sie neu und vollständig. Beanstandet wurde:"
+    else:
+        first = "Another agent failed at this task. Solve it anew and completely. What was wrong:"
+    return "\n".join([prompt, "", "---", "", first, *(f"- {hint}" for hint in hints)])
+
+
+def asked_again(note: str, locale: str, hints: list[str]) -> str:
+    """What the agent is asked when a person wants another attempt."""
+    german = locale == "de"
+    first = (
+        "Ein Mensch hat deine Arbeit angesehen und schreibt:" if german else "A person looked at your work and says:"
+    )
+    last = "Noch offen aus der Prüfung:" if german else "Still open from the checks:"
+    lines = [first, "", note.strip()]
+    return "\n".join(lines + (["", last, *(f"- {hint}" for hint in hints)] if hints else []))

@@ -54,6 +54,13 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
             agent_session=raw.get("agent_session", ""),
             worker=raw.get("worker", ""),
             flow=raw.get("flow", ""),
+            parked_at=_seconds(raw.get("parked_at", "0")),
+            decide_by=_seconds(raw.get("decide_by", "0")),
+            decide_default=raw.get("decide_default", ""),
+            decision=json.loads(raw.get("decision") or "{}"),
+            stage=int(raw.get("stage", 0)),
+            allowed=int(raw.get("allowed", 0)),
+            stage_model=raw.get("stage_model", ""),
         )
     except KeyError as error:
         raise ValueError(f"not a turn's record: {error.args[0]} is missing") from error

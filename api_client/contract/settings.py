@@ -182,6 +182,19 @@ class Settings:
     max_attempts: int = _setting(3, _integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.")
     deadline_seconds: float = _setting(3600.0, _number(1, 604_800), "Wall time of a turn, over all attempts.")
     validation_seconds: float = _setting(10.0, _number(0.1, 3600), "Validators that need longer for one answer failed.")
+    escalation_model: str = _setting(
+        "", _text, "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1."
+    )
+    escalation_runs: int = _setting(1, _integer(1, 10), "How often that model is run at most.")
+    escalation_human: str = _setting(
+        "yes", _choice("yes", "no"), "Stage 2 of an escalation: park the turn in the inbox for a person to decide."
+    )
+    escalation_timeout_seconds: float = _setting(
+        86_400.0, _number(1, 2_592_000), "How long a turn lies in the inbox before the default is decided."
+    )
+    escalation_default: str = _setting(
+        "reject", _choice("reject", "approve"), "What is decided on a parked turn when nobody does in time."
+    )
     token_budget: int = _setting(0, _integer(0, 10**9), "Tokens all attempts of a turn may use together; 0: no limit.")
     cost_budget_usd: float = _setting(0.0, _number(0, 10**6), "The same for money, in US dollars; 0: no limit.")
     idle_seconds: float = _setting(600.0, _number(0.1, 86_400), "An agent silent for so long is stopped.")
@@ -256,6 +269,9 @@ class Settings:
     )
     rejoin_seconds: float = _setting(
         900.0, _number(0, 86_400), "A finished answer nobody received is given to a Regenerate for so long."
+    )
+    parked_seconds: float = _setting(
+        300.0, _number(0, 86_400), "How long a caller waits for a turn that waits for a person; then it is told."
     )
     max_body_bytes: int = _setting(8 * 2**20, _integer(1024, 2**30), "Largest request body the relay reads.")
     box: str = _setting(

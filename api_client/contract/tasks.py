@@ -6,21 +6,36 @@ from typing import Any, NamedTuple
 
 from api_client.contract.sentinels import Sentinels
 from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
 
 RUN = "turn.run"
 VALIDATE = "turn.validate"
 RETRY = "turn.retry"
 FALLBACK = "turn.fallback"
 FAIL = "turn.fail"
+RESUME = "turn.resume"
+PHASE_RUN = "phase.run"
+PHASE_VERIFY = "phase.verify"
 #: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/probe.py``).
 PROBE = "worker.probe"
 
-#: Agents run here: long, many at once.
+#: Agents run here, and phases are verified (by commands and by agents): long, many at once.
 RUN_QUEUE = "helix.run"
 #: Answers are judged here: short, and never behind a run.
 CHECK_QUEUE = "helix.check"
 
-QUEUES = {RUN: RUN_QUEUE, RETRY: RUN_QUEUE, VALIDATE: CHECK_QUEUE, FALLBACK: CHECK_QUEUE, FAIL: CHECK_QUEUE}
+QUEUES = {
+    RUN: RUN_QUEUE,
+    RETRY: RUN_QUEUE,
+    VALIDATE: CHECK_QUEUE,
+    FALLBACK: CHECK_QUEUE,
+    FAIL: CHECK_QUEUE,
+    RESUME: CHECK_QUEUE,
+    PHASE_RUN: RUN_QUEUE,
+    PHASE_VERIFY: RUN_QUEUE,
+}
+#: What judges the result of a link that runs the agent.
+JUDGED_BY = {RUN: VALIDATE, RETRY: VALIDATE, PHASE_RUN: PHASE_VERIFY}
 
 
 class Link(NamedTuple):
@@ -45,13 +60,18 @@ class Link(NamedTuple):
         return cls(task, int(attempt))
 
 
+def first_link(request: TurnRequest) -> Link:
+    """The link a turn begins with."""
+    return Link(RUN if request.phase is None else PHASE_RUN, 1)
+
+
 def chain_of(link: Link, turn_id: str, session_id: str) -> list[dict[str, Any]]:
-    """The Celery chain that carries a link out: a run is followed by its validation.
+    """The Celery chain that carries a link out: a run is followed by what judges it.
 
     Each item is the keyword arguments of one immutable signature. Arguments are ids only, never prompts: operators read
     them in Flower.
     """
-    tasks = [link.task, VALIDATE] if link.task in {RUN, RETRY} else [link.task]
+    tasks = [link.task, *filter(None, [JUDGED_BY.get(link.task)])]
     return [
         {
             "name": task,

@@ -13,8 +13,16 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from api_client.contract.escalation import Escalation
+
 #: Validators that are active when a request names none (ADR-038, section 6, as mended by DESIGN section 5).
 DEFAULT_VALIDATORS = ("step_marker", "adr_structure", "file_existence")
+
+#: Fields of a request that the first version did not have.
+_LATER = frozenset({"policy", "escalation", "phase", "directory", "after"})
+
+#: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
+ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
 
 _TURN_ID = re.compile(r"t(\d{1,4})-([0-9a-f]{32})")
 
@@ -30,6 +38,8 @@ class TurnState(StrEnum):
     RAN = "ran"
     #: A worker holds the lease and judges the answer.
     VALIDATING = "validating"
+    #: Lies in the inbox until somebody decides, or its time-out does. No worker holds it.
+    PARKED = "parked"
     #: The outcome is written. Nothing follows.
     FINISHED = "finished"
 
@@ -40,6 +50,8 @@ class Outcome(StrEnum):
     PASSED = "passed"
     PASSED_AFTER_RETRY = "passed_after_retry"
     PASSED_BY_FALLBACK = "passed_by_fallback"
+    #: Checks still found errors, and a person accepted the result all the same, or mended it.
+    PASSED_BY_HUMAN = "passed_by_human"
     #: Validators still found errors after the last attempt, and no fallback could mend them.
     FAILED = "failed"
     #: The last attempt's agent did not really finish (ADR-036).
@@ -54,11 +66,13 @@ class Outcome(StrEnum):
 
     @property
     def success(self) -> bool:
-        """True when an answer was accepted by every active validator."""
+        """True when there is an accepted answer: by every active validator, or by a person."""
         return self in _SUCCESSES
 
 
-_SUCCESSES = frozenset({Outcome.PASSED, Outcome.PASSED_AFTER_RETRY, Outcome.PASSED_BY_FALLBACK})
+_SUCCESSES = frozenset(
+    {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY, Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
+)
 
 
 class DoubleText(StrEnum):
@@ -85,6 +99,11 @@ class TurnRequest:
         double_text: what to do when the session is busy.
         token_budget, cost_budget_usd: what all attempts together may use, tokens in and out, US dollars; 0: no limit.
         metadata: the caller's own notes, strings to strings; shown, never interpreted.
+        policy: validator to what is tried for its errors, in order; those not named are retried, mended, failed.
+        escalation: what happens at the end of all attempts, where a policy or a phase asks for it.
+        phase: for a phase turn, the phase as phases.yaml writes it.
+        directory: the folder of that file, below HELIX_ROOT.
+        after: turn that must have passed before this one may run; else this one ends without a run.
     """
 
     model: str
@@ -99,6 +118,11 @@ class TurnRequest:
     token_budget: int = 0
     cost_budget_usd: float = 0.0
     metadata: dict[str, str] = field(default_factory=dict)
+    policy: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    escalation: Escalation | None = None
+    phase: dict[str, Any] | None = None
+    directory: str = ""
+    after: str = ""
 
     @property
     def prompt(self) -> str:
@@ -106,8 +130,16 @@ class TurnRequest:
         return self.messages[-1]["content"] if self.messages else ""
 
     def to_json(self) -> str:
-        """The request as it is stored; keys sorted, so that equal requests give equal text."""
-        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        """The request as it is stored; keys sorted, so that equal requests give equal text.
+
+        What came later than the first version stands there only if it is used: the body of an idempotency key stays.
+        """
+        data = asdict(self)
+        return json.dumps(
+            {name: value for name, value in data.items() if value or name not in _LATER},
+            ensure_ascii=False,
+            sort_keys=True,
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TurnRequest:
@@ -120,6 +152,9 @@ class TurnRequest:
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         known["messages"] = tuple(known.get("messages", ()))
         known["validators"] = tuple(known.get("validators", DEFAULT_VALIDATORS))
+        known["policy"] = {name: tuple(order) for name, order in known.get("policy", {}).items()}
+        if known.get("escalation"):
+            known["escalation"] = Escalation.from_dict(known["escalation"])
         known["double_text"] = DoubleText(known.get("double_text", DoubleText.QUEUE))
         return cls(**known)
 
@@ -128,7 +163,9 @@ class TurnRequest:
 class Turn:
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
 
-    ``cost_used`` is in millionths of a US dollar.
+    ``cost_used`` is in millionths of a US dollar. While a turn is parked, ``deadline_at`` is the latest it can become:
+    it comes back by what is left of the time-out. ``decision`` is the last one: kind, by, note, text, at. ``stage`` of
+    the escalation: 1 another model is at work, 2 a person was asked. ``allowed``: attempts by now, 0: as requested.
     """
 
     turn_id: str
@@ -160,6 +197,13 @@ class Turn:
     agent_session: str = ""
     worker: str = ""
     flow: str = ""
+    parked_at: float = 0.0
+    decide_by: float = 0.0
+    decide_default: str = ""
+    decision: dict[str, Any] = field(default_factory=dict)
+    stage: int = 0
+    allowed: int = 0
+    stage_model: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The turn as a JSON-ready mapping, as the CLI's ``--json`` and the HTTP API show it."""
@@ -170,7 +214,9 @@ class Turn:
         data["model"] = request["model"]
         data["prompt"] = self.request.prompt
         data["validators"] = list(self.request.validators)
-        data["max_attempts"] = self.request.max_attempts
+        data["max_attempts"] = self.allowed or self.request.max_attempts
+        data["phase"] = (self.request.phase or {}).get("id", "")
+        data["directory"] = self.request.directory
         data["success"] = bool(self.outcome and self.outcome.success)
         return data
 

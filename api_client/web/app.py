@@ -20,7 +20,7 @@ import api_client
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.web import completions, responses, stats, turns
+from api_client.web import completions, inbox, responses, stats, turns
 from api_client.web.access import is_loopback, needs_key
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.keys import Keyring
@@ -86,7 +86,8 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
         redirect_slashes=False,
     )
     app.state.relay = relay
-    for router in (health, completions.router, responses.router, turns.router, pages.router, stats.router):
+    routers = (completions.router, responses.router, turns.router, inbox.router, pages.router, stats.router)
+    for router in (health, *routers):
         app.include_router(router)
     app.add_middleware(RequestId, locale=settings.locale)
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):

@@ -21,7 +21,7 @@ from api_client.web.ask import Ask, known_model, read_ask
 from api_client.web.background import answer_task
 from api_client.web.body import read_object
 from api_client.web.chunks import model_object
-from api_client.web.following import broken, follow, result
+from api_client.web.following import broken, follow_answer, result
 from api_client.web.page import Page, page_of
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.reply import Payload, Reply, opening, pieces, turn_error
@@ -127,7 +127,7 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
     for payload in opening(reply):
         yield data_frame(payload)
     try:
-        async with aclosing(follow(relay, reply.turn_id, ask.request.owner)) as events:
+        async with aclosing(follow_answer(relay, reply.turn_id, ask.request.owner)) as events:
             async for event in events:
                 for frame in _frames(event, page, seen):
                     if frame is DONE:

@@ -68,6 +68,8 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
         case contract.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
+        case contract.NotParked():
+            return ApiError(409, shown_text(str(error), 400), code="turn_not_parked", headers=NO_RETRY)
         case contract.SessionBusy():
             return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
         case contract.StoreUnavailable():
@@ -94,6 +96,12 @@ def stream_lost(turn_id: str, locale: str) -> ApiError:
     """The turn goes on, but its caller cannot be told of it any more. A repeat would be another turn."""
     message = sentence("stream_lost", locale, turn_id=turn_id)
     return ApiError(503, message, code="stream_lost", headers=NO_RETRY | {"x-turn-id": turn_id})
+
+
+def turn_parked(turn_id: str, locale: str) -> ApiError:
+    """The turn waits for a person, longer than a caller does. It goes on without its caller."""
+    message = sentence("turn_parked", locale, turn_id=turn_id)
+    return ApiError(503, message, code="turn_parked", headers=NO_RETRY | {"x-turn-id": turn_id})
 
 
 def shown_text(text: str, limit: int = 80) -> str:

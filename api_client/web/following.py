@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -12,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.events import Event
 from api_client.contract.turn import Turn
-from api_client.web.errors import ApiError, internal_error, stream_lost, where
+from api_client.web.errors import ApiError, internal_error, stream_lost, turn_parked, where
 from api_client.web.relay import Relay
 
 log = structlog.get_logger(__name__)
@@ -20,6 +22,12 @@ _T = TypeVar("_T")
 _END = object()
 #: Waits that nobody needs any more, until they have really ended.
 _ending: set[asyncio.Task[None]] = set()
+
+
+class WaitsForPerson(HelixError):
+    """The turn waits for a person longer than its caller does; it goes on without its caller."""
+
+    code = "turn_parked"
 
 
 class RelayStopping(HelixError):
@@ -51,6 +59,8 @@ async def follow(
 
 def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
     """The last words of a stream that cannot go on; the log gets the rest."""
+    if isinstance(error, WaitsForPerson):
+        return turn_parked(turn_id, locale)
     if isinstance(error, HelixError):
         log.warning("relay.stream_lost", turn_id=turn_id, error=type(error).__name__)
         return stream_lost(turn_id, locale)
@@ -58,15 +68,40 @@ def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
     return internal_error(locale)
 
 
+async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncGenerator[Event | None]:
+    """As ``follow``, for a caller that wants the answer and not the log: who waits for a person is not kept for days.
+
+    Raises:
+        WaitsForPerson: the turn has been parked for HELIX_PARKED_SECONDS while this caller waited.
+    """
+    parked_at = 0.0
+    async with aclosing(follow(relay, turn_id, owner)) as events:
+        async for event in events:
+            if event is not None and event.kind in {"turn.parked", "turn.decided"}:
+                parked_at = time.monotonic() if event.kind == "turn.parked" else 0.0
+            yield event
+            if parked_at and event is None and time.monotonic() - parked_at >= relay.settings.parked_seconds:
+                raise WaitsForPerson("the turn waits for a person")
+
+
+async def _result(relay: Relay, turn_id: str, owner: str | None) -> Turn:
+    async with aclosing(follow_answer(relay, turn_id, owner)) as events:
+        async for _ in events:
+            pass
+    return await relay.client.get(turn_id, owner=owner)
+
+
 async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> Turn:
     """The turn after its end.
 
     Raises:
-        ApiError: ``stream_lost``. ClientDisconnect: the caller left.
+        ApiError: ``stream_lost``, ``turn_parked``. ClientDisconnect: the caller left.
     """
     try:
         with relay.readers.reading(turn_id):
-            return await _wait_for(relay, request, relay.client.result(turn_id, owner=owner))
+            return await _wait_for(relay, request, _result(relay, turn_id, owner))
+    except WaitsForPerson as waits:
+        raise turn_parked(turn_id, locale) from waits
     except (StoreUnavailable, RelayStopping) as lost:
         raise stream_lost(turn_id, locale) from lost
 

@@ -23,7 +23,7 @@ from api_client.web.ask import Ask
 from api_client.web.background import answer_task
 from api_client.web.body import read_object
 from api_client.web.errors import bad_request
-from api_client.web.following import broken, follow, result
+from api_client.web.following import WaitsForPerson, broken, follow_answer, result
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.reply import turn_error
 from api_client.web.response import PREFIX, ResponseEvents, last_number, response_of
@@ -117,7 +117,7 @@ async def stream(
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
         with relay.readers.reading(turn_id):
-            async with aclosing(follow(relay, turn_id, owner)) as log:
+            async with aclosing(follow_answer(relay, turn_id, owner)) as log:
                 async for event in log:
                     for payload in events.render(event) if event else ():
                         if payload["sequence_number"] > after:
@@ -128,6 +128,7 @@ async def stream(
             if ask:
                 await delivered(relay, ask, turn_id)
     except Exception as error:
+        whole = isinstance(error, WaitsForPerson)  # sent away, not gone
         last = events.broken(broken(error, turn_id, turn.request.locale))
         yield event_frame(last["type"], last)
     finally:

@@ -132,6 +132,9 @@ _LINES: dict[str, Callable[[Data, str], str]] = {
     "turn.retrying": _retrying,
     "turn.fallback": lambda _, locale: say("fallback", locale),
     "turn.mended": _mended,
+    "turn.escalated": lambda data, locale: say("escalated", locale) if data.get("stage") == 1 else "",
+    "turn.parked": lambda data, locale: say("parked", locale, turn_id=_plain(data.get("turn_id"))),
+    "turn.decided": lambda _, locale: say("decided", locale),
     "turn.stopping": lambda _, locale: say("stopping", locale),
     "turn.finished": _finished,
 }

@@ -34,6 +34,15 @@ _WORDS: dict[str, dict[str, str]] = {
     },
     "fallback": {"de": "Die Antwort wird automatisch ergänzt", "en": "Mending the answer automatically"},
     "mended": {"de": "Automatisch ergänzt: {changes}", "en": "Mended automatically: {changes}"},
+    "escalated": {
+        "de": "Die Prüfung ist gescheitert; ein anderer Agent versucht es",
+        "en": "The checks failed; another agent tries",
+    },
+    "parked": {
+        "de": "Ein Mensch muss entscheiden: turns inbox show {turn_id}",
+        "en": "A person has to decide: turns inbox show {turn_id}",
+    },
+    "decided": {"de": "Entschieden; es geht weiter", "en": "Decided; it goes on"},
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},
     "done": {"de": "Fertig", "en": "Done"},
     "not_done": {"de": "Ohne gültige Antwort beendet", "en": "Ended without a valid answer"},

@@ -64,9 +64,9 @@ def test_attempts_are_read_in_order_with_the_facts_that_are_there() -> None:
     assert (first.number, first.text, first.issues, second.number) == (1, "a", ({"code": "X"},), 2)
 
 
-def test_exactly_three_outcomes_are_successes() -> None:
+def test_exactly_four_outcomes_are_successes() -> None:
     successes = {outcome.value for outcome in Outcome if outcome.success}
-    assert successes == {"passed", "passed_after_retry", "passed_by_fallback"}
+    assert successes == {"passed", "passed_after_retry", "passed_by_fallback", "passed_by_human"}
 
 
 @pytest.mark.parametrize("task", list(QUEUES))

@@ -28,10 +28,13 @@ _LETTER = {
     "turn.fallback": "f",
     "turn.mended": "m",
     "turn.stopping": "",
+    "turn.escalated": "",
+    "turn.parked": "P",
+    "turn.decided": "D",
     "turn.finished": "F",
 }
 #: [5] Every log, in the letters above: runs that were lost or are followed by another, the last one, and the end.
-_PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry)*(So*(CL*(A|RL*|RfL*m?L*)?)?)?F")
+_PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry|So*CL*RPDL*y)*(So*(CL*(A|RL*|RfL*m?L*|RP(DL*)?)?)?)?F")
 _NO_EXPIRY = {"metrics:total", "finished", "dead"}
 
 
@@ -61,7 +64,10 @@ def _judge_keys(start: str, stored: Store, kept: set[str]) -> None:
     for name, (_, life, _) in stored.items():
         rule(name.startswith(start), "a key of another shard")
         rest = name.removeprefix(start)
-        rule(rest != "due" and not rest.startswith("session:"), "[11] something is left in due or in a session")
+        rule(
+            rest not in {"due", "inbox"} and not rest.startswith("session:"),
+            "[11] something is left in due, in the inbox or in a session",
+        )
         stays = rest in _NO_EXPIRY or (rest.startswith("turn:") and rest.split(":")[1] in kept)
         rule((life < 0) == stays, "[15] a key never expires, or one expires that must not")
 

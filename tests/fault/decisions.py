@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import (
+    FAIL,
+    FALLBACK,
+    JUDGED_BY,
+    PHASE_RUN,
+    PHASE_VERIFY,
+    RESUME,
+    RETRY,
+    RUN,
+    VALIDATE,
+    Link,
+)
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from worker.turns.moves import Answer, EventData, Move
+
+#: Links that run an agent.
+RUNS = frozenset(JUDGED_BY)
 
 
 @cache
@@ -21,7 +36,7 @@ def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) ->
 
 def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
     """An agent run that ended, as the log and the counters say."""
-    state = TurnState.QUEUED if next_link and next_link.task in {RUN, RETRY} else TurnState.RAN
+    state = TurnState.QUEUED if next_link and next_link.task in RUNS else TurnState.RAN
     told = "error" if verdict == "transient" else verdict
     usage = {"input_tokens": 70, "output_tokens": 7, "cost_usd": 0.5}
     events: list[EventData] = [
@@ -46,7 +61,7 @@ def _rejected(link: Link, next_link: Link, decision: str, *more: EventData, **fi
     return Move(
         attempt=link.attempt,
         next=next_link,
-        state=TurnState.QUEUED if next_link.task == RETRY else TurnState.RAN,
+        state=TurnState.QUEUED if next_link.task in RUNS else TurnState.RAN,
         events=[("attempt.rejected", {"attempt": link.attempt, "issues": [_ERROR]}), *more],
         counters={
             f"attempt.judged|{decision}|m": 1,
@@ -65,10 +80,28 @@ def _ended(link: Link, outcome: Outcome, *events: EventData, **more: Any) -> Mov
     return Move(attempt=link.attempt, outcome=outcome, answer=answer, events=list(events), **more)
 
 
+def _again(link: Link, by: int = 1) -> Link:
+    """The link that runs the agent once more."""
+    return Link(PHASE_RUN if link.task in {PHASE_RUN, PHASE_VERIFY} else RETRY, link.attempt + by)
+
+
+def _parked(link: Link, seconds: float) -> Move:
+    rejected = _rejected(link, link, "escalate", ("turn.escalated", {"attempt": link.attempt, "stage": 2}))
+    return replace(
+        rejected,
+        state=TurnState.PARKED,
+        next=None,
+        events=[*rejected.events, ("turn.parked", {"attempt": link.attempt})],
+        counters=rejected.counters | {"turn.escalated|2": 1},
+        fields={"decide_default": "reject"},
+        park_seconds=seconds,
+    )
+
+
 #: What a worker may decide, by name: (link, retries so far, delay) -> move.
 _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
-    "complete": lambda link, _r, _d: _ran(link, Link(VALIDATE, link.attempt), "complete"),
-    "incomplete": lambda link, _r, _d: _ran(link, Link(RETRY, link.attempt + 1), "incomplete"),
+    "complete": lambda link, _r, _d: _ran(link, Link(JUDGED_BY[link.task], link.attempt), "complete"),
+    "incomplete": lambda link, _r, _d: _ran(link, _again(link), "incomplete"),
     "transient": lambda link, _r, delay: _ran(link, link, "transient", delay_ms=delay),
     "unable": lambda link, _r, _d: _ran(link, Link(FAIL, link.attempt), "error"),
     "hand over": lambda link, _r, _d: Move(
@@ -90,7 +123,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
     ),
     "retry": lambda link, retries, _d: _rejected(
         link,
-        Link(RETRY, link.attempt + 1),
+        _again(link),
         "retry",
         ("turn.retrying", {"attempt": link.attempt + 1, "reason": "rejected"}),
         retries=str(retries + 1),
@@ -101,6 +134,14 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
     "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt), "fail"),
     "mend": lambda link, _r, _d: _ended(link, Outcome.PASSED_BY_FALLBACK, ("turn.mended", {"attempt": link.attempt})),
     "not mended": lambda link, _r, _d: Move(attempt=link.attempt, next=Link(FAIL, link.attempt)),
+    "park": lambda link, _r, delay: _parked(link, delay / 100),
+    "ask again": lambda link, _r, _d: Move(
+        attempt=link.attempt,
+        next=Link(RETRY, link.attempt + 1),
+        state=TurnState.QUEUED,
+        events=[("turn.retrying", {"attempt": link.attempt + 1, "reason": "decided"})],
+    ),
+    "let pass": lambda link, _r, _d: _ended(link, Outcome.PASSED_BY_HUMAN),
     "fail": lambda link, _r, _d: _ended(
         link,
         Outcome.FAILED,
@@ -110,10 +151,21 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
 #: What may follow a link, some more often than others.
 CHOICES = {
     RUN: ("complete", "complete", "complete", "incomplete", "transient", "unable", "hand over"),
-    VALIDATE: ("accept", "accept", "retry", "fall back", "reject"),
+    VALIDATE: ("accept", "accept", "retry", "fall back", "reject", "park"),
+    PHASE_VERIFY: ("accept", "retry", "reject", "park"),
+    RESUME: ("let pass", "ask again", "fail"),
     FALLBACK: ("mend", "not mended"),
     FAIL: ("fail",),
 }
-CHOICES[RETRY] = CHOICES[RUN]
+CHOICES[RETRY] = CHOICES[PHASE_RUN] = CHOICES[RUN]
 #: The shortest way to an end.
-STRAIGHT = {RUN: "complete", RETRY: "complete", VALIDATE: "accept", FALLBACK: "mend", FAIL: "fail"}
+STRAIGHT = {
+    RUN: "complete",
+    RETRY: "complete",
+    PHASE_RUN: "complete",
+    VALIDATE: "accept",
+    PHASE_VERIFY: "accept",
+    FALLBACK: "mend",
+    FAIL: "fail",
+    RESUME: "let pass",
+}

@@ -19,6 +19,7 @@ class Turn:
     record: dict[str, str]
     log: list[str] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
+    decisions: set[str] = field(default_factory=set)
 
     def number(self, name: str) -> int:
         return int(self.record.get(name) or 0)
@@ -36,14 +37,25 @@ class Model:
 
     now: int
     announce_ms: int
+    resume_ms: int
     turns: dict[str, Turn] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
     due: dict[str, int] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
+    inbox: dict[str, int] = field(default_factory=dict)
     bodies: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     def submit(
-        self, turn_id: str, session: str, owner: str, policy: str, deadline_ms: int, key: str, body: str, budget: int
+        self,
+        turn_id: str,
+        session: str,
+        owner: str,
+        policy: str,
+        deadline_ms: int,
+        key: str,
+        body: str,
+        budget: int,
+        phase: int = 0,
     ) -> Reply:
         if turn_id in self.turns:
             return ["known", 0, turn_id]
@@ -54,14 +66,22 @@ class Model:
         if policy == "reject" and line:
             return ["busy", 0, line[0]]
         turn = self.turns[turn_id] = Turn({"state": "queued", "owner": owner, "session_id": session})
-        turn.write(attempt=1, delivery=0, strikes=0, token="", announced=1, deadline_at=self.now + deadline_ms)
-        turn.write(next="turn.run/1", double_text=policy, token_budget=budget, token_reserve=budget // 2)
+        turn.write(
+            attempt=1, delivery=0, strikes=0, token="", announced=1, deadline_at=0 if phase else self.now + deadline_ms
+        )
+        turn.write(
+            deadline_ms=deadline_ms,
+            next="phase.run/1" if phase else "turn.run/1",
+            double_text=policy,
+            token_budget=budget,
+            token_reserve=budget // 2,
+        )
         position = len(line)
         line.append(turn_id)
         if key:
             self.bodies[owner, key] = (body, turn_id)
         soon = position == 0 or policy == "interrupt"
-        self._look_again(turn_id, self.now + self.announce_ms if soon else self.now + deadline_ms)
+        self._look_again(turn_id, self.now + self.announce_ms if soon else self._far(turn))
         turn.log.append("turn.queued")
         return ["stored", position, ""]
 
@@ -77,6 +97,8 @@ class Model:
                 self._look_again(turn_id, self.now)
             return ["refused", why]
         runs = turn.text("state") == "queued"
+        if not turn.number("deadline_at"):
+            turn.write(deadline_at=self.now + turn.number("deadline_ms"))
         turn.tokens.add(token)
         turn.write(state="running" if runs else "validating", token=token, cmd=0, lease_until=self.now + lease_ms)
         turn.write(attempt=link.partition("/")[2], not_before=0, announced=1, alone=alone)
@@ -140,9 +162,12 @@ class Model:
         if outcome:
             head = self._finish(turn_id, outcome, move["answer"]["response"] if outcome == move["outcome"] else "")
         else:
-            delay = move["delay_ms"]
+            delay, parks = move["delay_ms"], move["park_ms"]
             turn.write(state=move["state"], next=move["next"], announced=1, not_before=self.now + delay if delay else 0)
-            self._look_again(turn_id, self.now + (delay or self.announce_ms))
+            if parks:
+                turn.write(decide_by=self.now + parks, deadline_at=turn.number("deadline_at") + parks)
+                self.inbox[turn_id] = self.now
+            self._look_again(turn_id, self.now + (parks or delay or self.announce_ms))
         turn.write(last_head=head, last_outcome=outcome)
         return ["done", head, outcome]
 
@@ -163,17 +188,46 @@ class Model:
             self._lose(turn)
             if turn.number("strikes") >= strikes and turn.text("alone") == "1" and not self._called_off(turn, False):
                 return ["finished", "", session, self._finish(turn_id, "dead"), "dead"]
+        if turn.text("state") == "parked":
+            return self._reap_parked(turn_id, turn, session)
         outcome = self._called_off(turn, turn.text("state") == "queued")
         if outcome:
             return ["finished", "", session, self._finish(turn_id, outcome), outcome]
         what, head = self._look(turn_id, turn, held)
         return [what, turn.text("next") if what == "announce" else "", session, head, ""]
 
+    def _reap_parked(self, turn_id: str, turn: Turn, session: str) -> Reply:
+        if turn.number("decide_by") > self.now:
+            self._look_again(turn_id, turn.number("decide_by"))
+            return ["parked", "", session, "", ""]
+        self._decide(turn_id, turn, turn.text("decide_default"))
+        return ["announce", turn.text("next"), session, "", ""]
+
+    def decide(self, turn_id: str, owner: str, decision: str, kind: str) -> Reply:
+        turn = self.turns.get(turn_id)
+        if turn is None or owner not in {"", turn.text("owner")}:
+            return ["missing", ""]
+        if decision in turn.decisions:
+            return ["known", turn.text("next")]
+        if turn.text("state") != "parked":
+            return ["not_parked", turn.text("state")]
+        turn.decisions.add(decision)
+        self._decide(turn_id, turn, kind)
+        return ["decided", turn.text("next")]
+
+    def _decide(self, turn_id: str, turn: Turn, kind: str) -> None:
+        left = turn.number("deadline_at") - turn.number("decide_by")
+        turn.write(state="ran", next=f"turn.resume/{turn.number('attempt')}", announced=1, not_before=0, decide_by=0)
+        turn.write(deadline_at=self.now + max(left, self.resume_ms))
+        del self.inbox[turn_id]
+        self._look_again(turn_id, self.now + self.announce_ms)
+        turn.log.append("turn.decided")
+
     def _look(self, turn_id: str, turn: Turn, held: bool) -> tuple[str, str]:
         head = self._line(turn)[0]
         if head != turn_id:
             interrupts = turn.text("double_text") == "interrupt"
-            self._look_again(turn_id, self.now + self.announce_ms if interrupts else turn.number("deadline_at"))
+            self._look_again(turn_id, self.now + self.announce_ms if interrupts else self._far(turn))
             return ("interrupt", head) if interrupts else ("waiting", "")
         if turn.number("not_before") > self.now:
             self._look_again(turn_id, turn.number("not_before"))
@@ -207,6 +261,9 @@ class Model:
         self.dead.discard(turn_id)
         return ["dropped"]
 
+    def _far(self, turn: Turn) -> int:
+        return turn.number("deadline_at") or self.now + 64 * self.announce_ms
+
     def _line(self, turn: Turn) -> list[str]:
         return self.lines[turn.text("session_id")]
 
@@ -222,7 +279,8 @@ class Model:
         if turn.text("accepted"):
             return ""
         spent = will_run and 0 < turn.number("token_budget") <= turn.number("tokens_used")
-        return turn.text("stop") or ("expired" if turn.number("deadline_at") <= self.now or spent else "")
+        late = 0 < turn.number("deadline_at") <= self.now
+        return turn.text("stop") or ("expired" if late or spent else "")
 
     def _lose(self, turn: Turn) -> None:
         runs = turn.text("state") == "running"
@@ -238,6 +296,7 @@ class Model:
         turn.write(state="finished", outcome=outcome, next="", token="", lease_until=0, response=response)
         line.remove(turn_id)
         del self.due[turn_id]
+        self.inbox.pop(turn_id, None)
         head = line[0] if led and line else ""
         if head:
             self.due[head] = min(self.due[head], self.now + self.announce_ms)

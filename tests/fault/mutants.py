@@ -68,7 +68,12 @@ MUTANTS = [
     Mutant("reap tells nobody of a lost delivery", "reap", "emit('attempt.lost'", "string.format('attempt.lost'"),
     # Ends
     Mutant("the session keeps a finished turn", "turn", "redis.call('LREM', SESSION, 0, ID)"),
-    Mutant("a finished turn stays due", "turn", "redis.call('ZREM', DUE, ID)\n  -- One", "-- One"),
+    Mutant(
+        "a finished turn stays due",
+        "turn",
+        "redis.call('ZREM', DUE, ID)\n  redis.call('ZREM', INBOX",
+        "redis.call('ZREM', INBOX",
+    ),
     Mutant(
         "the session's next turn is forgotten",
         "turn",
@@ -104,6 +109,27 @@ MUTANTS = [
     Mutant("cancel ends what is held", "cancel", "if (turn.token or '') ~= '' then", "if false then"),
     Mutant("cancel ends a turn twice", "cancel", "if turn.state == 'finished' then", "if false then"),
     Mutant("nobody looks at the deadline", "turn", "if NOW < deadline and deadline < at then at = deadline end"),
+    # Parking and deciding
+    Mutant("decide takes any turn", "decide", "if turn.state ~= 'parked' then", "if turn.state == 'finished' then"),
+    Mutant("decide takes any owner", "decide", "(ARGV[4] ~= '' and turn.owner ~= ARGV[4])", "false"),
+    Mutant(
+        "a late decision decides again",
+        "decide",
+        "if string.find(turn.decided or '', ARGV[5], 1, true) then",
+        "if false then",
+    ),
+    Mutant("a decided turn stays in the inbox", "turn", "redis.call('ZREM', INBOX, ID)\n  look_again", "look_again"),
+    Mutant("a finished turn stays in the inbox", "turn", "redis.call('ZREM', INBOX, ID)\n  -- One", "-- One"),
+    Mutant("a parked turn is in no inbox", "commit", "redis.call('ZADD', INBOX, int(NOW), ID)"),
+    Mutant("a parked turn's time goes on", "commit", "deadline + move.park_ms or 0", "deadline or 0"),
+    Mutant(
+        "a parked turn is never looked at", "commit", "look_again(NOW + move.park_ms)", "redis.call('ZREM', DUE, ID)"
+    ),
+    Mutant("a decided turn has no time left", "turn", "NOW + SETTINGS.resume_ms", "NOW"),
+    Mutant("a decided turn keeps the whole time-out", "turn", "deadline + NOW - number('decide_by')", "deadline"),
+    Mutant("nobody is told of a decision", "turn", "emit('turn.decided'", "string.format('turn.decided'"),
+    Mutant("a phase's time begins before it does", "submit", "ARGV[21] == '1' and 0 or NOW", "NOW"),
+    Mutant("a phase's time never begins", "claim", "if number('deadline_at') == 0 and", "if false and"),
     # Log and counters
     Mutant("an event gets no new number", "turn", "redis.call('HSET', TURN, 'seq', int(seq))"),
     Mutant("an event is not logged", "turn", "redis.call('XADD', LOG, int(seq) .. '-0', 'e', wire)"),

@@ -10,9 +10,11 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from api_client.contract.commands import RESUME_SECONDS
 from tests.fault.seen import PretendTurn, Seen
 
 LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
+RESUME_MS = int(RESUME_SECONDS * 1000)
 _LONGEST_WAIT_MS = 64 * ANNOUNCE_MS
 
 
@@ -48,7 +50,8 @@ def off(step: Step, state: bytes | None, used: int) -> bytes:
     if step.before.accepted:
         return b""
     spent = state == b"queued" and 0 < step.before.token_budget <= used
-    return step.before.stop or (b"expired" if step.turn.deadline <= step.now or spent else b"")
+    late = 0 < step.turn.deadline <= step.now
+    return step.before.stop or (b"expired" if late or spent else b"")
 
 
 def unchanged(step: Step) -> None:
@@ -89,7 +92,8 @@ def submitted(step: Step) -> None:
     rule(step.before.state is None, "[4] a turn was stored twice")
     rule(step.args[5] != "reject" or not step.before.line, "stored although the session was busy")
     rule(step.reply[1] == len(step.before.line), "told a wrong position")
-    turn.stored, turn.epoch, turn.deadline = True, step.args[1], step.now + step.args[4]
+    turn.stored, turn.epoch = True, step.args[1]
+    turn.deadline = 0 if step.args[17] else step.now + step.args[4]
     tell(turn, "turn.queued")
 
 
@@ -112,8 +116,9 @@ def claimed(step: Step) -> None:
         return
     turn.tokens.add(token)
     turn.alone, turn.cmd = step.args[4] == 1, 0
+    turn.deadline = turn.deadline or step.now + turn.submit[4]
     rule(after.token == token and after.lease_until == step.now + LEASE_MS, "a claim did not take the lease")
-    runs = link.startswith((b"turn.run/", b"turn.retry/"))
+    runs = link.startswith((b"turn.run/", b"turn.retry/", b"phase.run/"))
     rule(after.delivery == before.delivery + runs, "[6] a claim is not one delivery")
     if runs:
         tell(turn, "attempt.started")
@@ -180,6 +185,38 @@ def committed(step: Step) -> None:
         return
     rule(after.next == move["next"].encode() and after.state == move["state"].encode(), "a commit went elsewhere")
     rule(after.not_before == (step.now + move["delay_ms"] if move["delay_ms"] else 0), "a wrong delay was stored")
+    if move["park_ms"]:
+        turn.deadline += move["park_ms"]
+        turn.decide_by = step.now + move["park_ms"]
+
+
+def decided(step: Step) -> None:
+    said, link = step.reply
+    turn, before = step.turn, step.before
+    owner, decision, kind = step.args[:3]
+    if before.state is None or owner not in {"", turn.submit[2]}:
+        rule(said == b"missing", "a decision found a turn that is not its owner's")
+    elif decision in turn.decisions:
+        rule(said == b"known" and link == before.next, "a repeated decision was not known")
+    else:
+        rule((said == b"decided") == (before.state == b"parked"), "a decision on a turn that waits for none, or none")
+    if said != b"decided":
+        unchanged(step)
+        return
+    turn.decisions.add(decision)
+    resumed(step, kind)
+    rule(step.after.next == link, "a decision told another link than the next")
+
+
+def resumed(step: Step, kind: str) -> None:
+    """The turn left the inbox in this step, with what was left of its time, and some at least."""
+    turn, after = step.turn, step.after
+    rule(after.state == b"ran" and after.next.startswith(b"turn.resume/"), "a decided turn does not go on")
+    rule(after.due.get(turn.id, 0) <= step.now + ANNOUNCE_MS, "a decided turn is looked at too late")
+    turn.deadline = step.now + max(turn.deadline - turn.decide_by, RESUME_MS)
+    turn.decide_by = 0
+    turn.kinds.append(kind)
+    tell(turn, "turn.decided")
 
 
 def reaped(step: Step) -> None:
@@ -192,6 +229,11 @@ def reaped(step: Step) -> None:
         charged = turn.submit[12] if before.state == b"running" else 0
         rule(after.tokens_used == before.tokens_used + charged, "[16] a lost run is not charged what was set aside")
         tell(turn, "attempt.lost")
+    if before.state == b"parked" and what == b"announce":
+        rule(before.due[turn.id] <= step.now and turn.decide_by <= step.now, "a time-out decided before its time")
+        resumed(step, "reject")
+        rule(link == after.next, "announced another link than the next")
+        return
     called_off = off(step, b"queued" if taken and before.state == b"running" else before.state, after.tokens_used)
     poisoned = taken and after.strikes >= STRIKES and turn.alone
     if what == b"finished":
@@ -205,7 +247,8 @@ def reaped(step: Step) -> None:
         lapsed = before.token and before.lease_until <= step.now and step.args[0] == 1
         rule(taken or not lapsed, "[14] a lapsed lease was left alone")
         rule(before.token or not called_off, "a turn that was called off was not ended")
-        ready = not before.token and before.line[:1] == [turn.id] and before.not_before <= step.now
+        parked = before.state == b"parked" and turn.decide_by > step.now
+        ready = not parked and not before.token and before.line[:1] == [turn.id] and before.not_before <= step.now
         rule(what == b"announce" or not ready, "[3] a turn nobody has was not announced")
     if not taken:
         unchanged(step)
@@ -256,6 +299,7 @@ _OF_COMMAND = {
     "reap": reaped,
     "cancel": cancelled,
     "drop": dropped,
+    "decide": decided,
 }
 _TAKES = {"claim", "commit", "reap"}
 
@@ -274,6 +318,8 @@ def judge(step: Step, line: list[bytes], latest: int) -> None:
     if before.accepted and _ended(after):
         rule(after.outcome.startswith(b"passed") or after.outcome == b"dead", "a published answer did not count")
     _OF_COMMAND[step.name](step)
+    rule((turn.id in after.inbox) == (after.state == b"parked"), "the inbox is not the parked turns")
+    rule(int(after.others[6] or 0) == turn.deadline or not turn.stored, "another deadline is stored than there is")
     others_untouched(step)
     rule(after.seq == len(turn.told), "[11] events are missing, doubled or invented")
     rule(after.length == after.seq and after.top == b"%d-0" % after.seq, "[11] the log has another length than its seq")
@@ -309,6 +355,10 @@ def latest_look(turn: PretendTurn, look: Seen, latest: int) -> int:
     """When somebody must look at an unfinished turn at the latest. ``latest``: the furthest the clock ever was."""
     if look.token:
         return look.lease_until
+    if look.state == b"parked":
+        return max(latest, turn.decide_by)
+    if not turn.deadline:
+        return latest + _LONGEST_WAIT_MS
     if look.line[:1] != [turn.id]:
         interrupts = turn.submit[5] == "interrupt"
         return max(latest, min(turn.deadline, latest + ANNOUNCE_MS) if interrupts else turn.deadline)

@@ -18,11 +18,11 @@ import hiredis
 from api_client.contract.commands import common_settings, turn_keys
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
 from api_client.contract.turn import TurnRequest
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
-from tests.fault.decisions import CHOICES, STRAIGHT, commit_arguments
+from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, commit_arguments
 from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
@@ -62,6 +62,7 @@ class Schedule:
         self._turns: list[PretendTurn] = []
         self._lines: dict[str, list[bytes]] = {session: [] for session in SESSIONS}
         self._due: dict[bytes, int] = {}
+        self._inbox: list[bytes] = []
         self._runs: list[Run] = []
         self._healed = False
         self._messages: list[tuple[PretendTurn, Link]] = []
@@ -108,10 +109,12 @@ class Schedule:
             yield from self._work(random.choice(self._runs))
         elif dice < 0.86 and self._history:
             yield from self._again(random.choice(self._history[-8:] if random.random() < 0.6 else self._history))
-        elif dice < 0.885:
+        elif dice < 0.88:
             yield from self._cancel(random.choice(self._turns))
-        elif dice < 0.89:
+        elif dice < 0.885:
             yield from self._drop(random.choice(self._turns))
+        elif dice < 0.89 or (self._inbox and dice < 0.93):
+            yield from self._decide(self._someone())
         else:
             yield from self._reap(self._overdue() or random.choice(self._turns), random.random() < 0.8)
 
@@ -141,7 +144,9 @@ class Schedule:
         budget = 0 if random.random() < 0.9 else 30
         owner, epoch = random.choice("pq"), f"{number:012x}"
         request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session, "")
-        args = (*request, budget, 0, budget // 2, 0, "m", "v2", key)
+        phase = int(random.random() < 0.25)
+        first = str(Link(PHASE_RUN if phase else RUN, 1))
+        args = (*request, budget, 0, budget // 2, 0, "m", "v2", first, phase, key)
         self._turns.append(turn)
         turn.submit = args
         yield from self._send_submit(turn)
@@ -159,7 +164,7 @@ class Schedule:
             if key:
                 self._bodies[owner, key] = (body, turn.id)
             if reply[1] == 0:
-                self._announce(turn, Link(RUN, 1))
+                self._announce(turn, Link.parse(turn.submit[16]))
 
     def _announce(self, turn: PretendTurn, link: Link) -> None:
         """Celery's part: sometimes a message is lost, or comes twice."""
@@ -198,12 +203,12 @@ class Schedule:
             run.number += 1
             pieces = [json.dumps({"attempt": run.link.attempt, "text": f"ä{n}"}) for n in range(1, 3)]
             events = [part for piece in pieces[: self._random.randint(1, 2)] for part in ("attempt.output", piece)]
-            if run.link.task in {RUN, RETRY}:
+            if run.link.task in RUNS:
                 reply = yield from self._do("append", run.turn, run.token, run.number, *events)
                 self._notice(run, reply)
         else:
             choices = CHOICES[run.link.task]
-            stopped = run.turn.seen and run.turn.seen.stop and run.link.task in {RUN, RETRY}
+            stopped = run.turn.seen and run.turn.seen.stop and run.link.task in RUNS
             name = "called off" if stopped and self._random.random() < 0.7 else self._random.choice(choices)
             if name in {"accept", "mend"} and self._random.random() < 0.6:
                 yield from self._seal(run, name)
@@ -238,12 +243,13 @@ class Schedule:
     def _go_on(self, run: Run, move: dict[str, Any], reply: list[Any]) -> None:
         if reply[2]:
             self._announce_head(reply[1])
-        elif not move["delay_ms"]:
+        elif move["next"] and not move["delay_ms"]:
             self._announce(run.turn, Link.parse(move["next"]))
 
     def _announce_head(self, head: bytes) -> None:
         if head:
-            self._announce(self._turn_of(head), Link(RUN, 1))
+            turn = self._turn_of(head)
+            self._announce(turn, Link.parse(turn.submit[16]))
 
     def _again(self, sent: tuple[str, PretendTurn, tuple[Any, ...]]) -> Ask:
         """A command comes once more: its reply was lost, or a connection delivers late."""
@@ -258,6 +264,20 @@ class Schedule:
     def _cancel(self, turn: PretendTurn) -> Ask:
         reply = yield from self._do("cancel", turn, turn.submit[2], "cancelled")
         self._announce_head(reply[1])
+
+    def _someone(self) -> PretendTurn:
+        """Mostly a turn that waits for a decision."""
+        if self._inbox and self._random.random() < 0.8:
+            return self._turn_of(self._random.choice(self._inbox))
+        return self._random.choice(self._turns)
+
+    def _decide(self, turn: PretendTurn) -> Ask:
+        kind = self._random.choice(("approve", "retry", "reject"))
+        decision = f"d{self._random.randrange(10_000)}."
+        owner = turn.submit[2] if self._random.random() < 0.9 else "somebody"
+        reply = yield from self._do("decide", turn, owner, decision, kind, "alice", "", "")
+        if reply[0] == b"decided":
+            self._announce(turn, Link.parse(reply[1].decode()))
 
     def _drop(self, turn: PretendTurn) -> Ask:
         yield from self._do("drop", turn, turn.submit[2])
@@ -318,8 +338,8 @@ class Schedule:
     def _do(self, name: str, turn: PretendTurn, *args: Any) -> Ask:
         self._history.append((name, turn, args))
         keys = self._keys_of(turn)
-        look = ("EVALSHA", _LOOK, 5, *keys[:5])
-        before = (turn.seen or NOTHING)._replace(line=self._lines[turn.session_id], due=self._due)
+        look = ("EVALSHA", _LOOK, 6, *keys[:5], keys[11])
+        before = (turn.seen or NOTHING)._replace(line=self._lines[turn.session_id], due=self._due, inbox=self._inbox)
         own = list(args)
         if name == "submit":
             owner, key = args[2], own.pop()
@@ -332,7 +352,8 @@ class Schedule:
             raise Violation(f"a command failed: {reply}")
         after = seen(look_after)
         rules.judge(Step(name, self._now, turn, args, reply, before, after), self._lines[turn.session_id], self._latest)
-        turn.seen, self._lines[turn.session_id], self._due = after, after.line, after.due
+        turn.seen, self._lines[turn.session_id] = after, after.line
+        self._due, self._inbox = after.due, after.inbox
         self.counts[f"{name} {reply[0].decode()}"] += 1
         return reply
 

@@ -16,8 +16,9 @@ from api_client.contract.commands import command_text
 from worker.turns import ledger
 
 _FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, client, ledger)]
-#: Every command there is, by name: a new one is found by itself.
-FILES = {path.stem: path for folder in _FOLDERS for path in folder.glob("*.lua") if path.stem != "turn"}
+_TEXTS = [path for folder in _FOLDERS for path in folder.glob("*.lua")]
+#: Every command that changes a turn, by name: a new one is found by itself. One with a header of its own only reads.
+FILES = {path.stem: path for path in _TEXTS if not path.read_text().startswith("#!lua")}
 
 _SERVER_CLOCK = """local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
@@ -27,10 +28,10 @@ _OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
 FIELDS = (
     *("state", "token", "next", "seq", "lease_until", "not_before", "stop", "outcome", "strikes"),
     *("delivery", "tokens_used", "token_budget", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
-    "accepted",
+    *("deadline_at", "decide_by", "accepted"),
 )
 
-# KEYS: turn, log, attempts, session, due
+# KEYS: turn, log, attempts, session, due, inbox
 LOOK = f"""
 local top = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
 return {{
@@ -38,6 +39,7 @@ return {{
   redis.call('XLEN', KEYS[2]), top[1] and top[1][1] or '0-0',
   {{ redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3]) }},
   redis.call('LRANGE', KEYS[4], 0, -1), redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'),
+  redis.call('ZRANGE', KEYS[6], 0, -1),
 }}
 """
 

@@ -29,6 +29,7 @@ class Seen(NamedTuple):
     lives: tuple[int, ...]
     line: list[bytes]
     due: dict[bytes, int]
+    inbox: list[bytes]
 
     @property
     def accepted(self) -> bytes:
@@ -46,16 +47,16 @@ _NUMBERS = {*range(3, 6), *range(8, 12)}
 
 def seen(raw: list[Any]) -> Seen:
     """Read the reply of ``scripts.LOOK``."""
-    fields, length, top, lives, line, due = raw
+    fields, length, top, lives, line, due, inbox = raw
     pairs = iter(due)
     first = [int(value or 0) if at in _NUMBERS else value or b"" for at, value in enumerate(fields[:12])]
     scores = {member: int(score) for member, score in zip(pairs, pairs, strict=True)}
-    return Seen._make([fields[0], *first[1:], tuple(fields[12:]), length, top, tuple(lives), line, scores])
+    return Seen._make([fields[0], *first[1:], tuple(fields[12:]), length, top, tuple(lives), line, scores, inbox])
 
 
 assert FIELDS[:12] == Seen._fields[:12]
 #: A turn that is not stored.
-NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2], [], []])
+NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2], [], [], []])
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +68,9 @@ class PretendTurn:
     number: int
     submit: tuple[Any, ...] = ()
     deadline: int = 0
+    decide_by: int = 0
+    decisions: set[str] = field(default_factory=set)
+    kinds: list[str] = field(default_factory=list)
     stored: bool = False
     acknowledged: bool = False
     epoch: str = ""

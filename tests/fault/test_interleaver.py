@@ -35,6 +35,8 @@ RARE = (
     *("reap gone", "reap early", "reap held", "reap later", "reap interrupt", "reap announce", "reap finished"),
     *("cancel stopping", "cancel finished", "drop dropped", "outcome dead", "outcome expired", "outcome cancelled"),
     *("outcome passed", "outcome passed_after_retry", "outcome passed_by_fallback", "outcome failed"),
+    "outcome passed_by_human",
+    *("decide decided", "decide known", "decide not_parked", "decide missing"),
 )
 
 

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from api_client.contract.commands import turn_keys
+from api_client.contract.commands import RESUME_SECONDS, turn_keys
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import FAIL, FALLBACK, PHASE_RUN, RESUME, RETRY, RUN, VALIDATE, Link
 from tests.fault import scripts
 from tests.fault.decisions import CHOICES, commit_arguments
 from tests.fault.model import Model
@@ -33,7 +33,9 @@ from worker.chaos.checker.counters import folded
 
 _NAMESPACE = "machine"
 _KEYS = Keys(_NAMESPACE)
-_LINKS = [Link(task, attempt) for task in (RUN, VALIDATE, RETRY, FALLBACK, FAIL) for attempt in (1, 2)]
+_LINKS = [
+    Link(task, attempt) for task in (RUN, VALIDATE, RETRY, FALLBACK, FAIL, RESUME, PHASE_RUN) for attempt in (1, 2)
+]
 _NUMBERS = st.integers(1, 3)
 _HIDDEN = {
     *("a finished turn never expires", "a dead letter expires", "a dropped dead letter stays"),
@@ -53,7 +55,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.wire.ask(("FLUSHALL",))
-        self.model = Model(now=1_800_000_000_000, announce_ms=ANNOUNCE_MS)
+        self.model = Model(now=1_800_000_000_000, announce_ms=ANNOUNCE_MS, resume_ms=int(RESUME_SECONDS * 1000))
         self.submits: dict[str, tuple[Any, ...]] = {}
         self.tokens = 0
 
@@ -82,19 +84,23 @@ class LedgerMachine(RuleBasedStateMachine):
         key=st.sampled_from(["", "", "k"]),
         body=st.sampled_from(["b1", "b2"]),
         budget=st.sampled_from([0, 0, 0, 30]),
+        phase=st.sampled_from([0, 0, 1]),
     )
-    def submit(self, session: str, owner: str, policy: str, deadline: int, key: str, body: str, budget: int) -> str:
+    def submit(
+        self, session: str, owner: str, policy: str, deadline: int, key: str, body: str, budget: int, phase: int
+    ) -> str:
         turn_id = f"t0-{len(self.submits):032x}"
-        self.submits[turn_id] = (session, owner, policy, deadline, key, body, budget)
+        self.submits[turn_id] = (session, owner, policy, deadline, key, body, budget, phase)
         self.submit_again(turn_id)
         return turn_id
 
     @rule(turn_id=turns)
     def submit_again(self, turn_id: str) -> None:
-        session, owner, policy, deadline, key, body, budget = self.submits[turn_id]
+        session, owner, policy, deadline, key, body, budget, phase = self.submits[turn_id]
+        first = "phase.run/1" if phase else "turn.run/1"
         request = (REQUESTS[session], "e", owner, "de", deadline, policy, body if key else "", 9_000_000, session, "")
-        reply = self.ask("submit", turn_id, *request, budget, 0, budget // 2, 0, "m", "v2", key=key)
-        assert reply == self.model.submit(turn_id, session, owner, policy, deadline, key, body, budget)
+        reply = self.ask("submit", turn_id, *request, budget, 0, budget // 2, 0, "m", "v2", first, phase, key=key)
+        assert reply == self.model.submit(turn_id, *self.submits[turn_id])
 
     @rule(
         target=claims,
@@ -172,6 +178,25 @@ class LedgerMachine(RuleBasedStateMachine):
     def cancel(self, turn_id: str, owner: str) -> None:
         assert self.ask("cancel", turn_id, owner, "cancelled") == self.model.cancel(turn_id, owner)
 
+    @rule(
+        turn_id=turns,
+        owner=st.sampled_from(["", "p", "q"]),
+        decision=st.sampled_from(["one", "two"]),
+        kind=st.sampled_from(["approve", "retry", "reject"]),
+    )
+    def decide(self, turn_id: str, owner: str, decision: str, kind: str) -> None:
+        reply = self.ask("decide", turn_id, owner, decision, kind, "alice", "note", "")
+        assert reply == self.model.decide(turn_id, owner, decision, kind)
+
+    @rule(target=claims, turn_id=turns, decision=st.sampled_from(["one", "two", "three"]))
+    def park(self, turn_id: str, decision: str) -> tuple[str, Link, str]:
+        """A turn is judged, parked and decided on."""
+        for name in ("complete", "park"):
+            claim = self._take(turn_id, None, True)
+            self.commit(claim, 1, name, 5_000)
+        self.decide(turn_id, "", decision, "approve")
+        return claim
+
     @rule(turn_id=turns, owner=st.sampled_from(["", "p", "q"]))
     def drop(self, turn_id: str, owner: str) -> None:
         assert self.ask("drop", turn_id, owner) == self.model.drop(turn_id, owner)
@@ -180,7 +205,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def stored_is_what_the_model_says(self) -> None:
         model, ids = self.model, list(self.model.turns)
         queues, totals, *turns = self._read(ids)
-        due, dead, *lines = queues
+        due, dead, inbox, *lines = queues
+        assert {k.decode(): int(v) for k, v in zip(inbox[::2], inbox[1::2], strict=True)} == model.inbox
         assert {k.decode(): int(v) for k, v in zip(due[::2], due[1::2], strict=True)} == model.due
         assert {turn_id.decode() for turn_id in dead} == model.dead
         assert [[turn_id.decode() for turn_id in line] for line in lines] == [model.lines.get(s, []) for s in SESSIONS]
@@ -197,6 +223,7 @@ class LedgerMachine(RuleBasedStateMachine):
         queues: list[Command] = [
             ("EVAL", "return redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')", 1, _KEYS.due),
             ("ZRANGE", _KEYS.dead, 0, -1),
+            ("EVAL", "return redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')", 1, _KEYS.inbox),
             *(("LRANGE", _KEYS.session(session), 0, -1) for session in SESSIONS),
         ]
         turns = [part for i in ids for part in (("HGETALL", _KEYS.turn(i)), ("XRANGE", _KEYS.log(i), "-", "+"))]

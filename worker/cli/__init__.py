@@ -17,6 +17,7 @@ from api_client.contract.errors import (
     IdempotencyConflict,
     KeyNotFound,
     NotFinished,
+    NotParked,
     SessionBusy,
     SettingsError,
     TurnNotFound,
@@ -43,6 +44,7 @@ COMMANDS = {
     "retry-rate": ("worker.cli.rates:retry_rate", "How often the agent had to be asked again, and by which rule."),
     "stats": ("worker.cli.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
     "dead": ("worker.cli.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
+    "inbox": ("worker.cli.inbox:inbox", "Turns that wait for a person: list, show, approve, edit, retry, reject."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
@@ -123,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _complain([error.format_message()], USAGE)
     except SettingsError as error:
         code = _complain(error.problems, USAGE, error.code)
-    except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished) as error:
+    except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished, NotParked) as error:
         code = _complain([str(error)], NO, error.code)
     except HelixError as error:
         code = _complain([str(error)], USAGE, error.code)

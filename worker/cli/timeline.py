@@ -98,6 +98,23 @@ def _mended(data: dict[str, Any]) -> list[Line]:
     return lines + [Line(one_line(change), DIM, detail=True) for change in data.get("changes", ())]
 
 
+def _escalated(data: dict[str, Any]) -> list[Line]:
+    to = "a person" if data.get("stage") == 2 else f"model {one_line(data.get('model', ''))}"
+    return [Line(f"escalated to {to}", WARN), *issue_lines(data.get("issues", ()))]
+
+
+def _parked(data: dict[str, Any]) -> list[Line]:
+    turn_id, default = one_line(data.get("turn_id", "")), one_line(data.get("default", ""))
+    seconds = data.get("timeout_seconds") or 0
+    head = Line(f"waits for a decision, {seconds:g} s at most, then {default}", f"{BOLD} {WARN}")
+    return [head, Line(f"turns inbox show {turn_id}", DIM, detail=True)]
+
+
+def _decided(data: dict[str, Any]) -> list[Line]:
+    note = f": {one_line(data['note'])}" if data.get("note") else ""
+    return [Line(f"{one_line(data.get('by', ''))} decided: {one_line(data.get('kind', ''))}{note}", BOLD)]
+
+
 def _finished(data: dict[str, Any]) -> list[Line]:
     attempts, deliveries = data.get("attempts", 0), data.get("deliveries", 0)
     counts = f"{_count(attempts, 'attempt')}, {_count(deliveries, 'delivery', 'deliveries')}"
@@ -131,6 +148,9 @@ _DESCRIBERS: dict[str, Callable[[dict[str, Any]], list[Line]]] = {
     "turn.retrying": _retrying,
     "turn.fallback": _fallback,
     "turn.mended": _mended,
+    "turn.escalated": _escalated,
+    "turn.parked": _parked,
+    "turn.decided": _decided,
     "turn.stopping": lambda data: [Line(f"stopping: {one_line(data.get('reason', ''))}", WARN)],
     "turn.finished": _finished,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from api_client.contract.counters import OTHER, counter, model_of
@@ -14,6 +15,7 @@ from worker.enforcement.codes import CODES
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Mended, Retry, demote
 from worker.enforcement.step import step_of
+from worker.turns.escalation import escalated
 from worker.turns.moves import Answer, EventData, Move, policy_of, retrying
 from worker.turns.usage import Usage
 
@@ -60,7 +62,7 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
             counters=_rejected(turn, "fallback", errors, usage),
             judged=True,
         )
-    return Move(
+    move = Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),
         fields={"failing": json.dumps(_failed(decision))},
@@ -69,6 +71,11 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
         counters=_rejected(turn, "fail", errors, usage),
         judged=True,
     )
+    if decision.reason != "escalated":
+        return move
+    handed_on = replace(move, counters=_rejected(turn, "escalate", errors, usage))
+    told = [issue.to_dict() for issue in errors]
+    return escalated(turn, handed_on, best=decision.attempt, reason="rejected", issues=told) or move
 
 
 def _judged(turn: Turn, decision: str) -> dict[str, int]:
@@ -143,12 +150,17 @@ def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Seq
         "reason": failing["reason"],
         "issues": list(issues),
     }
-    validators, codes = _rules(turn, issues) if outcome is Outcome.FAILED else (set(), set())
-    gave_up = {
+    gave_up = gave_up_counters(turn, issues) if outcome is Outcome.FAILED else {}
+    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
+
+
+def gave_up_counters(turn: Turn, issues: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """What a turn counts that failed with these issues left."""
+    validators, codes = _rules(turn, issues)
+    return {
         **{counter("validator.gave_up", name): 1 for name in validators},
         **{counter("code.gave_up", code): 1 for code in codes},
     }
-    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
 
 
 def cannot_judge(link: Link, reason: str) -> Move:

@@ -134,7 +134,7 @@ def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventDat
         fields["agent_session"] = ""
     retrying = {
         "attempt": link.attempt,
-        "max_attempts": turn.request.max_attempts,
+        "max_attempts": turn.allowed or turn.request.max_attempts,
         "reason": "transient",
         "delay_seconds": delay,
     }

@@ -18,7 +18,7 @@ from typing import Any
 import redis
 import structlog
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
@@ -255,6 +255,14 @@ class Ledger:
         key = Keys(self.settings.namespace).probe(nonce)
         self._redis.hsetnx(key, queue, self.worker)
         self._redis.expire(key, 60)
+
+    def next_link(self, turn_id: str) -> Link | None:
+        """The link that comes next for a turn, such as the one that leads its session now; None when there is none."""
+        try:
+            link: Any = self._redis.hget(keys_of(self.settings.namespace, turn_id).turn(turn_id), "next")
+        except RedisError:
+            return None  # not vital: a reaper announces it
+        return Link.parse(link.decode()) if link else None
 
     def knows(self, turn_id: str) -> bool:
         """Whether the store has this turn's record."""

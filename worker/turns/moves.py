@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Policy, Retry
@@ -38,6 +38,7 @@ class Move:
         outcome, answer: set when this is the end.
         end_counters: counted only if the turn really ends so, and was not called off in the same moment.
         run_ended: an agent run ended with this. judged: an answer was judged.
+        park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.
     """
 
     attempt: int
@@ -53,6 +54,7 @@ class Move:
     end_counters: dict[str, int] = field(default_factory=dict)
     run_ended: bool = False
     judged: bool = False
+    park_seconds: float = 0.0
 
     def to_json(self) -> str:
         """The move as ``commit.lua`` reads it."""
@@ -76,6 +78,7 @@ class Move:
                 "end_counters": self.end_counters,
                 "run_ended": self.run_ended,
                 "judged": self.judged,
+                "park_ms": int(self.park_seconds * 1000),
             }
         )
 
@@ -100,8 +103,14 @@ def read_move(text: str, events: list[EventData]) -> Move:
 
 
 def policy_of(turn: Turn) -> Policy:
-    """The policy a turn was submitted with."""
-    return Policy(max_attempts=turn.request.max_attempts, locale=turn.request.locale)
+    """The policy a turn was submitted with; an escalation or a person may have allowed more attempts."""
+    request = turn.request
+    return Policy(max_attempts=turn.allowed or request.max_attempts, locale=request.locale, order=request.policy)
+
+
+def again(turn: Turn, attempt: int) -> Link:
+    """The link that runs the turn's agent once more."""
+    return Link(RETRY if turn.request.phase is None else PHASE_RUN, attempt)
 
 
 def judged(record: AttemptRecord) -> Attempt:
@@ -121,7 +130,7 @@ def retrying(turn: Turn, link: Link, reason: str, decision: Retry) -> EventData:
         "turn.retrying",
         {
             "attempt": link.attempt + 1,
-            "max_attempts": turn.request.max_attempts,
+            "max_attempts": turn.allowed or turn.request.max_attempts,
             "reason": reason,
             "codes": list(decision.codes),
             "feedback": decision.feedback,

@@ -16,7 +16,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, Link
+from api_client.contract.tasks import Link
 from worker.turns.ledger import Ledger, Reaped, connect
 
 log = structlog.get_logger()
@@ -120,5 +120,5 @@ class Reaper:
             self._ledger.cancel(found.head, found.session_id)
         elif found.what == "finished":
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
-            if found.head:
-                self._announce(Link(RUN, 1), found.head, found.session_id)
+            if found.head and (link := self._ledger.next_link(found.head)):
+                self._announce(link, found.head, found.session_id)

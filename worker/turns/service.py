@@ -15,7 +15,7 @@ import structlog
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import FAIL, FALLBACK, JUDGED_BY, RESUME, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.consultant import session
 from worker.consultant.holding import Holding, holding
@@ -31,6 +31,7 @@ from worker.enforcement.policy import Attempt, Mended, decide
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
 from worker.runners.marks import sweep_before
 from worker.turns.accepted import Accepted
+from worker.turns.after_decision import after_decision
 from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
 from worker.turns.after_run import after_run
 from worker.turns.judges import CannotJudge, Case
@@ -92,6 +93,7 @@ class TurnService:
             VALIDATE: self._validate,
             FALLBACK: self._fallback,
             FAIL: self._fail,
+            RESUME: self._resume,
         }
 
     def carry_out(self, link: Link, turn_id: str, session_id: str, *, alone: bool = False) -> bool:
@@ -141,11 +143,12 @@ class TurnService:
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
             reach("B14")
-            if done.head:
-                self._announce(Link(RUN, 1), done.head, session_id)
+            if done.head and (head_link := self._ledger.next_link(done.head)):
+                self._announce(head_link, done.head, session_id)
             return False
         log.info("turn.moved", link=str(claim.link), next=str(move.next), delay_ms=move.delay_ms)
-        if move.next == Link(VALIDATE, claim.link.attempt) and claim.link.task in {RUN, RETRY}:
+        judged_by = JUDGED_BY.get(claim.link.task)
+        if judged_by and move.next == Link(judged_by, claim.link.attempt):
             return True
         if move.next is not None and not move.delay_ms:
             self._announce(move.next, turn_id, session_id)
@@ -188,9 +191,10 @@ class TurnService:
                 folder cannot be written. SettingsError: the model's runner cannot be built.
         """
         turn, settings = lease.claim.turn, self._settings
-        model = settings.models.get(turn.request.model)
+        name = turn.stage_model or turn.request.model
+        model = settings.models.get(name)
         if model is None:
-            raise SettingsError([f"this worker offers no model {turn.request.model!r}; see HELIX_MODELS"])
+            raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
         runner, option = self._runners(model)
         session_id, attempt = turn.request.session_id, lease.claim.link.attempt
         workdir = session_directory(settings.sessions_dir, session_id)
@@ -249,6 +253,14 @@ class TurnService:
             return cannot_judge(link, str(error))
         move = after_fallback(turn, link, best.number, mended)
         return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, best), mended=dict(mended.files)))
+
+    def _resume(self, lease: Lease) -> Move:
+        """Carry out what was decided on a parked turn."""
+        turn, link = lease.claim.turn, lease.claim.link
+        records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
+        best = records.get(turn.best or link.attempt)
+        move = after_decision(turn, link.attempt, best)
+        return move if best is None else self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, best)))
 
     def _fail(self, lease: Lease) -> Move:
         """End the turn honestly, with what its user can do."""

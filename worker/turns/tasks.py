@@ -8,7 +8,19 @@ import structlog
 from celery import Celery, Task
 
 from api_client.contract.failpoints import reach
-from api_client.contract.tasks import FAIL, FALLBACK, PROBE, QUEUES, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import (
+    FAIL,
+    FALLBACK,
+    PHASE_RUN,
+    PHASE_VERIFY,
+    PROBE,
+    QUEUES,
+    RESUME,
+    RETRY,
+    RUN,
+    VALIDATE,
+    Link,
+)
 from worker.turns.service import TurnService
 
 #: What each task does, as operators read it in Flower and in `celery inspect registered`.
@@ -18,6 +30,9 @@ _DOCS = {
     VALIDATE: "Judge the answer with the active validators and decide what comes next.",
     FALLBACK: "Mend the best answer without the agent, and judge it again.",
     FAIL: "End the turn honestly: no acceptable answer.",
+    RESUME: "Carry out what was decided: publish what was accepted, ask again, or end.",
+    PHASE_RUN: "Run the agent for a phase.",
+    PHASE_VERIFY: "Verify a phase: its gates, then an independent agent.",
 }
 
 

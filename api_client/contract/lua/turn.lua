@@ -4,18 +4,19 @@
 -- KEYS[1] turn (hash)      KEYS[2] log (stream)       KEYS[3] attempts (hash)    KEYS[4] session (list)
 -- KEYS[5] due (zset)       KEYS[6] finished (zset)    KEYS[7] dead (zset)
 -- KEYS[8] totals (hash)    KEYS[9] minute (hash)      KEYS[10] hour (hash)       KEYS[11] day (hash)
--- ARGV[1] bell (channel)   ARGV[2] turn id            ARGV[3] settings (JSON): announce_ms, retention_ms,
---                                                             bucket_ttl, bounds_ms, errors
+-- KEYS[12] inbox (zset)
+-- ARGV[1] bell (channel)   ARGV[2] turn id
+-- ARGV[3] settings (JSON): announce_ms, retention_ms, resume_ms, bucket_ttl, bounds_ms, errors
 -- ARGV[4...] the command's own
 --
 -- Lua does not roll back: a command reads and checks everything before its first write. The type checks below make a
 -- wrong-typed key fail here, before anything is written.
 
-local TURN, LOG, ATTEMPTS, SESSION, DUE, FINISHED, DEAD =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local TURN, LOG, ATTEMPTS, SESSION, DUE, FINISHED, DEAD, INBOX =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[12]
 local BELL, ID = ARGV[1], ARGV[2]
 
-local kinds = { 'hash', 'stream', 'hash', 'list', 'zset', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash' }
+local kinds = { 'hash', 'stream', 'hash', 'list', 'zset', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash', 'zset' }
 for i, kind in ipairs(kinds) do
   local found = redis.call('TYPE', KEYS[i]).ok
   if found ~= 'none' and found ~= kind then
@@ -87,6 +88,12 @@ local function look_again(at)
   redis.call('ZADD', DUE, int(at), ID)
 end
 
+-- When a turn that waits for its session must be looked at: at its deadline, or, without one, now and then.
+local function far()
+  local deadline = number('deadline_at')
+  return deadline > 0 and deadline or NOW + 64 * SETTINGS.announce_ms
+end
+
 local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
@@ -100,6 +107,7 @@ local function finish(outcome, answer, counters)
   local led = is_head()
   redis.call('LREM', SESSION, 0, ID)
   redis.call('ZREM', DUE, ID)
+  redis.call('ZREM', INBOX, ID)
   -- One that only waited leaves the session's head, which may be at work, as it is.
   local head = led and redis.call('LINDEX', SESSION, 0) or ''
   -- The caller announces the session's next turn; should it die first, a reaper finds it here, or at its deadline.
@@ -151,4 +159,23 @@ local function called_off(will_run)
   if number('deadline_at') > 0 and number('deadline_at') <= NOW then return 'expired' end
   if will_run and spent() ~= '' then return 'expired' end
   return ''
+end
+
+-- Go on with a parked turn as somebody decided, or as its time-out does. A worker carries it out with the next link.
+-- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by what is left of
+-- it. An accepted answer must not expire on its way, so some time is always left.
+local function decide(kind, by, note, text)
+  local deadline = number('deadline_at')
+  if deadline > 0 then
+    deadline = math.max(deadline + NOW - number('decide_by'), NOW + SETTINGS.resume_ms)
+  end
+  turn.deadline_at, turn.next = int(deadline), 'turn.resume/' .. int(number('attempt'))
+  redis.call('HSET', TURN, 'state', 'ran', 'next', turn.next, 'deadline_at', turn.deadline_at, 'announced', 1,
+    'not_before', 0, 'decide_by', 0, 'decision',
+    cjson.encode({ kind = kind, by = by, note = note, text = text, at = NOW / 1000 }))
+  redis.call('ZREM', INBOX, ID)
+  look_again(NOW + SETTINGS.announce_ms)
+  count({ ['turn.decided|' .. kind] = 1 })
+  emit('turn.decided', '{"attempt":' .. int(number('attempt')) .. ',"kind":"' .. kind .. '","by":' ..
+    cjson.encode(by) .. ',"note":' .. cjson.encode(note) .. '}')
 end

@@ -10,6 +10,8 @@ from typing import Any
 from worker.chaos.checker.facts import Facts, Line, Problem
 
 _BY_A_REAPER = {"running", "validating"}
+#: What followed a rejection -> what was decided.
+_DECISIONS = {"turn.retrying": "retry", "turn.fallback": "fallback", "turn.escalated": "escalate"}
 #: Upper bounds of the buckets durations are counted in, in ms.
 _BOUNDS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000)
 
@@ -50,7 +52,11 @@ class _Fold:
             case "attempt.accepted":
                 self._judged(at, "accept")
             case "attempt.rejected":
-                self._rejected(at, data, {"turn.retrying": "retry", "turn.fallback": "fallback"}.get(following, "fail"))
+                self._rejected(at, data, _DECISIONS.get(following, "fail"))
+            case "turn.escalated":
+                self.total[f"turn.escalated|{data['stage']}"] += 1
+            case "turn.decided":
+                self.total[f"turn.decided|{data['kind']}"] += 1
             case "turn.retrying":
                 self._asked_again |= data["reason"] == "rejected"
             case "turn.finished":

@@ -25,6 +25,11 @@ if ARGV[8] ~= '1' and number('strikes') >= tonumber(ARGV[9]) - 1 then return { '
 
 local state = turn.state == 'queued' and 'running' or 'validating'
 local link_attempt = string.match(ARGV[4], '/(%d+)$')
+-- A phase may have waited for others: its time begins now.
+if number('deadline_at') == 0 and number('deadline_ms') > 0 then
+  turn.deadline_at = int(NOW + number('deadline_ms'))
+  redis.call('HSET', TURN, 'deadline_at', turn.deadline_at)
+end
 redis.call('HSET', TURN, 'state', state, 'token', ARGV[5], 'tokens', (turn.tokens or '') .. ARGV[5] .. ' ',
   'cmd', 0, 'lease_until', int(NOW + tonumber(ARGV[6])), 'worker', cjson.decode('[' .. ARGV[7] .. ']')[1],
   'attempt', link_attempt, 'not_before', 0, 'announced', 1, 'alone', ARGV[8])
@@ -40,7 +45,7 @@ if state == 'running' then
   redis.call('HINCRBY', ATTEMPTS, link_attempt .. ':deliveries', 1)
   count(counters)
   emit('attempt.started', '{"attempt":' .. link_attempt .. ',"delivery":' .. int(delivery) ..
-    ',"max_attempts":' .. int(cjson.decode(turn.request).max_attempts or 0) .. ',"worker":' .. ARGV[7] .. '}')
+    ',"max_attempts":' .. int(number('allowed') > 0 and number('allowed') or cjson.decode(turn.request).max_attempts or 0) .. ',"worker":' .. ARGV[7] .. '}')
 end
 local reply = { 'claimed', int(NOW) }
 for _, part in ipairs(redis.call('HGETALL', TURN)) do reply[#reply + 1] = part end

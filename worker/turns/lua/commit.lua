@@ -3,7 +3,8 @@
 -- ARGV[6] move (JSON): state, next, fields {name: text}, attempt, facts {name: text}, counters {name: n}, delay_ms,
 --         outcome ('' = goes on), answer {response, step, step_source, error (JSON text)},
 --         end_counters (counted only if the turn really ends with this outcome),
---         run_ended (true when an agent run ended with this), judged (true when an answer was judged)
+--         run_ended (true when an agent run ended with this), judged (true when an answer was judged),
+--         park_ms (above 0: the turn waits so long for a decision in the inbox)
 -- ARGV[7], ARGV[8] kind, data (JSON) of the events; and so on
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
 
@@ -49,8 +50,18 @@ else
     count(counters)
     redis.call('HSET', TURN, 'state', move.state, 'next', move.next, 'announced', 1,
       'not_before', int(move.delay_ms > 0 and NOW + move.delay_ms or 0))
-    -- The caller announces at once, unless there is a delay: then a reaper does when the time has come.
-    look_again(NOW + (move.delay_ms > 0 and move.delay_ms or SETTINGS.announce_ms))
+    if move.park_ms > 0 then
+      -- Nobody holds it and nothing is announced. Its deadline moves on by the longest time it can lie here.
+      local deadline = number('deadline_at')
+      turn.deadline_at = int(deadline > 0 and deadline + move.park_ms or 0)
+      redis.call('HSET', TURN, 'parked_at', int(NOW), 'decide_by', int(NOW + move.park_ms),
+        'deadline_at', turn.deadline_at)
+      redis.call('ZADD', INBOX, int(NOW), ID)
+      look_again(NOW + move.park_ms)
+    else
+      -- The caller announces at once, unless there is a delay: then a reaper does when the time has come.
+      look_again(NOW + (move.delay_ms > 0 and move.delay_ms or SETTINGS.announce_ms))
+    end
   end
 end
 redis.call('HSET', TURN, 'last_head', head, 'last_outcome', outcome)

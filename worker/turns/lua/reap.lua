@@ -2,7 +2,7 @@
 -- ARGV[4] 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- ARGV[5] lease in ms  ARGV[6] strikes that make a turn dead
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
---   what: gone | early | held | later | waiting | interrupt (head is to be cancelled) | announce | finished
+--   what: gone | early | held | later | parked | waiting | interrupt (head is to be cancelled) | announce | finished
 
 local function answer(what, link, head, outcome)
   return { what, link or '', turn.session_id or '', head or '', outcome or '' }
@@ -48,6 +48,15 @@ if held then
   end
 end
 
+if turn.state == 'parked' then
+  if number('decide_by') > NOW then
+    look_again(number('decide_by'))
+    return answer('parked')
+  end
+  decide(turn.decide_default, 'timeout', '', '')
+  return answer('announce', turn.next)
+end
+
 local outcome = called_off(turn.state == 'queued')
 if outcome ~= '' then return answer('finished', '', give_up(outcome), outcome) end
 if not is_head() then
@@ -56,7 +65,7 @@ if not is_head() then
     look_again(NOW + SETTINGS.announce_ms)
     return answer('interrupt', '', redis.call('LINDEX', SESSION, 0) or '')
   end
-  look_again(number('deadline_at'))
+  look_again(far())
   return answer('waiting')
 end
 if number('not_before') > NOW then

@@ -1,0 +1,103 @@
+"""What happens when all attempts have failed: another model on its own, then a person (ADR-025, decision 3).
+
+Stored with the turn, so that whoever carries it out does what was asked for, whatever its own settings are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from api_client.contract.errors import BadRequest
+
+MAX_RUNS = 10
+#: Longest time a turn can lie in the inbox, in seconds: thirty days.
+MAX_TIMEOUT_SECONDS = 2_592_000.0
+#: Longest note and longest edited answer, in characters.
+MAX_NOTE, MAX_TEXT = 10_000, 1_000_000
+
+
+class DecisionKind(StrEnum):
+    """What can be decided on a parked turn."""
+
+    #: The last good result counts as it is.
+    APPROVE = "approve"
+    #: The given text counts; of a phase, its files as they are now.
+    EDIT = "edit"
+    #: The agent is asked again, with the note.
+    RETRY = "retry"
+    #: The turn fails.
+    REJECT = "reject"
+
+
+#: What a time-out may decide: only what needs nobody's words.
+DEFAULTS = (DecisionKind.REJECT.value, DecisionKind.APPROVE.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """The two stages.
+
+    Attributes:
+        model: stage 1, the model of HELIX_MODELS that is asked on its own; empty leaves the stage out.
+        runs: how often it is run at most.
+        human: stage 2, whether the turn is then parked for a person to decide.
+        timeout_seconds: how long it lies there before ``default`` is decided: reject or approve.
+    """
+
+    model: str = ""
+    runs: int = 1
+    human: bool = True
+    timeout_seconds: float = 86_400.0
+    default: str = DecisionKind.REJECT.value
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Escalation:
+        """Read a stored escalation; fields of a newer version are left alone."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+
+
+def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
+    """Refuse what can never work.
+
+    Raises:
+        BadRequest: names the field.
+    """
+    if escalation.model and escalation.model not in models:
+        known = ", ".join(models)
+        message = f"escalation: unknown model {escalation.model[:80]!r}; known: {known}"
+        raise BadRequest(message, param="escalation.model", code="model_not_found")
+    if not 1 <= escalation.runs <= MAX_RUNS:
+        raise BadRequest(f"escalation: runs must be from 1 to {MAX_RUNS}", param="escalation.runs")
+    if not 1 <= escalation.timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        message = f"escalation: timeout_seconds must be from 1 to {MAX_TIMEOUT_SECONDS:g}"
+        raise BadRequest(message, param="escalation.timeout_seconds")
+    if escalation.default not in DEFAULTS:
+        message = f"escalation: default must be one of {', '.join(DEFAULTS)}, not {escalation.default[:80]!r}"
+        raise BadRequest(message, param="escalation.default")
+
+
+def check_decision(kind: str, note: str, text: str, *, phase: bool) -> DecisionKind:
+    """The kind of a decision that makes sense.
+
+    Raises:
+        BadRequest: names the field.
+    """
+    if kind not in list(DecisionKind):
+        known = ", ".join(DecisionKind)
+        raise BadRequest(f"decision must be one of {known}, not {kind[:80]!r}", param="decision")
+    if len(note) > MAX_NOTE:
+        raise BadRequest(f"the note must have at most {MAX_NOTE} characters", param="note")
+    if kind == DecisionKind.RETRY and not note.strip():
+        raise BadRequest("retry needs a note: it is what the agent is told", param="note")
+    if kind != DecisionKind.EDIT and text:
+        raise BadRequest("only edit takes a text", param="text")
+    if kind == DecisionKind.EDIT and phase and text:
+        raise BadRequest("a phase is edited in its files, not by a text", param="text")
+    if kind == DecisionKind.EDIT and not phase and not text.strip():
+        raise BadRequest("edit needs the text of the answer", param="text")
+    if len(text) > MAX_TEXT:
+        raise BadRequest(f"the text must have at most {MAX_TEXT} characters", param="text")
+    return DecisionKind(kind)

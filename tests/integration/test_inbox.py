@@ -1,0 +1,174 @@
+"""Parked turns on a real store: who decides what, once, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest, NotParked, TurnNotFound
+from api_client.contract.escalation import Escalation
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RESUME, Link
+from api_client.contract.turn import Outcome, Turn, TurnState
+from tests.integration.test_engine import ADR, GOOD, NO_MARKER, Bench, says
+from tests.support import wait_until
+
+ASKS_A_PERSON = {"policy": {"step_marker": ("retry", "escalate")}, "max_attempts": 1}
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    async with TurnsClient(settings) as client:
+        made = Bench(replace(settings, transient_delay_seconds=0.01), client)
+        yield made
+        made.leases.close()
+
+
+async def parked(bench: Bench, *more_plays: object, **more: object) -> Turn:
+    turn = await bench.outcome(says(NO_MARKER), *more_plays, **{**ASKS_A_PERSON, **more})  # type: ignore[arg-type]
+    assert turn.state is TurnState.PARKED
+    return turn
+
+
+async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
+    """Decide, and carry it out as Celery would."""
+    await bench.client.decide(turn.turn_id, kind, by="alice", **more)
+    bench.carry_out(turn.turn_id, Link(RESUME, turn.attempt))
+    return await bench.client.get(turn.turn_id)
+
+
+async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed(bench: Bench) -> None:
+    turn = await parked(bench)
+    assert (turn.next, turn.lease_until, turn.outcome, turn.decide_default) == ("", 0, None, "reject")
+    assert [found.turn_id for found in await bench.client.inbox()] == [turn.turn_id]
+    assert await bench.client.inbox(owner="somebody else") == []
+    log = redis.Redis.from_url(bench.settings.redis_url).xrange(Keys(bench.settings.namespace).log(turn.turn_id))
+    kinds = [fields[b"e"].decode().split('"kind":"')[1].split('"')[0] for _, fields in log]
+    assert kinds[-3:] == ["attempt.rejected", "turn.escalated", "turn.parked"]
+
+
+async def test_an_approved_answer_is_told_as_a_persons_and_published(bench: Bench) -> None:
+    turn = await decided(bench, await parked(bench), "approve", note="passt")
+    assert (turn.outcome, turn.response) == (Outcome.PASSED_BY_HUMAN, NO_MARKER)
+    assert turn.decision["by"] == "alice"
+    assert turn.decision["note"] == "passt"
+    [response] = bench.settings.sessions_dir.rglob("output/response.md")
+    assert response.read_text() == NO_MARKER
+    assert await bench.client.inbox() == []
+    [told] = [event.data for event in await bench.events(turn) if event.kind == "turn.decided"]
+    assert (told["kind"], told["by"], told["note"]) == ("approve", "alice", "passt")
+
+
+async def test_an_edited_answer_is_the_one_that_counts(bench: Bench) -> None:
+    turn = await decided(bench, await parked(bench), "edit", text=GOOD)
+    assert (turn.outcome, turn.response, turn.step) == (Outcome.PASSED_BY_HUMAN, GOOD, "done")
+
+
+async def test_a_retry_asks_the_agent_again_with_the_note(bench: Bench) -> None:
+    turn = await decided(bench, await parked(bench, says(GOOD)), "retry", note="Denk an den Marker!")
+    assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 2)
+    assert "Denk an den Marker!" in bench.runner.orders[1].prompt
+
+
+async def test_a_retry_that_fails_again_comes_back_to_the_inbox(bench: Bench) -> None:
+    turn = await decided(bench, await parked(bench, says(NO_MARKER)), "retry", note="Nochmal")
+    assert (turn.state, turn.attempt) == (TurnState.PARKED, 2)
+    assert (await decided(bench, turn, "reject")).outcome is Outcome.FAILED
+
+
+async def test_a_rejected_turn_fails_with_the_note_for_its_user(bench: Bench) -> None:
+    turn = await decided(bench, await parked(bench), "reject", note="so nicht")
+    assert (turn.outcome, turn.error["code"], turn.response) == (Outcome.FAILED, "rejected", "")
+    assert "so nicht" in turn.error["message"]
+
+
+async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(bench: Bench) -> None:
+    turn = await parked(bench, says(NO_MARKER))
+    for _ in range(2):
+        await bench.client.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
+    with pytest.raises(NotParked, match="alice decided retry before; it is ran"):
+        await bench.client.decide(turn.turn_id, "approve", by="bob")
+    bench.carry_out(turn.turn_id, Link(RESUME, 1))
+    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
+    await bench.client.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
+    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED, "a late repeat decided the second parking"
+
+
+async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) -> None:
+    turn = await parked(bench)
+    with pytest.raises(TurnNotFound):
+        await bench.client.decide(turn.turn_id, "approve", by="eve", owner="eve")
+    for kind, more in {"bless": {}, "retry": {}, "edit": {}, "approve": {"text": "x"}}.items():
+        with pytest.raises(BadRequest):
+            await bench.client.decide(turn.turn_id, kind, by="alice", **more)
+    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
+
+
+@pytest.mark.parametrize(("default", "outcome"), [("reject", Outcome.FAILED), ("approve", Outcome.PASSED_BY_HUMAN)])
+async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, default: str, outcome: Outcome) -> None:
+    turn = await parked(bench, escalation=Escalation(timeout_seconds=1.0, default=default))
+    found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found, 5)
+    bench.carry_out(turn.turn_id, Link.parse(found.link))
+    ended = await bench.client.get(turn.turn_id)
+    assert (ended.outcome, ended.decision["by"]) == (outcome, "timeout")
+    assert outcome.success or ended.error["code"] == "undecided"
+
+
+async def test_a_parked_turn_that_is_looked_at_before_its_time_stays_where_it_is(bench: Bench) -> None:
+    turn = await parked(bench)
+    bench.ledger.recall(0)  # as after a clock that was set back
+    assert bench.ledger.reap(turn.turn_id, may_take=True).what == "parked"
+    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
+    assert bench.ledger.due(0) == []
+
+
+async def test_the_deadline_stands_still_while_a_turn_is_parked(bench: Bench) -> None:
+    turn = await parked(bench, deadline_seconds=700.0)
+    assert turn.deadline_at == pytest.approx(turn.created_at + 700 + 86_400, abs=1)
+    again = await bench.client.decide(turn.turn_id, "approve", by="alice")
+    assert again.deadline_at == pytest.approx(turn.created_at + 700, abs=5)
+
+
+async def test_a_parked_turn_can_be_cancelled_and_lets_the_session_go_on(bench: Bench) -> None:
+    turn = await parked(bench)
+    following = await bench.submit(says(GOOD))
+    assert (await bench.client.cancel(turn.turn_id)).outcome is Outcome.CANCELLED
+    assert await bench.client.inbox() == []
+    bench.carry_out(following)
+    assert (await bench.client.get(following)).outcome is Outcome.PASSED
+    with pytest.raises(NotParked, match="it is cancelled"):
+        await bench.client.decide(turn.turn_id, "approve", by="alice")
+
+
+async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench) -> None:
+    models = {"scripted": "scripted", "expert": "scripted:expert"}
+    bench.settings = replace(bench.settings, models=models)
+    async with TurnsClient(bench.settings) as client:
+        other = Bench(bench.settings, client)
+        escalation = Escalation(model="expert", runs=1)
+        turn = await other.outcome(
+            says(ADR),
+            says(GOOD),
+            policy={"adr_structure": ("retry", "escalate")},
+            max_attempts=1,
+            escalation=escalation,
+        )
+        other.leases.close()
+    assert (turn.outcome, turn.stage, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 1, 2)
+    asked = other.runner.orders[1]
+    assert asked.prompt.startswith("Wie geht das?")
+    assert "MISSING_ADR" in asked.prompt
+    assert asked.agent_session == ""
+
+
+async def test_a_policy_that_orders_the_impossible_is_refused(bench: Bench) -> None:
+    for policy in ({"spelling": ("retry",)}, {"step_marker": ("pray",)}, {"step_marker": ()}):
+        with pytest.raises(BadRequest):
+            await bench.submit(policy=policy)
+    with pytest.raises(BadRequest, match="unknown model"):
+        await bench.submit(escalation=Escalation(model="oracle"))
