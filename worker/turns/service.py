@@ -30,6 +30,7 @@ from worker.consultant.workspace import (
 from worker.enforcement.policy import Attempt, Mended, decide
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
 from worker.runners.marks import sweep_before
+from worker.turns import story
 from worker.turns.accepted import Accepted
 from worker.turns.after_decision import after_decision
 from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
@@ -49,6 +50,14 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 
 Announce = Callable[[Link, str, str], None]
 BuildRunner = Callable[[str], tuple[Runner, str]]
+
+
+#: Told what is being done, and the words for it.
+Tell = Callable[[str, str], None]
+
+
+def _untold(_state: str, _words: str) -> None:
+    """For callers without operators who watch."""
 
 
 class Judging(Protocol):
@@ -96,11 +105,14 @@ class TurnService:
             RESUME: self._resume,
         }
 
-    def carry_out(self, link: Link, turn_id: str, session_id: str, *, alone: bool = False) -> bool:
+    def carry_out(
+        self, link: Link, turn_id: str, session_id: str, *, alone: bool = False, tell: Tell = _untold
+    ) -> bool:
         """Carry out one link; returns True when the rest of the Celery chain may go on.
 
         The chain goes on only after a run that is to be validated; in every other case the next link was announced
-        here, or there is none. ``alone`` says that this process does nothing else and has no chain.
+        here, or there is none. ``alone`` says that this process does nothing else and has no chain. ``tell`` is told
+        (what is being done, the words operators read); the first is empty when it is over.
 
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
@@ -110,11 +122,14 @@ class TurnService:
             if claim.why == "missing":
                 log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
             log.info("turn.refused", link=str(link), why=claim.why)
+            tell("", f"nothing to do: {claim.why.replace('_', ' ')}")
             if claim.why == "alone":
                 self._isolate(link, turn_id, session_id)
             return False
         with self._leases.hold(claim) as lease:
             try:
+                history = self._ledger.attempts(turn_id) if link.task == RETRY else []
+                tell(story.STATES[link.task], story.beginning(claim.turn, link, history))
                 move = self._finish_accepting(lease) if claim.accepted else self._works[link.task](lease)
                 reach("B13")
                 done = self._ledger.commit(claim, move)
@@ -123,7 +138,9 @@ class TurnService:
                     log.warning("turn.fenced", link=str(link))
                 else:
                     log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
+                tell("", "another worker has the turn")
                 return False
+        tell("", story.ending(claim.turn, link, move, done))
         goes_on = self._go_on(claim, move, done)
         if goes_on and alone and move.next is not None:
             self._announce(move.next, turn_id, session_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -36,10 +37,14 @@ _DOCS = {
 }
 
 
-def register(app: Celery, service_of: Any) -> None:
+#: Sends a task event: its type, the task's id, the words. Never raises, never waits.
+Report = Callable[[str, str, str], None]
+
+
+def register(app: Celery, service_of: Any, report: Report) -> None:
     """Register the tasks. ``service_of()`` is this process's ``TurnService``, made after the worker started."""
     for name in QUEUES:
-        app.task(name=name, bind=True, ignore_result=True, queue=QUEUES[name])(_body(name, service_of))
+        app.task(name=name, bind=True, ignore_result=True, queue=QUEUES[name])(_body(name, service_of, report))
 
     def probe(*, queue: str, nonce: str) -> None:
         """Prove that this worker takes messages."""
@@ -49,17 +54,26 @@ def register(app: Celery, service_of: Any) -> None:
     app.task(name=PROBE, ignore_result=True, send_events=False)(probe)
 
 
-def _body(name: str, service_of: Any) -> Any:
-    def carry_out(self: Task[Any, Any], *, turn_id: str, attempt: int, session_id: str) -> None:
+def _body(name: str, service_of: Any, report: Report) -> Any:
+    def carry_out(self: Task[Any, Any], *, turn_id: str, attempt: int, session_id: str) -> str:
         link = Link.parse(f"{name}/{attempt}")
         service: TurnService = service_of()
+        told = ""
+
+        def tell(state: str, words: str) -> None:
+            nonlocal told
+            told = words
+            if state:
+                report(f"task-{state}", str(self.request.id), words)
+
         with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=attempt):
             reach("B3")
-            if service.carry_out(link, turn_id, session_id):
+            if service.carry_out(link, turn_id, session_id, tell=tell):
                 reach("B11")
             else:
                 # What was to follow in this chain does not follow; what follows instead was announced.
                 self.request.chain = None
+        return told  # stored nowhere: operators read it in Flower, as the task's result
 
     carry_out.__name__ = name.replace(".", "_")
     carry_out.__doc__ = _DOCS[name]

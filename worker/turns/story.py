@@ -1,0 +1,63 @@
+"""What a task tells operators in Flower while it works, and when it has ended. Pure: ids, numbers, codes, never texts.
+
+The states are the turn's own; the words say which attempt it is and what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
+from api_client.contract.turn import AttemptRecord, Turn
+from worker.turns.ledger import Committed
+from worker.turns.moves import Move
+
+#: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
+STATES = {RUN: "running", RETRY: "running", VALIDATE: "validating", FALLBACK: "mending", FAIL: "ending"}
+#: What follows a rejected answer.
+_FOLLOWS = {RETRY: "asked again", FALLBACK: "to be mended", FAIL: "given up"}
+
+
+def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
+    """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
+    before = [record for record in history if record.number == link.attempt - 1]
+    if link.task != RETRY or not before:
+        return _attempt(turn, link)
+    why = ", ".join(_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
+    return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
+
+
+def ending(turn: Turn, link: Link, move: Move, done: Committed) -> str:
+    """What came of it; such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
+    said = [text for kind, data in move.events if (text := _event(kind, data))]
+    if done.outcome:
+        said.append(f"turn {done.outcome}")
+    elif move.next and link.task not in (RUN, RETRY):
+        said.append(_FOLLOWS.get(move.next.task, ""))
+    elif move.next and move.next.task in (RUN, RETRY):
+        said.append("runs again")
+    return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
+
+
+def _attempt(turn: Turn, link: Link) -> str:
+    return f"attempt {link.attempt}/{turn.request.max_attempts}"
+
+
+def _event(kind: str, data: dict[str, Any]) -> str:
+    match kind:
+        case "attempt.completed":
+            return str(data["verdict"])
+        case "attempt.accepted":
+            return "accepted"
+        case "attempt.rejected":
+            return ", ".join(["rejected", *_codes(data["issues"])])
+        case "attempt.lost":
+            return "handed over"
+        case "turn.mended":
+            return f"mended, {len(data['changes'])} changed"
+    return ""
+
+
+def _codes(issues: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(str(i.get("code")) for i in issues if i.get("severity", "error") == "error"))
