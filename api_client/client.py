@@ -60,6 +60,7 @@ from api_client.rates import Rates
 from api_client.repeats import Repeats
 from api_client.reservations import Reservations
 from api_client.selection import Filter, Selected, select
+from api_client.sightings import Sightings
 from api_client.stats import RetryRate, Stats
 from api_client.store import open_store
 from api_client.stream import follow, read_log
@@ -87,6 +88,7 @@ class TurnsClient:
         self._drop = self._redis.register_script(command_text(_LUA / "drop.lua"))
         self._announcer = Announcer(settings)
         self.audit = Audit(self._redis, settings, self._ask)
+        self.sightings = Sightings(self._redis, settings.namespace, self._ask)
         self.rates = Rates(self._redis, settings.namespace, self._ask)
         self._outline = self._redis.register_script((_LUA / "outline.lua").read_text())
         self.prober = Prober(self._redis, settings, self._ask, self._announcer)

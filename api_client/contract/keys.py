@@ -82,6 +82,11 @@ class Keys:
         return self._name(f"browser:{digest}")
 
     @property
+    def sighting(self) -> str:
+        """Hash: what Open WebUI was last seen to send (``api_client.sightings``)."""
+        return self._name("openwebui")
+
+    @property
     def due(self) -> str:
         """Sorted set: when somebody must look at a turn again, in milliseconds of the store's clock."""
         return self._name("due")

@@ -28,7 +28,8 @@ from api_client.web.signed_user import signed_user
 LOCAL_OWNER = "local"
 MAX_USER_CHARS = 255
 _PROXY_HEADERS = ("x-forwarded-for", "forwarded", "x-real-ip")
-_USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
+SIGNED_USER = "x-openwebui-user-jwt"
+USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +174,10 @@ def _caller(key: ApiKey, per_minute: int) -> Caller:
 def _user(headers: Headers, settings: Settings) -> str:
     """The user a trusted key speaks for: signed by Open WebUI where we know its secret, else in its plain words."""
     if settings.user_jwt_secret:
-        user = signed_user(headers.get("x-openwebui-user-jwt", ""), settings.user_jwt_secret, time.time())
+        user = signed_user(headers.get(SIGNED_USER, ""), settings.user_jwt_secret, time.time())
         wanted = "a valid X-OpenWebUI-User-Jwt"
     else:
-        user = next(filter(None, (headers.get(name, "") for name in _USER_HEADERS)), "")
+        user = next(filter(None, (headers.get(name, "") for name in USER_HEADERS)), "")
         wanted = "X-Owui-User-Id or X-OpenWebUI-User-Id"
     if not (user and len(user) <= MAX_USER_CHARS):
         message = f"this key speaks for several users, so each request must name its user: {wanted} is missing"

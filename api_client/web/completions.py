@@ -5,20 +5,24 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from typing import Any
 
 import structlog
 from fastapi import APIRouter
 from starlette.background import BackgroundTask
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
+from api_client.sightings import Sighting
 from api_client.web import openapi
-from api_client.web.access import Asker, Caller, Holder
-from api_client.web.ask import Ask, known_model, read_ask
-from api_client.web.background import answer_task
+from api_client.web.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
+from api_client.web.ask import CHAT_ID_HEADERS, Ask, known_model, read_ask
+from api_client.web.background import TASK_HEADER, answer_task
 from api_client.web.body import read_object
 from api_client.web.chunks import model_object
 from api_client.web.following import broken, follow_answer, result
@@ -30,6 +34,9 @@ from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, SSE_RESPONSES, da
 
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")
+
+#: The user agent of `turns openwebui check`, which is not Open WebUI.
+CHECKING = "turns-openwebui-check"
 
 
 @router.get("/models", response_model=None)
@@ -102,7 +109,22 @@ async def ask_of(request: Request, relay: Relay, caller: Caller) -> Ask:
         ApiError: 4xx with the field that is wrong.
     """
     body = await read_object(request, relay.settings.max_body_bytes)
-    return read_ask(body, request.headers, caller.settings(relay.settings), caller.owner)
+    ask = read_ask(body, request.headers, caller.settings(relay.settings), caller.owner)
+    if ask.open_webui and request.headers.get("user-agent") != CHECKING:
+        with suppress(StoreUnavailable):  # worth no error; the turn's submit will tell
+            await relay.client.sightings.note(_sighting(body, request.headers))
+    return ask
+
+
+def _sighting(body: dict[str, Any], headers: Headers) -> Sighting:
+    tools = body.get("tools")
+    return Sighting(
+        task=TASK_HEADER in headers,
+        chat=any(headers.get(name) for name in CHAT_ID_HEADERS),
+        message=bool(headers.get("x-owui-message-id")),
+        user=any(headers.get(name) for name in (*USER_HEADERS, SIGNED_USER)),
+        tools=len(tools) if isinstance(tools, list) else 0,
+    )
 
 
 async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator[bytes]:

@@ -54,6 +54,7 @@ COMMANDS = {
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
     "chaos": ("worker.cli.chaos:chaos", "Kill an installation at random under load, and judge what came of it."),
     "keys": ("worker.cli.keys:keys", "API keys of the relay: add, list, revoke."),
+    "openwebui": ("worker.cli.openwebui:openwebui", "Settings for Open WebUI in front of this, and whether they work."),
     "broker": ("worker.cli.broker:broker", "Run the embedded broker in the foreground."),
 }
 

@@ -7,39 +7,24 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
-from worker.cli.output import json_option, one_line, safe, write_json
-
-NO = 1  # exit code: something is wrong
+from worker.cli.finding import Finding, State, tell
+from worker.cli.output import json_option
 
 #: The version whose endings were measured (docs/claude-cli.md).
 MEASURED = "2.1.329"
 
-_MARKS = {"ok": "ok", "warning": "! ", "wrong": "X "}
 #: Nothing listens there: the CLI starts, runs its hooks, and fails without asking anybody.
 _NOWHERE = "http://127.0.0.1:9"
 _SECONDS = 60.0
 
 _UNBOXED = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
-
-State = Literal["ok", "warning", "wrong"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at: how it is, and what to do about it."""
-
-    check: str
-    state: State
-    message: str
-    fix: str = ""
 
 
 @click.command()
@@ -49,17 +34,7 @@ def doctor(as_json: bool) -> None:
 
     Starts the Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.
     """
-    findings = []
-    for finding in examine():
-        findings.append(finding)
-        if not as_json:
-            click.echo(f"{_MARKS[finding.state]}  {finding.check}: {one_line(finding.message, 300)}")
-            if finding.fix:
-                click.echo(f"      fix: {safe(finding.fix)}")
-    if as_json:
-        write_json([asdict(finding) for finding in findings])
-    if any(finding.state == "wrong" for finding in findings):
-        click.get_current_context().exit(NO)
+    tell(examine(), as_json=as_json)
 
 
 def examine() -> Iterator[Finding]:

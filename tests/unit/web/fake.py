@@ -15,6 +15,7 @@ from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.gauges import Gauges
+from api_client.sightings import Sighting
 from api_client.stats import Stats
 from api_client.tally import stats_of
 from api_client.web.app import create_app
@@ -81,12 +82,23 @@ class FakeProber:
         return True
 
 
+class FakeSightings:
+    """Stands for ``Sightings``."""
+
+    def __init__(self) -> None:
+        self.seen: list[Sighting] = []
+
+    async def note(self, seen: Sighting) -> None:
+        self.seen.append(seen)
+
+
 class FakeTurns:
     """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
 
     def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
         self.script = list(script)
         self.repeats = FakeRepeats()
+        self.sightings = FakeSightings()
         self.audit = FakeAudit()
         self.prober = FakeProber()
         self.finished_at = time.time()

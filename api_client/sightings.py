@@ -1,0 +1,60 @@
+"""What Open WebUI was last seen to send, so that ``turns openwebui check`` can say what is set wrong over there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from api_client.contract.keys import Keys
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+#: A relay writes the same sight once in so many seconds.
+_EVERY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What one request of Open WebUI had, and had not.
+
+    Attributes:
+        task: the header that tells background requests from messages, also when it is empty.
+        chat, message, user: the chat's id, the message's, the user's.
+        tools: how many tools of its own it sent, which nobody will call.
+    """
+
+    task: bool
+    chat: bool
+    message: bool
+    user: bool
+    tools: int
+
+
+class Sightings:
+    """The last sighting, in the store."""
+
+    def __init__(self, redis: Redis, namespace: str, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+        self._redis = redis
+        self._key = Keys(namespace).sighting
+        self._ask = ask
+        self._last: tuple[Sighting | None, float] = (None, 0.0)
+
+    async def note(self, seen: Sighting) -> None:
+        """Keep what was seen. Raises ``StoreUnavailable`` when the store does not answer."""
+        last, at = self._last
+        if seen == last and time.monotonic() - at < _EVERY_SECONDS:
+            return
+        fields: dict[Any, Any] = {name: int(value) for name, value in asdict(seen).items()}
+        await self._ask(self._redis.hset(self._key, mapping=fields | {"at": int(time.time())}))
+        self._last = (seen, time.monotonic())
+
+    async def last(self) -> tuple[Sighting, float] | None:
+        """The last sighting and its time in seconds since the epoch; None when there was none."""
+        found = {name.decode(): int(value) for name, value in (await self._ask(self._redis.hgetall(self._key))).items()}
+        if not found:
+            return None
+        had = {name: bool(found.get(name)) for name in ("task", "chat", "message", "user")}
+        return Sighting(**had, tools=found.get("tools", 0)), float(found.get("at", 0))

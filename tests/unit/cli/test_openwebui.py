@@ -1,0 +1,109 @@
+"""Settings for Open WebUI: complete, of this installation, and readable by what reads them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from api_client.contract.settings import Settings
+from api_client.sightings import Sighting
+from api_client.web.access import SIGNED_USER, USER_HEADERS
+from api_client.web.ask import CHAT_ID_HEADERS
+from api_client.web.background import TASK_HEADER
+from worker.cli.openwebui import TEMPLATES, environment, icon, model_entry, openwebui
+from worker.cli.openwebui_check import judge
+
+GOOD = Sighting(task=True, chat=True, message=True, user=True, tools=0)
+
+
+def run(tmp_path: Path, *arguments: str, **environ: str) -> Result:
+    nothing = {"REDIS_URL": "", "HELIX_ROOT": str(tmp_path)}
+    return CliRunner(env=nothing | environ).invoke(openwebui, list(arguments))
+
+
+def test_the_environment_is_what_a_shell_reads(tmp_path: Path) -> None:
+    text = run(tmp_path, "--print", "env", HELIX_API_KEYS="one,two", HELIX_WEB_PORT="9000").output
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    values = dict(shlex.split(line)[0].split("=", 1) for line in lines)
+    assert values["OPENAI_API_BASE_URL"] == "http://127.0.0.1:9000/v1"
+    assert values["OPENAI_API_KEY"] == "one"
+    assert json.loads(values["OPENAI_API_CONFIGS"])["0"]["headers"] == TEMPLATES
+    assert values["DEFAULT_MODELS"] == "scripted"
+
+
+def test_the_compose_file_goes_beside_ours() -> None:
+    text = CliRunner(env={"REDIS_URL": ""}).invoke(openwebui, ["--print", "compose", "--key", "a$b"]).output
+    override, base = yaml.safe_load(text), yaml.safe_load(Path("compose/compose.yaml").read_text())
+    [(name, service)] = override["services"].items()
+    assert name not in base["services"]
+    assert set(service["networks"]) <= set(base["networks"])
+    assert set(service["depends_on"]) <= set(base["services"])
+    assert service["environment"]["OPENAI_API_BASE_URL"] == "http://web:8765/v1"
+    assert service["environment"]["OPENAI_API_KEY"] == "a$$b"
+    assert service["ports"] == ["127.0.0.1:3000:8080"]
+
+
+def test_every_header_the_relay_reads_is_among_the_templates() -> None:
+    sent = {name.lower() for name in TEMPLATES}
+    assert {TASK_HEADER, CHAT_ID_HEADERS[0], USER_HEADERS[0], "x-owui-message-id", "x-owui-user-message-id"} <= sent
+    assert SIGNED_USER not in sent
+
+
+def test_a_model_is_readable_by_all_and_wants_no_tools() -> None:
+    entry = model_entry("helix-consultant", "de")
+    assert (entry["id"], entry["base_model_id"], entry["name"]) == ("helix-consultant", None, "Helix Consultant")
+    assert entry["meta"]["capabilities"]["builtin_tools"] is False
+    assert entry["access_grants"] == [{"principal_type": "user", "principal_id": "*", "permission": "read"}]
+    assert entry["meta"]["description"] != model_entry("helix-consultant", "en")["meta"]["description"]
+
+
+def test_the_icon_is_a_png_of_the_models_own() -> None:
+    made = icon("a", 8)
+    assert made[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", made[16:24]) == (8, 8)
+    assert made != icon("b", 8)
+
+
+def test_a_signing_secret_goes_along(tmp_path: Path) -> None:
+    settings = Settings(root=tmp_path)
+    assert "FORWARD_USER_INFO_HEADER_JWT_SECRET" not in environment(settings, "u", "k")
+    signing = environment(replace(settings, user_jwt_secret="s"), "u", "k")
+    assert signing["FORWARD_USER_INFO_HEADER_JWT_SECRET"] == "s"
+
+
+def test_what_cannot_be_known_must_be_said(tmp_path: Path) -> None:
+    answer = run(tmp_path, "--print", "env", HELIX_WEB_PORT="0")
+    assert (answer.exit_code, "--url" in answer.output) == (2, True)
+    assert run(tmp_path, "--print", "models", "check").exit_code == 2
+    assert "Usage" in run(tmp_path).output
+
+
+@pytest.mark.parametrize(
+    ("change", "states"),
+    [
+        ({}, {"Open WebUI": "ok"}),
+        ({"task": False}, {"Open WebUI": "wrong"}),
+        ({"chat": False}, {"Open WebUI": "wrong"}),
+        ({"user": False}, {"Open WebUI": "ok", "users": "warning"}),
+        ({"tools": 36}, {"Open WebUI": "ok", "tools": "warning"}),
+    ],
+)
+def test_what_open_webui_was_seen_to_send_is_judged(change: dict[str, Any], states: dict[str, str]) -> None:
+    found = list(judge(replace(GOOD, **change), 60))
+    assert {finding.check: finding.state for finding in found} == states
+    assert all(finding.fix for finding in found if finding.state != "ok")
+
+
+def test_nobody_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+    answer = run(tmp_path, "--url", "http://127.0.0.1:9/v1", "check", "--json")
+    [finding] = json.loads(answer.output)
+    assert (answer.exit_code, finding["state"]) == (1, "wrong")
+    assert "turns web" in finding["fix"]
