@@ -19,7 +19,7 @@ from typing import Any, Self
 import structlog
 from redis.exceptions import RedisError
 
-from api_client import metrics
+from api_client import attendance, metrics
 from api_client.admission import check, completed
 from api_client.announcer import Announcer
 from api_client.audit import Audit
@@ -295,6 +295,14 @@ class TurnsClient:
             StoreUnavailable: the store does not answer.
         """
         return await select(self._redis, self.settings, self._ask, wanted)
+
+    async def workers(self) -> list[dict[str, Any]]:
+        """What each worker process last told of itself. Raises as ``clear``."""
+        return await attendance.workers(self._redis, self.settings, self._ask)
+
+    async def backlog(self, overdue_seconds: float = 15.0) -> dict[str, int]:
+        """What waits for workers: messages, unfinished turns, overdue ones, dead letters. Raises as ``clear``."""
+        return await attendance.backlog(self._redis, self.settings, self._ask, overdue_seconds)
 
     async def clear(self, *, dry_run: bool) -> dict[str, int]:
         """Let go what finished longer ago than it is to be kept; returns how many records, events, attempts.

@@ -177,7 +177,8 @@ class Supervisor:
     def _start(self, child: _Child) -> None:
         name = child.program.name
         process = spawn(child.program, self._logs / f"{name}.log" if self._logs else None)
-        child.started_at, child.kill_at, child.mark = time.monotonic(), 0.0, 0
+        child.started_at = child.marked_at = time.monotonic()
+        child.kill_at, child.mark = 0.0, 0
         self._set(child, process=process, ready=False)
         log.debug("process.started", name=name, pid=process.pid)
 

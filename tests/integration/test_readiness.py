@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnRequest
 from api_client.selection import Filter
-from tests.conftest import WorkerProcess
+from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import wait_until
 
 
@@ -35,6 +36,7 @@ async def test_a_probe_is_claimed_by_both_workers_and_leaves_no_trace(
             for name, text in (await client._redis.hgetall(Keys(settings.namespace).workers)).items()
         }
         assert sorted(queue for each in told.values() for queue in each["queues"]) == [CHECK_QUEUE, RUN_QUEUE]
+        assert len({each["sessions"] for each in told.values()} - {""}) == 1
         assert {found[0].worker.encode(), found[1].worker.encode()} == set(told)
 
 
@@ -84,5 +86,25 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
         await client.result(turn_id, timeout=30)
     after = worker.children()
     assert after["run"] != before["run"]
-    assert after["check"] == before["check"]
     assert "worker.deaf" in worker.log_file.read_text()
+
+
+def test_doctor_finds_nothing_wrong_with_a_sound_installation_and_says_what_an_unsound_one_lacks(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    def findings(code: int) -> dict[str, dict[str, str]]:
+        told = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
+        assert told.returncode == code, told.stdout
+        answer = json.loads(told.stdout)
+        assert {row["name"]: row["origin"] for row in answer["settings"]}["HELIX_NAMESPACE"] == "environment"
+        return {finding["check"]: finding for finding in answer["findings"]}
+
+    lacking = findings(1)
+    assert lacking["workers helix.run"]["state"] == lacking["claim helix.check"]["state"] == "wrong"
+    assert "turns worker" in lacking["workers helix.run"]["fix"]
+    worker_process()
+    sound = findings(0)
+    assert {finding["state"] for finding in sound.values()} <= {"ok", "warning"}
+    assert {"store version", "store persistence", "store memory", "store clock", "reaper", "queues", "disk"} <= set(
+        sound
+    )

@@ -48,7 +48,10 @@ COMMANDS = {
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
-    "doctor": ("worker.cli.doctor:doctor", "Look for what is wrong: settings, store, sessions, the agent's CLI."),
+    "doctor": (
+        "worker.cli.doctor:doctor",
+        "Look for what is wrong: settings, broker, workers, sessions, disk, the agent's CLI.",
+    ),
     "gc": ("worker.cli.gc:gc", "Let go what is older than it is to be kept; --dry-run counts."),
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -27,8 +27,11 @@ class Finding:
     fix: str = ""
 
 
-def tell(found: Iterable[Finding], *, as_json: bool) -> None:
-    """Write each finding as it comes, or all as JSON. Ends the command with exit code 1 when something is wrong."""
+def tell(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+    """Write each finding as it comes, or all as JSON. Ends the command with exit code 1 when something is wrong.
+
+    With ``more`` the JSON is a mapping of these, ``wrong`` (how many) and ``findings``; else the list of findings.
+    """
     findings = []
     for finding in found:
         findings.append(finding)
@@ -36,7 +39,8 @@ def tell(found: Iterable[Finding], *, as_json: bool) -> None:
             click.echo(f"{_MARKS[finding.state]}  {finding.check}: {one_line(finding.message, 300)}")
             if finding.fix:
                 click.echo(f"      fix: {safe(finding.fix)}")
+    told, wrong = [asdict(finding) for finding in findings], sum(one.state == "wrong" for one in findings)
     if as_json:
-        write_json([asdict(finding) for finding in findings])
-    if any(finding.state == "wrong" for finding in findings):
+        write_json({"wrong": wrong, "findings": told, **more} if more else told)
+    if wrong:
         click.get_current_context().exit(NO)

@@ -6,8 +6,10 @@ consume nothing. ``Hearing`` is the pure rule; ``Pulse`` looks, and publishes a 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 import socket
 import threading
 import time
@@ -81,6 +83,8 @@ class Pulse:
         self._lists = [f"{settings.namespace}:celery:{queue}" for queue in work.queues]
         self._workers = Keys(settings.namespace).workers
         self._started = time.time()
+        self._sessions_dir = settings.sessions_dir
+        self._sessions = ""
         self._probed = time.monotonic()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
@@ -132,6 +136,7 @@ class Pulse:
         return int(sum(lengths))
 
     def _tell(self, free: int, deaf: bool) -> None:
+        self._sessions = self._sessions or mark_of(self._sessions_dir)
         told = {
             "at": round(time.time(), 3),
             "started_at": round(self._started, 3),
@@ -141,9 +146,26 @@ class Pulse:
             "slots": self._work.slots,
             "free": free,
             "deaf": deaf,
+            "sessions": self._sessions,
         }
         try:
             self._store.hset(self._workers, self._work.name, json.dumps(told))
             self._store.expire(self._workers, int(_FORGET_SECONDS))
         except RedisError as error:
             log.info("pulse.store_away", error=type(error).__name__)
+
+
+def mark_of(sessions_dir: Path) -> str:
+    """A name for the folder of sessions, the same for every worker that sees this folder; empty if it has none yet."""
+    file = sessions_dir / ".installation"
+    try:
+        sessions_dir.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f".installation-{secrets.token_hex(6)}")
+        draft.write_text(secrets.token_hex(8))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, file)  # the first one wins
+        draft.unlink()
+        return file.read_text()[:64]
+    except OSError as error:
+        log.warning("sessions.no_mark", error=str(error))
+        return ""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
-from worker.cli.doctor import MEASURED, box, claude, doctor, judge_hooks, key, rights, sessions, store, version
+from worker.cli.checks import broker, workers
+from worker.cli.checks.claude import MEASURED, claude, judge_hooks, key, rights, version
+from worker.cli.checks.machine import box, disk, sessions
+from worker.cli.doctor import doctor
+from worker.cli.finding import Finding
 
 
 def program(tmp_path: Path, says: str) -> str:
@@ -82,10 +87,79 @@ def test_a_sessions_folder_that_is_a_file_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(tmp_path: Path) -> None:
-    finding = store(Settings(root=tmp_path, store_url=f"unix://:hidden@{tmp_path}/none.sock"))
+    url = f"unix://:hidden@{tmp_path}/none.sock"
+    (finding,) = broker.brokers(Settings(root=tmp_path, store_url=url, broker_url=url))
     assert finding.state == "wrong"
     assert "hidden" not in finding.message
-    assert store(Settings(root=tmp_path)).state == "warning"
+    assert [found.state for found in broker.brokers(Settings(root=tmp_path))] == ["warning"]
+
+
+INFO = {
+    "valkey_version": "9.1.2",
+    "aof_enabled": 1,
+    "maxmemory_policy": "noeviction",
+    "used_memory": 80,
+    "maxmemory": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({}, "ok"),
+        ({"aof_enabled": 0}, "wrong"),
+        ({"aof_last_write_status": "err"}, "wrong"),
+        ({"maxmemory_policy": "allkeys-lru"}, "wrong"),
+        ({"maxmemory": 81}, "warning"),
+        ({"maxmemory": 800}, "ok"),
+        ({"valkey_version": "8.1.3"}, "warning"),
+        ({"valkey_version": "6.2.1"}, "wrong"),
+    ],
+)
+def test_what_a_server_says_of_itself_is_judged(change: dict[str, Any], state: str) -> None:
+    info = INFO | change
+    found = [broker.version("b", info), broker.persistence("b", info), broker.eviction("b", info)]
+    worst = [one for one in found if one.state != "ok"]
+    assert [one.state for one in worst] == ([state] if state != "ok" else [])
+    assert all(one.fix for one in worst)
+
+
+def test_an_unpatched_redis_is_told() -> None:
+    assert broker.version("b", {"redis_version": "7.0.15"}).state == "warning"
+    assert broker.version("b", {"redis_version": "7.2.10"}).state == "warning"
+    assert broker.version("b", {"redis_version": "8.2.2"}).state == "ok"
+
+
+def worker_told(queue: str, **more: Any) -> dict[str, Any]:
+    return {"name": "w", "host": "h", "queues": [queue], "slots": 4, "free": 3, "deaf": False, "at": 100.0, **more}
+
+
+def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
+    told = [worker_told("helix.run"), worker_told("helix.check", at=50.0)]
+    run, check = workers.alive(told, 105.0)
+    assert (run.state, run.message) == ("ok", "1 to run agents, 3 of 4 slots free")
+    assert check.state == "wrong"
+    deaf, _ = workers.alive([worker_told("helix.run", deaf=True)], 105.0)
+    assert "takes no message: w" in deaf.message
+
+
+def test_workers_that_see_different_session_folders_are_told() -> None:
+    told = [worker_told("helix.run", sessions="a"), worker_told("helix.run", sessions="b", host="i")]
+    (finding,) = workers.shared(told)
+    assert (finding.state, "h, i" in finding.message) == ("wrong", True)
+    assert [found.state for found in workers.shared(told[:1])] == ["ok"]
+
+
+def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:
+    facts = {"run": 1, "check": 0, "unfinished": 3, "overdue": 2, "dead": 1}
+    assert [found.state for found in workers.backlog(facts)] == ["ok", "wrong", "warning"]
+    assert [found.state for found in workers.backlog(facts | {"overdue": 0, "dead": 0})] == ["ok", "ok", "ok"]
+
+
+@pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (2**30, "warning"), (2**20, "wrong")])
+def test_a_disk_without_room_is_told(free: int, state: str) -> None:
+    finding: Finding = disk(free, "/data")
+    assert (finding.state, bool(finding.fix)) == (state, state != "ok")
 
 
 @pytest.mark.parametrize(("environ", "code"), [({}, 0), ({"HELIX_LOCALE": "fr"}, 1)])
@@ -95,4 +169,6 @@ def test_the_exit_code_says_whether_something_is_wrong(tmp_path: Path, environ: 
         doctor, ["--json"], env={**cleared, "HELIX_ROOT": str(tmp_path), "HELIX_MODELS": "a=inline", **environ}
     )
     assert result.exit_code == code
-    assert [finding["state"] == "wrong" for finding in json.loads(result.stdout)].count(True) == code
+    told = json.loads(result.stdout)
+    assert [finding["state"] == "wrong" for finding in told["findings"]].count(True) == code == told["wrong"]
+    assert all(finding["fix"] for finding in told["findings"] if finding["state"] != "ok")

@@ -1,0 +1,117 @@
+"""The broker and the store: do they answer, what are they, and do they keep what they are given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings, masked
+from worker.cli.finding import Finding
+
+LOWEST = (7, 0)
+#: First releases without CVE-2025-49844 (a script escapes from Lua), by server and release line.
+PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
+    "redis": {(7, 2): (7, 2, 11), (7, 4): (7, 4, 6), (8, 0): (8, 0, 4), (8, 2): (8, 2, 2)},
+    "valkey": {(7, 2): (7, 2, 11), (8, 0): (8, 0, 6), (8, 1): (8, 1, 4)},
+}
+#: Clocks that differ by more than this mislead: whoever reads logs first, then metrics.
+_SKEW_SECONDS = 2.0
+_FULL = 0.85
+
+Info = Mapping[str, Any]
+
+
+def brokers(settings: Settings) -> Iterator[Finding]:
+    """Every finding about the broker and the store; one server for both is looked at once."""
+    if not settings.store_url:
+        yield Finding("store", "warning", "no store is set and none runs here", "set REDIS_URL, or run `turns up`")
+        return
+    yield from server("store", settings)
+    if settings.broker_url != settings.store_url:
+        yield from server("broker", replace(settings, store_url=settings.broker_url))
+
+
+def server(name: str, settings: Settings) -> Iterator[Finding]:
+    """What one server says of itself."""
+    from redis.exceptions import NoPermissionError, RedisError
+
+    from worker.turns.ledger import connect
+
+    try:
+        with connect(settings, answer_seconds=3.0, resends=0) as redis:
+            redis.ping()
+            yield Finding(name, "ok", f"answers at {masked(settings.store_url)}")
+            yield clock(name, redis)
+            try:
+                info: Info = redis.info()
+            except NoPermissionError:
+                fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
+                yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
+                return
+    except (RedisError, OSError, ValueError, SettingsError) as error:
+        yield Finding(name, "wrong", f"does not answer: {type(error).__name__}", "is REDIS_URL right? is it running?")
+        return
+    yield version(name, info)
+    yield persistence(name, info)
+    yield eviction(name, info)
+    if info.get("role", "master") != "master":
+        yield Finding(
+            f"{name} role", "wrong", "is a replica: it takes no writes", "name the master, or use sentinel://"
+        )
+
+
+def clock(name: str, redis: Any) -> Finding:
+    """How far the server's clock is from this machine's."""
+    before = time.time()
+    seconds, micros = redis.time()
+    skew = seconds + micros / 1e6 - (before + time.time()) / 2
+    if abs(skew) <= _SKEW_SECONDS:
+        return Finding(f"{name} clock", "ok", f"differs from this machine's by {abs(skew) * 1000:.0f} ms")
+    fix = "run NTP on both machines"
+    return Finding(f"{name} clock", "warning", f"differs from this machine's by {skew:+.1f} s", fix)
+
+
+def version(name: str, info: Info) -> Finding:
+    """Whether the server is new enough, and patched. Pure."""
+    kind = "valkey" if "valkey_version" in info else "redis"
+    text = str(info.get(f"{kind}_version", "0.0.0"))
+    number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
+    check = f"{name} version"
+    if number < LOWEST:
+        return Finding(check, "wrong", f"{kind} {text} is too old", "use Valkey, or Redis 7.0 or newer")
+    patched = PATCHED[kind].get(number[:2], (0,))
+    if number < patched or (kind == "redis" and number[:2] == (7, 0)):
+        newest = ".".join(map(str, max(PATCHED[kind].values())))
+        fix = f"update the server, for instance to {kind} {newest}"
+        return Finding(check, "warning", f"{kind} {text} has a hole: a script can leave Lua (CVE-2025-49844)", fix)
+    return Finding(check, "ok", f"{kind} {text}")
+
+
+def persistence(name: str, info: Info) -> Finding:
+    """Whether what is acknowledged is on a disk within a second. Pure."""
+    check = f"{name} persistence"
+    if not int(info.get("aof_enabled", 0)):
+        fix = "start it with --appendonly yes; until then its end loses turns"
+        return Finding(check, "wrong", "the append-only file is off: a restart loses turns", fix)
+    for fact in ("aof_last_write_status", "aof_last_bgrewrite_status"):
+        if info.get(fact, "ok") != "ok":
+            return Finding(check, "wrong", f"{fact} is {info[fact]}", "look at the server's log and at its disk")
+    return Finding(check, "ok", f"append-only file, {int(info.get('aof_current_size', 0)) / 2**20:.1f} MiB")
+
+
+def eviction(name: str, info: Info) -> Finding:
+    """Whether the server may throw away what it was given, or is about to refuse more. Pure."""
+    check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        fix = "start it with --maxmemory-policy noeviction"
+        return Finding(check, "wrong", f"the server may evict turns: maxmemory-policy is {policy}", fix)
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if most and used > most * _FULL:
+        fix = "raise maxmemory, or keep finished turns for a shorter time (HELIX_RETENTION_SECONDS, `turns gc`)"
+        return Finding(check, "warning", f"{used / most:.0%} of maxmemory is used; at 100 % it takes no turn", fix)
+    return Finding(
+        check, "ok", f"noeviction, {used / 2**20:.1f} MiB used" + (f" of {most / 2**20:.0f}" if most else "")
+    )

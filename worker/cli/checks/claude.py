@@ -1,0 +1,113 @@
+"""The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings
+from worker.cli.finding import Finding
+
+#: The version whose endings were measured (docs/claude-cli.md).
+MEASURED = "2.1.329"
+#: Nothing listens there: the CLI starts, runs its hooks, and fails without asking anybody.
+_NOWHERE = "http://127.0.0.1:9"
+_SECONDS = 60.0
+
+
+def claude(settings: Settings) -> Iterator[Finding]:
+    """The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
+    from worker.runners.claude_command import find_program
+
+    try:
+        program = find_program(settings)
+    except SettingsError as error:
+        yield Finding("claude", "wrong", error.problems[0], "install it, or set HELIX_CLAUDE_PATH to where it is")
+        return
+    yield version(program)
+    allowed = rights(settings, os.geteuid())
+    yield allowed
+    yield key(settings)
+    if allowed.state == "ok":
+        yield hooks(settings)
+
+
+def version(program: str) -> Finding:
+    """Whether the CLI's version is the one whose endings were measured."""
+    try:
+        with tempfile.TemporaryDirectory() as home:
+            env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
+            told = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("claude version", "wrong", f"{program} does not run: {error}", "install it anew")
+    found = told.decode("utf-8", "replace").strip() or "nothing"
+    if found.split()[0] == MEASURED:
+        return Finding("claude version", "ok", f"{program}: {found}")
+    fix = f"install {MEASURED}, or measure this one: CLAUDE_CLI={program} python -m tests.claude"
+    return Finding("claude version", "warning", f"{program} says {found}; measured was {MEASURED}", fix)
+
+
+def key(settings: Settings) -> Finding:
+    """Whether the CLI is given something to log in with."""
+    if settings.claude_api_key:
+        return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY is set")
+    if given := [name for name in settings.claude_env if os.environ.get(name)]:
+        return Finding("claude key", "ok", f"by HELIX_CLAUDE_ENV the agent is given {', '.join(given)}")
+    fix = "set HELIX_CLAUDE_API_KEY; a login in the user's home directory is not used"
+    return Finding("claude key", "warning", "the agent gets no key", fix)
+
+
+def rights(settings: Settings, user: int) -> Finding:
+    """Whether the CLI takes its permission mode from this user."""
+    if user == 0 and settings.claude_permission_mode == "bypassPermissions":
+        fix = "run the workers as another user, or set HELIX_CLAUDE_PERMISSION_MODE=acceptEdits"
+        return Finding("claude rights", "wrong", "the CLI refuses bypassPermissions to root", fix)
+    return Finding("claude rights", "ok", f"permission mode {settings.claude_permission_mode}")
+
+
+def hooks(settings: Settings) -> Finding:
+    """Whether the hooks of a run are executed: without them no run is ever complete."""
+    from worker.runners.base import Order
+    from worker.runners.claude_cli import ClaudeCliRunner
+    from worker.runners.processes import Processes
+
+    class Never:
+        reason = ""
+        lease_ends = time.monotonic() + _SECONDS
+
+    agents = Processes()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            workdir = Path(folder)
+            (workdir / "run" / "output").mkdir(parents=True)
+            order = Order(
+                turn_id="doctor",
+                session_id="doctor",
+                attempt=1,
+                delivery=os.getpid(),
+                prompt="doctor",
+                messages=(),
+                workdir=workdir,
+                directory=workdir / "run",
+                deadline=time.monotonic() + _SECONDS,
+            )
+            nowhere = replace(settings, claude_api_url=_NOWHERE, claude_api_key="none")
+            completion = ClaudeCliRunner(agents, nowhere).run(order, lambda _: None, Never()).completion
+    finally:
+        agents.stop()
+    return judge_hooks(completion.evidence.get("hooks", []), completion.reason)
+
+
+def judge_hooks(ran: list[str], reason: str) -> Finding:
+    """What the hooks of a run that reached no service tell. Pure."""
+    missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
+    if not missing:
+        return Finding("claude hooks", "ok", "SessionStart and SessionEnd of our own run left their marks")
+    fix = "look for disableAllHooks or allowManagedHooksOnly in the machine's managed settings (/etc/claude-code)"
+    return Finding("claude hooks", "wrong", f"no mark of {' and '.join(missing)}: {reason}", fix)

@@ -1,0 +1,71 @@
+"""The machine itself: can sessions be written, and is there room for them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from api_client.contract.settings import Settings
+from worker.cli.finding import Finding, State
+
+#: Free space below which one should act, and below which turns fail, in bytes.
+_LITTLE, _NONE = 2 * 2**30, 200 * 2**20
+_UNBOXED = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
+
+
+def machine(settings: Settings) -> Iterator[Finding]:
+    """Every finding about this machine."""
+    writable = sessions(settings)
+    yield writable
+    yield box(settings)
+    yield disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
+
+
+def sessions(settings: Settings) -> Finding:
+    """Whether sessions can be written: their folder, or the nearest one above it that exists. Writes a file there."""
+    folder = _existing(settings.sessions_dir)
+    draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
+    try:
+        draft.write_text("may be removed")
+        draft.replace(name)  # whole or not at all: every file of ours appears like this
+    except OSError as error:
+        fix = f"let the workers' user (id {os.geteuid()}) write there"
+        return Finding("sessions", "wrong", f"{folder} cannot be written: {error.strerror}", fix)
+    finally:
+        for left in (draft, name):
+            with contextlib.suppress(OSError):
+                left.unlink()
+    return Finding("sessions", "ok", f"{settings.sessions_dir} can be written")
+
+
+def box(settings: Settings) -> Finding:
+    """What agents run in, and what keeps them from running in a box."""
+    from worker.runners.box import obstacle
+
+    real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
+    if settings.box == "off":
+        return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _UNBOXED)
+    if problem := obstacle():
+        wrong: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
+        return Finding("box", wrong, f"none, HELIX_BOX={settings.box}: {problem}", _UNBOXED)
+    who = "every agent runs" if settings.box == "required" else "claude_cli runs"
+    return Finding("box", "ok", f"{who} in a bubblewrap box; the network is not shut off (docs/security.md)")
+
+
+def disk(free: int, where: str) -> Finding:
+    """Whether there is room. Pure."""
+    said = f"{free / 2**30:.1f} GiB free at {where}"
+    fix = "make room, or set HELIX_SESSION_RETENTION_SECONDS and run `turns gc`"
+    if free < _NONE:
+        return Finding("disk", "wrong", said, fix)
+    return Finding("disk", "warning", said, fix) if free < _LITTLE else Finding("disk", "ok", said)
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder

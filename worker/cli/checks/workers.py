@@ -1,0 +1,101 @@
+"""The workers: are they there, do they take messages, does a reaper look at what is due."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.probe import QueueProbe
+from worker.cli.finding import Finding
+
+#: A worker that told nothing for so long is gone, in seconds.
+_GONE_SECONDS = 15.0
+#: Turns nobody looked at for so long after they were due, in seconds.
+_OVERDUE_SECONDS = 15.0
+_PROBE_SECONDS = 5.0
+_ROLES = {RUN_QUEUE: "run agents", CHECK_QUEUE: "judge answers"}
+_START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
+
+
+def workers(settings: Settings) -> Iterator[Finding]:
+    """Every finding about the workers. Sends a probe through the broker."""
+    if not settings.store_url:
+        return
+    try:
+        told, probes, facts = asyncio.run(_ask(settings))
+    except HelixError as error:
+        yield Finding("workers", "wrong", str(error), "see the findings about the store")
+        return
+    yield from alive(told, time.time())
+    yield from shared(told)
+    for probe in probes:
+        yield claimed(probe)
+    yield from backlog(facts)
+
+
+async def _ask(settings: Settings) -> tuple[list[dict[str, Any]], tuple[QueueProbe, ...], dict[str, int]]:
+    async with TurnsClient(settings) as client:
+        probes = await client.prober.probe(_PROBE_SECONDS)
+        return await client.workers(), probes, await client.backlog(_OVERDUE_SECONDS)
+
+
+def alive(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
+    """Whether every kind of work has a worker. Pure; ``told`` is what the workers last said of themselves."""
+    fresh = [each for each in told if now - each["at"] < _GONE_SECONDS]
+    for queue, does in _ROLES.items():
+        there = [each for each in fresh if queue in each["queues"]]
+        check = f"workers {queue}"
+        deaf = [each for each in there if each["deaf"]]
+        if not there:
+            yield Finding(check, "wrong", f"no worker is there to {does}", _START)
+        elif deaf:
+            names = ", ".join(each["name"] for each in deaf)
+            yield Finding(check, "wrong", f"takes no message: {names}", "its supervisor restarts it; else restart it")
+        else:
+            slots = sum(each["slots"] for each in there)
+            free = sum(each["free"] for each in there)
+            yield Finding(check, "ok", f"{len(there)} to {does}, {free} of {slots} slots free")
+
+
+def shared(told: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Whether all workers see the same folder of sessions. Pure."""
+    folders = {each.get("sessions", "") for each in told} - {""}
+    if len(folders) > 1:
+        hosts = ", ".join(sorted({each["host"] for each in told}))
+        fix = "mount one shared volume as HELIX_ROOT on all of them (docs/operations.md)"
+        yield Finding("sessions shared", "wrong", f"the workers on {hosts} see different session folders", fix)
+    elif folders:
+        yield Finding("sessions shared", "ok", "all workers see the same session folder")
+
+
+def claimed(probe: QueueProbe) -> Finding:
+    """What came of a probe. Pure."""
+    check = f"claim {probe.queue}"
+    if probe.state == "claimed":
+        return Finding(check, "ok", f"{probe.worker} claimed a probe in {probe.seconds:.2f} s")
+    if probe.state == "busy":
+        fix = "more workers, or more HELIX_RUN_SLOTS, if turns wait too long"
+        return Finding(check, "warning", "every slot is at work: a new turn waits", fix)
+    return Finding(check, "wrong", f"nobody claimed a probe within {probe.seconds:.0f} s", _START)
+
+
+def backlog(facts: dict[str, int]) -> Iterator[Finding]:
+    """Whether queues drain, what is due is looked at, and nothing lies dead. Pure."""
+    waiting = f"{facts['run']} messages to run agents, {facts['check']} to judge answers"
+    yield Finding("queues", "ok", f"{waiting}; {facts['unfinished']} unfinished turns")
+    if facts["overdue"]:
+        message = f"{facts['overdue']} turns were due and nobody looked at them: no reaper is at work"
+        yield Finding("reaper", "wrong", message, _START)
+    else:
+        yield Finding("reaper", "ok", "nothing that is due waits for a look")
+    if facts["dead"]:
+        fix = "`turns dead list`; then `turns replay --outcome dead` or `turns drop --all`"
+        yield Finding("dead letters", "warning", f"{facts['dead']} turns took down their workers", fix)
+    else:
+        yield Finding("dead letters", "ok", "none")
