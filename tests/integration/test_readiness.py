@@ -58,10 +58,6 @@ async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(
         await client.result(turn_id, timeout=10)
 
 
-async def _silent(client: TurnsClient) -> bool:
-    return (await client.prober.probe(0.5))[0].state == "silent"
-
-
 async def _running(client: TurnsClient, turn_id: str) -> bool:
     return (await client.get(turn_id)).state == "running"
 
@@ -80,9 +76,9 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
     app.conf.update(celery_settings(impatient))
     app.control.cancel_consumer(RUN_QUEUE, reply=True, timeout=5)
     async with TurnsClient(impatient) as client:
-        await wait_until(lambda: _silent(client))  # up, and of no use
         message = {"role": "user", "content": "hello"}
         turn_id = await client.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
+        await wait_until(lambda: "worker.deaf" in worker.log_file.read_text(), 30)
         await client.result(turn_id, timeout=30)
     after = worker.children()
     assert after["run"] != before["run"]
