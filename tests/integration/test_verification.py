@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -298,6 +300,42 @@ async def test_an_output_that_does_not_fit_the_prompt_needs_a_verifier_that_read
     asked = Remembering()
     await SubAgentVerifier(settings=settings, runner=(asked, "")).verify_phase(output, {})
     assert "These are not shown below: `long.md`" in asked.order.prompt
+
+
+class Service(BaseHTTPRequestHandler):
+    """An OpenAI-compatible service that gives the verdict it was asked for, as a model does: nonce from the prompt."""
+
+    asked: ClassVar[list[str]] = []
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        prompt = body["messages"][-1]["content"]
+        self.asked.append(prompt)
+        nonce = re.findall(r'"nonce": "([0-9a-f]{32})"', prompt)[-1]
+        text = "```json\n" + json.dumps({"nonce": nonce, "success": True, "checks_passed": ["adds"]}) + "\n```"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        for delta, finish in (({"content": text}, None), ({}, "stop")):
+            chunk = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+            self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        self.wfile.write(b"data: [DONE]\n\n")
+
+
+async def test_an_openai_compatible_service_verifies_by_what_its_prompt_shows(scripted: Scripted, output: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        settings = scripted(models={"judge": "openai_http:small"}, openai_url=url)
+        verifier = SubAgentVerifier(settings=settings, runner=(OpenAiHttpRunner(settings=settings), "small"))
+        result = await verifier.verify_phase(output, {"type": "files_exist"}, ["add.py"])
+        server.shutdown()
+    assert (result.success, result.ground) == (True, Ground.VERDICT), result.errors
+    assert result.checks_passed[-1] == "adds"
+    assert "return a + b" in Service.asked[-1]
 
 
 async def test_cancelling_a_verification_ends_the_verifiers_processes(scripted: Scripted, output: Path) -> None:

@@ -176,6 +176,7 @@ class SubAgentVerifier:
         others = [path for path in tree.files if path not in shown]
         prompt = verifier_prompt(phase, nonce, files=shown, unseen=others, checked=passed, locale=on.locale)
         with copied(tree, on.scratch, "run/files") as fresh:
+            (fresh / "run" / "output").mkdir()  # where runners look for an agent's files; it can write none
             seconds = self._settings.verifier_seconds
             order = Order(
                 turn_id=f"{on.turn_id}-verify",
