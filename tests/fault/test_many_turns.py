@@ -1,0 +1,128 @@
+"""Hundreds of turns on one installation: one poisons it while the broker flaps; expired, they leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.turn import Outcome, Turn, TurnState
+from tests.fault.conftest import judged, message
+from tests.fault.matrix import Stage, left_in_store, stubbornly
+from tests.support import wait_until
+
+TURNS = 200
+SCRIPT = """
+- when: "[poison]"
+  attempts: [[{say: "x"}, kill_parent]]
+- when: "[long]"
+  attempts: [[{flood: 16384}, {say: "\\n\\n<!-- STEP: done -->"}]]
+- attempts: [[{say: "Sofort.\\n\\n<!-- STEP: done -->"}]]
+"""
+#: So much of what the turns took may be in use when they have expired: tables and buffers that grew.
+MOST_LEFT = 0.1
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("many"), SCRIPT, strikes=3)
+    try:
+        made.start(workers=2)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(stage.settings) as made:
+        yield made
+
+
+async def ended(client: TurnsClient, turn_id: str) -> Turn:
+    """The finished turn, read as a caller does who meets a broker that is just away."""
+
+    async def turn() -> Turn | None:
+        with contextlib.suppress(StoreUnavailable):
+            found = await client.get(turn_id)
+            return found if found.state is TurnState.FINISHED else None
+        return None
+
+    found: Turn = await wait_until(turn, 120, tick=0.2)
+    return found
+
+
+def time_passes(stage: Stage, store: redis.Redis) -> None:
+    """What expires some day has expired, and the turns that ended are older than they are kept."""
+    for name in list(store.scan_iter(f"{stage.settings.namespace}:*", count=1000)):
+        if store.pttl(name) >= 0:
+            store.unlink(name)
+    ended: list[tuple[bytes, float]] = store.zrange(stage.keys.finished, 0, -1, withscores=True)
+    if ended:
+        store.zadd(stage.keys.finished, {name: at - 1000 * stage.settings.retention_seconds for name, at in ended})
+
+
+def in_use(store: redis.Redis) -> int:
+    """What the data take, in bytes: without the buffers of connections."""
+    store.execute_command("MEMORY", "PURGE")
+    return int(store.info("memory")["used_memory_dataset"])
+
+
+async def test_the_memory_of_the_broker_returns_to_its_base_when_the_turns_have_expired(
+    stage: Stage, client: TurnsClient
+) -> None:
+    async def serve(name: str, count: int) -> None:
+        asked = [client.submit(message("[long]", f"{name}-{number}")) for number in range(count)]
+        turns = [await ended(client, turn_id) for turn_id in await asyncio.gather(*asked)]
+        assert {turn.outcome for turn in turns} == {Outcome.PASSED}
+
+    with stage.store() as store:
+        await serve("warm", 30)
+        time_passes(stage, store)
+        base = in_use(store)
+        await serve("many", TURNS // 2)
+        full = in_use(store)
+        time_passes(stage, store)
+        await serve("next", 1)  # takes what is too old off the list of finished turns
+        assert store.zcard(stage.keys.finished) == 1
+        time_passes(stage, store)
+        after = in_use(store)
+        names = [name.decode() for name in store.scan_iter(f"{stage.settings.namespace}:*", count=1000)]
+    assert not [name for name in names if ":turn:" in name or ":session:" in name]
+    assert full - base > TURNS // 2 * 16384, "there was nothing to give back"
+    assert after - base < (full - base) * MOST_LEFT
+
+
+async def test_beside_200_turns_and_under_a_flapping_broker_only_the_poison_turn_is_given_up(
+    stage: Stage, client: TurnsClient
+) -> None:
+    beside = [await client.submit(message("hello", f"beside-{number}")) for number in range(TURNS // 2)]
+    poison = await client.submit(message("[poison]", "poisoned"))
+    following = await client.submit(message("hello", "poisoned"))
+
+    async def flap() -> None:
+        for _ in range(5):
+            stage.broker.kill()
+            await asyncio.sleep(0.2)
+            stage.broker.start()
+            await asyncio.sleep(1.0)
+
+    flapping = asyncio.create_task(flap())
+    later = range(TURNS // 2, TURNS)
+    beside += [await stubbornly(client, message("hello", f"beside-{number}")) for number in later]
+    turns = [await ended(client, turn_id) for turn_id in [*beside, following]]
+    await flapping
+    assert Counter(turn.outcome for turn in turns) == {Outcome.PASSED: TURNS + 1}
+    turn, events = await judged(client, poison)
+    assert (turn.outcome, turn.strikes) == (Outcome.DEAD, 3)
+    assert [event.kind for event in events].count("attempt.lost") >= 3
+    with stage.store() as store:
+        assert store.zrange(stage.keys.dead, 0, -1) == [poison.encode()]
+    letter = {part(poison) for part in (stage.keys.turn, stage.keys.log, stage.keys.attempts)}
+    assert set(left_in_store(stage, "poisoned")) == letter
