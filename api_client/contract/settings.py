@@ -409,7 +409,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     if "models" not in values and values.get("claude_api_key"):
         values["models"] = dict(_CONSULTANT)
     settings = Settings(**values)
-    if settings.verifier_model and settings.verifier_model not in settings.models and "models" in values:
+    readable = "models" in values or not environ.get("HELIX_MODELS")
+    if settings.verifier_model and settings.verifier_model not in settings.models and readable:
         there = ", ".join(settings.models)
         problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")
     if problems:

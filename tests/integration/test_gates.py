@@ -210,6 +210,18 @@ def test_a_failing_test_is_named_with_file_and_line(checked: Check) -> None:
     assert "assert 1 == 2" in report.issues[0].message
 
 
+def test_pytest_sees_the_outputs_own_settings_and_none_of_the_folders_above(checked: Check, tmp_path: Path) -> None:
+    """The copy may lie inside a project with settings and fixtures of its own."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (tmp_path / "conftest.py").write_text("raise RuntimeError('not mine')\n")
+    test = {"test_it.py": "def test_it(tmp_path):\n    assert tmp_path\n"}
+    assert checked(test, "tests_pass").passed
+    own = {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--own-option'\n"}
+    report = checked(own, "tests_pass")
+    assert found(report) == [("TESTS_FAILED", "", 0)]
+    assert "--own-option" in report.issues[0].message
+
+
 def test_no_tests_at_all_do_not_pass(checked: Check) -> None:
     assert found(checked({"calc.py": "x = 1\n"}, "tests_pass")) == [("NO_TESTS", "", 0)]
 

@@ -166,3 +166,5 @@ def test_the_verifiers_model_must_be_one_of_the_models(tmp_path: Path) -> None:
         SettingsError, match=r"HELIX_VERIFIER_MODEL='haiku': not a model of HELIX_MODELS \(big, small\)"
     ):
         load({**given, "HELIX_VERIFIER_MODEL": "haiku", "HELIX_LEASE_SECONDS": "30"})
+    assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku"})) == 1
+    assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku", "HELIX_MODELS": "haiku"})) == 1, "one mistake, told once"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -83,8 +84,7 @@ def each_gate(
     try:
         site = replace(site, tree=scan(directory))
     except (TooLarge, OSError) as error:
-        found = "OUTPUT_TOO_LARGE" if isinstance(error, TooLarge) else "NO_OUTPUT"
-        yield GateResult(gate=ALWAYS[0], issues=(issue(found, locale, problem=error),))
+        yield GateResult(gate=ALWAYS[0], issues=(_unseen(error, locale),))
         return
     failed: list[str] = []
     for name, kind, options in _plan(phase):
@@ -97,6 +97,15 @@ def each_gate(
         if not result.passed:
             failed.append(name)
         yield result
+
+
+def _unseen(error: Exception, locale: str) -> ValidationIssue:
+    """Why the output could not be looked at."""
+    if isinstance(error, TooLarge):
+        return issue("OUTPUT_TOO_LARGE", locale, problem=error)
+    if getattr(error, "errno", None) in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+        return issue("NO_OUTPUT", locale)
+    return issue("GATE_ERROR", locale, name=ALWAYS[0], problem=error)
 
 
 def _plan(phase: Phase) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

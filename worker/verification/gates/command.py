@@ -10,9 +10,18 @@ from worker.enforcement.issue import ValidationIssue
 from worker.verification.codes import issue
 from worker.verification.gates.base import Site
 from worker.verification.program import Limits, Ran, run_program
-from worker.verification.tree import copied
+from worker.verification.tree import MAX_BYTES, content_of, copied
 
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+#: Files that may hold pytest's settings, and what shows that they do.
+_PYTEST_SETTINGS = {
+    "pytest.ini": b"",
+    ".pytest.ini": b"",
+    "pytest.toml": b"",
+    "pyproject.toml": b"[tool.pytest",
+    "tox.ini": b"[pytest]",
+    "setup.cfg": b"[tool:pytest]",
+}
 #: pytest's exit code for "no tests were collected".
 _NO_TESTS = 5
 
@@ -35,7 +44,7 @@ def command(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]
 def tests_pass(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
     """Run the tests, pytest unless the phase names a command; exit code 0 passes, no test at all does not."""
     own = options.get("command") is not None
-    ran = _run_on_copy(_argv(options) if own else list(PYTEST), options, site)
+    ran = _run_on_copy(_argv(options) if own else _pytest(site), options, site)
     yield from _not_run(ran, "pytest" if not own else "tests_pass", site)
     if ran.error or ran.cause or ran.code == 0:
         return
@@ -45,6 +54,16 @@ def tests_pass(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIss
         yield issue("CANNOT_RUN", site.locale, name="pytest", problem=ran.last_line)
     else:
         yield _failure("TESTS_FAILED", ran, site)
+
+
+def _pytest(site: Site) -> list[str]:
+    """Pytest as if the output were all there is: it would look for settings and conftest.py in the folders above."""
+    own = next((name for name, sign in _PYTEST_SETTINGS.items() if _holds(site, name, sign)), "/dev/null")
+    return [*PYTEST, "-c", own, "--rootdir", ".", "--confcutdir", "."]
+
+
+def _holds(site: Site, name: str, sign: bytes) -> bool:
+    return name in site.tree.files and sign in content_of(site.tree, name, MAX_BYTES)
 
 
 def _argv(options: Mapping[str, Any]) -> list[str]:
