@@ -48,7 +48,8 @@ def _value(store: redis.Redis, key: bytes, kind: str) -> Any:
         return {_text(name): _text(value) for name, value in found.items()}
     if kind == "stream":
         found = store.xrange(key)
-        return [_text(fields[b"e"]) for _, fields in found]
+        # The audit log is a stream too, and none of events.
+        return [_text(fields.get(b"e", b"")) for _, fields in found]
     if kind == "zset":
         found = store.zrange(key, 0, -1, withscores=True)
         return {_text(member): score for member, score in found}

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from worker.chaos.checker.facts import Facts, Problem
 
-#: Keys that never expire, by design: totals, work (sessions, due), the index of finished turns, dead letters,
-#: Celery's own.
-DECLARED = re.compile(r"\{\d+\}:(metrics:total|due|finished|dead|session:.*)|celery:.*")
+#: Keys that never expire, by design: totals, work (sessions, due), the index of finished turns, dead letters, the audit
+#: log (cut by age), Celery's own.
+DECLARED = re.compile(r"\{\d+\}:(metrics:total|due|finished|dead|audit|session:.*)|celery:.*")
 
 
 def nothing_left(facts: Facts) -> Iterator[Problem]:
