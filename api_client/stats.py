@@ -68,7 +68,7 @@ class RuleRow:
     Attributes:
         judged: answers it could have rejected: those the validator judged; for a code, all that were judged.
         rejected: those it found errors in. What followed: ``retried`` the agent was asked again, ``fallback`` code
-            tried to mend it, ``failed`` neither.
+            tried to mend it, ``escalated`` it was handed on, ``failed`` none of these.
         gave_up: turns that failed with its errors left.
     """
 
@@ -77,6 +77,7 @@ class RuleRow:
     rejected: int = 0
     retried: int = 0
     fallback: int = 0
+    escalated: int = 0
     failed: int = 0
     gave_up: int = 0
 

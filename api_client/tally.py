@@ -16,7 +16,7 @@ DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.starts
 
 _OF_RULES = ("validator", "code")
 #: What a decision on a rejected answer adds to in a ``RuleRow``.
-_FOLLOWED = {"retry": "retried", "fallback": "fallback", "fail": "failed"}
+_FOLLOWED = {"retry": "retried", "fallback": "fallback", "escalate": "escalated", "fail": "failed"}
 #: Counters by model, and what they add to in a ``TurnRow``, as often as this.
 _USED = {
     "attempt.ended": ("runs", 1),

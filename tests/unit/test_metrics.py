@@ -85,6 +85,12 @@ def test_a_rule_row_tells_what_followed_a_rejection() -> None:
     assert figures("code")["MISSING_STEP_MARKER"].rate == 0.2
 
 
+def test_whatever_is_decided_on_an_answer_has_its_place_in_a_rule_row() -> None:
+    found = {f"validator.rejected|v|{decision}": 1 for decision in ("retry", "fallback", "escalate", "fail")}
+    [row] = stats_of(found, since=0, until=60, by="validator").rows
+    assert row == RuleRow(name="v", rejected=4, retried=1, fallback=1, escalated=1, failed=1)
+
+
 def test_lost_deliveries_are_counted_whatever_they_were_doing() -> None:
     stats = stats_of(FOUND, since=0, until=60)
     assert (stats.submitted, stats.started, stats.lost, stats.handed_over) == (12, 15, 3, 0)

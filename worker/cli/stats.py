@@ -12,7 +12,7 @@ from worker.cli.turn import with_client
 
 _TURNS_HEAD = ("turns", "passed", "again", "mended", "gave up", "errors", "cancelled")
 _USED_HEAD = ("runs", "rejected", "tokens", "failed", "cost $", "failed $")
-_RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "fallback", "neither", "gave up")
+_RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "fallback", "handed on", "neither", "gave up")
 
 
 @click.command()
@@ -72,7 +72,7 @@ def _used(row: TurnRow) -> tuple[str, ...]:
 
 
 def _rule(row: RuleRow) -> tuple[str, ...]:
-    followed = (row.retried, row.fallback, row.failed, row.gave_up)
+    followed = (row.retried, row.fallback, row.escalated, row.failed, row.gave_up)
     return (str(row.rejected), str(row.judged), percent(row.rate), *map(str, followed))
 
 
