@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api_client.contract.error_codes import sentence, words_of
+from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 
 #: Endings that nobody judged: outcome -> language -> message.
 GIVEN_UP = {
@@ -12,6 +12,22 @@ GIVEN_UP = {
 
 #: Endings after the agent ran. ``failed`` is followed by the issues, one line each.
 ENDED = ("failed", "incomplete", "error")
+
+#: Why an agent did not finish, for readers of German; readers of English get the runner's own sentence.
+_BROKEN_OFF = {
+    "broke_off": "Er brach vorzeitig ab.",
+    "killed": "Er wurde von außen beendet.",
+    "silent": "Er wurde fertig, ohne etwas zu antworten.",
+    "idle": "Er meldete sich zu lange nicht mehr.",
+    "deadline": "Die Zeit für diesen Versuch war um.",
+}
+
+
+def broken_off(why: str, locale: str, reason: str) -> str:
+    """Why there is no answer, in the user's language: ``why`` is a code, ``reason`` the runner's English sentence."""
+    if locale != "de":
+        return reason
+    return _BROKEN_OFF.get(why) or words_of(why if why in ERROR_CODES else "internal_error", locale)[0]
 
 
 def ending(outcome: str, locale: str, lines: list[str]) -> str:

@@ -188,7 +188,8 @@ async def test_an_adr_that_never_gets_its_sections_fails_with_an_error_its_user_
 async def test_a_turn_whose_last_run_broke_off_ends_incomplete(bench: Bench) -> None:
     turn = await bench.outcome(*[ends(Verdict.INCOMPLETE)] * 3)
     assert (turn.outcome, turn.attempt, turn.response) == (Outcome.INCOMPLETE, 3, "")
-    assert "the agent died" in turn.error["message"]
+    assert "the agent died" in turn.error["reason"]
+    assert "Er brach vorzeitig ab." in turn.error["message"]
 
 
 async def test_a_permanent_error_ends_the_turn_and_uses_no_further_attempt(bench: Bench) -> None:

@@ -42,6 +42,19 @@ class ErrorKind(StrEnum):
     LIMIT = "limit"
 
 
+class Why(StrEnum):
+    """Why a run is incomplete; the user's words for it are in ``contract/messages.py``."""
+
+    #: It ended by itself, without the evidence that it had finished.
+    BROKE_OFF = "broke_off"
+    KILLED = "killed"
+    #: It finished, but there is no answer.
+    SILENT = "silent"
+    #: It did nothing for too long.
+    IDLE = "idle"
+    DEADLINE = "deadline"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
     """Something the agent did. ``text`` is the piece of answer, the reason of a reset, the tool's name, or the note."""
@@ -58,6 +71,7 @@ class Completion:
     Attributes:
         verdict: how it ended.
         reason: one English sentence for operators.
+        why: why it is incomplete, for the user's message; None unless ``verdict`` is INCOMPLETE.
         kind: of what kind the error is; None unless ``verdict`` is ERROR.
         retry_after: seconds to wait before a transient error is tried again; 0 when unknown.
         evidence: JSON-ready facts the verdict rests on (exit code, signal, marks, ...).
@@ -66,6 +80,7 @@ class Completion:
     verdict: Verdict
     reason: str
     kind: ErrorKind | None = None
+    why: Why | None = None
     retry_after: float = 0.0
     evidence: dict[str, Any] = field(default_factory=dict)
 
@@ -75,6 +90,7 @@ class Completion:
             "verdict": self.verdict.value,
             "reason": self.reason,
             "kind": self.kind.value if self.kind else None,
+            "why": self.why.value if self.why else None,
             "retry_after": self.retry_after,
             "evidence": self.evidence,
         }

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from worker.runners.base import Completion, ErrorKind, Verdict
+from worker.runners.base import Completion, ErrorKind, Verdict, Why
 from worker.runners.claude_hooks import END, START, STOP, STOP_FAILURE, Mark
 
 #: HTTP statuses that pass by themselves, besides all of 500 and above.
@@ -84,17 +84,19 @@ def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Complet
         evidence: what the run left.
         facts: further facts to record.
     """
-    verdict, kind, reason = _verdict(evidence)
+    verdict, what, reason = _verdict(evidence)
+    kind, why = (None, what) if isinstance(what, Why) else (what, None)
     return Completion(
         verdict=verdict,
         kind=kind,
+        why=why,
         reason=reason,
         retry_after=evidence.retry_after if kind is ErrorKind.TRANSIENT else 0.0,
         evidence={**(facts or {}), **evidence.facts()},
     )
 
 
-_Ruling = tuple[Verdict, ErrorKind | None, str]
+_Ruling = tuple[Verdict, ErrorKind | Why | None, str]
 
 
 def _verdict(evidence: Evidence) -> _Ruling:
@@ -144,7 +146,7 @@ def _ended_early(evidence: Evidence) -> _Ruling | None:
     if code is None:
         return _incomplete("nobody knows how the agent ended")
     if code < 0:
-        return _incomplete(f"the agent was killed by signal {-code}")
+        return _incomplete(f"the agent was killed by signal {-code}", Why.KILLED)
     if code > 0:
         return _incomplete(f"the agent ended with exit code {code}")
     if result and (result.get("is_error") or result.get("subtype") != "success"):
@@ -168,12 +170,12 @@ def _unproven(evidence: Evidence) -> _Ruling | None:
     if evidence.marks[STOP].background:
         return _incomplete("the agent ended while its background tasks ran")
     if not evidence.text.strip():
-        return _incomplete("the agent finished but said nothing")
+        return _incomplete("the agent finished but said nothing", Why.SILENT)
     return None
 
 
-def _incomplete(reason: str) -> _Ruling:
-    return Verdict.INCOMPLETE, None, reason
+def _incomplete(reason: str, why: Why = Why.BROKE_OFF) -> _Ruling:
+    return Verdict.INCOMPLETE, why, reason
 
 
 def _complete(evidence: Evidence) -> _Ruling:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from worker.runners import script
-from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, config_error
+from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why, config_error
 from worker.runners.playing import Player, Witness
 from worker.runners.scripted import steps_of
 from worker.runners.transcript import AnswerTooLong, Transcript, judge
@@ -73,8 +73,9 @@ def _play(player: Player, steps: tuple[script.Step, ...], transcript: Transcript
     try:
         return judge(transcript, player.play(steps), {})
     except _Stopped as stopped:
-        return Completion(verdict=stopped.verdict, reason=str(stopped))
+        why = Why.DEADLINE if stopped.verdict is Verdict.INCOMPLETE else None
+        return Completion(verdict=stopped.verdict, why=why, reason=str(stopped))
     except AnswerTooLong:
         return Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason="the answer is too long")
     except (OSError, ValueError) as error:
-        return Completion(verdict=Verdict.INCOMPLETE, reason=f"a step failed: {error}")
+        return Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=f"a step failed: {error}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from worker.runners.agent_process import AgentProcess, Exit
-from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict
+from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
 
 #: How often ``stop`` is looked at, in seconds.
 PATIENCE = 0.1
@@ -191,13 +191,13 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
         reason = f"the agent went over a limit: {ending.detail}"
         return Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
     incomplete = {
-        "idle": f"the agent was silent for {order.idle_seconds:g} s",
-        "deadline": "the run's time was up",
-        "guard died": "the guard process died, and the agent with it",
+        "idle": (Why.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
+        "deadline": (Why.DEADLINE, "the run's time was up"),
+        "guard died": (Why.KILLED, "the guard process died, and the agent with it"),
     }
-    reason = incomplete.get(ending.cause or ending.exit.cause, "")
-    if reason:
-        return Completion(verdict=Verdict.INCOMPLETE, reason=reason, evidence=evidence)
+    why, reason = incomplete.get(ending.cause or ending.exit.cause, (None, ""))
+    if why:
+        return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
     # The end of a lease is the worker's fault, not the agent's: it uses up no attempt.
     cause = ending.cause or ("lease ended" if ending.exit.cause == "lease ended" else "")
     if cause:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from worker.runners.base import AgentEvent, AgentEventKind, Completion, ErrorKind, Verdict
+from worker.runners.base import AgentEvent, AgentEventKind, Completion, ErrorKind, Verdict, Why
 
 #: Longest answer in characters; a longer one is a limit error, not an answer.
 MAX_ANSWER = 4 * 2**20
@@ -96,17 +96,19 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     evidence = {**evidence, "exit_code": code, **transcript.evidence}
     if transcript.error:
         return _told_error(transcript.error, evidence)
+    why = Why.BROKE_OFF
     if code is None or code < 0:
+        why = Why.KILLED if code else why
         reason = f"the agent was killed by signal {-code}" if code else "nobody knows how the agent ended"
     elif code > 0:
         reason = f"the agent ended with exit code {code}"
     elif not transcript.result:
         reason = "the agent's output ended without a result"
     elif not transcript.text.strip():
-        reason = "the agent finished but said nothing"
+        why, reason = Why.SILENT, "the agent finished but said nothing"
     else:
         return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and a result", evidence=evidence)
-    return Completion(verdict=Verdict.INCOMPLETE, reason=reason, evidence=evidence)
+    return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
 
 
 def _told_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.contract.counters import OTHER, counter, model_of
-from api_client.contract.messages import ending
+from api_client.contract.messages import broken_off, ending
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from worker.enforcement.codes import CODES
@@ -143,7 +143,7 @@ def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Seq
     if outcome is Outcome.FAILED:
         lines = [f"{issue['code']}: {issue['message']}" for issue in issues if issue["severity"] == "error"]
     else:
-        lines = [failing["reason"]]
+        lines = [broken_off(failing.get("why") or failing["code"], turn.request.locale, failing["reason"])]
     error = {
         "code": failing["code"],
         "message": ending(outcome.value, turn.request.locale, lines),

@@ -15,7 +15,7 @@ from api_client.contract.messages import GIVEN_UP
 from api_client.contract.tasks import FAIL, RETRY, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from worker.enforcement.policy import Attempt, Retry, decide
-from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
+from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.moves import Answer, EventData, Move, judged, policy_of, retrying
 from worker.turns.usage import Usage
 
@@ -181,7 +181,13 @@ def _incomplete(
             events=[ended, retrying(turn, link, "incomplete", decision)],
             run_ended=True,
         )
-    failing = {"outcome": Outcome.INCOMPLETE.value, "code": "incomplete", "reason": completion.reason}
+    why = completion.why or Why.BROKE_OFF
+    failing = {
+        "outcome": Outcome.INCOMPLETE.value,
+        "code": "incomplete",
+        "why": why.value,
+        "reason": completion.reason,
+    }
     return Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),

@@ -31,6 +31,27 @@ def test_markers_go_and_everything_else_stays() -> None:
     assert without_marker(ANSWER) == SHOWN
 
 
+BROKEN = ["<!-- STEP:\nwhat -->", "<!--\nSTEP: what\n-->", "<!-- STEP: wh\r\nat -->", "<!--\n\nSTEP\n:\nx\n-->"]
+
+
+@pytest.mark.parametrize("marker", BROKEN)
+@pytest.mark.parametrize("before", ["Erst so. ", "Erst so.\n\n", "```\ncode\n```\n"])
+def test_a_marker_broken_over_lines_and_pieces_never_shows(marker: str, before: str) -> None:
+    text = f"{before}{marker}\nDann so."
+    assert "STEP" not in without_marker(text)
+    assert without_marker(text).endswith("Dann so.")
+    for size in range(1, 12):
+        shown = shown_piece_by_piece([text[start : start + size] for start in range(0, len(text), size)])
+        assert not any("<!" in seen or "STEP" in seen for seen in shown)
+        assert shown[-1] == without_marker(text)
+
+
+def test_what_only_began_like_a_marker_is_shown_line_by_line() -> None:
+    text = "<!-- STEP:\n```\na > b\n<!-- STEP: x -->\n```\nEnde <!-- STEP: y -->"
+    assert without_marker(text) == "<!-- STEP:\n```\na > b\n<!-- STEP: x -->\n```\nEnde"
+    assert shown_piece_by_piece(list(text))[-1] == without_marker(text)
+
+
 def test_letter_by_letter_no_part_of_a_marker_is_seen() -> None:
     for seen in shown_piece_by_piece(list(ANSWER)):
         assert SHOWN.startswith(seen)
@@ -57,7 +78,17 @@ def test_what_is_shown_of_a_growing_answer_begins_the_answer(pieces: list[str]) 
         assert final.startswith(seen)
 
 
-@pytest.mark.parametrize("text", ["<!-- STEP: " * 20_000, "<" * 200_000, "<!--" + " " * 200_000, "a\n" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- STEP: " * 20_000,
+        "<" * 200_000,
+        "<!--" + " " * 200_000,
+        "a\n" * 100_000,
+        "<!-- STEP:\n\n\n" * 20_000,
+        "<!-- STEP: a\n--> " * 20_000,
+    ],
+)
 def test_no_text_makes_it_slow(text: str) -> None:
     began = time.perf_counter()
     shown_piece_by_piece([text[start : start + 1000] for start in range(0, len(text), 1000)])
