@@ -7,6 +7,7 @@ matches is decided where the records are, a few hundred records a command, so th
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -193,21 +194,22 @@ class TurnLists:
 
     async def _batches(self, before: Place | None) -> AsyncGenerator[list[Place]]:
         """Finished turns behind ``before``, newest first, over all shards."""
-        positions = {
-            keys: await self._ask(self._redis.zcount(keys.finished, f"({before.at}", "+inf")) if before else 0
+        positions = [
+            await self._ask(self._redis.zcount(keys.finished, f"({before.at}", "+inf")) if before else 0
             for keys in self._shards
-        }
+        ]
         last = before
-        while positions:
-            waiting: list[tuple[Place, Keys]] = []
-            for keys, start in positions.items():
+        while True:
+            waiting: list[tuple[Place, int]] = []
+            for shard, keys in enumerate(self._shards):
+                start = positions[shard]
                 found = await self._ask(
                     self._redis.zrange(keys.finished, start, start + _BATCH - 1, desc=True, withscores=True)
                 )
-                waiting += [(Place(int(score), raw.decode()), keys) for raw, score in found]
-            batch = heapq.nlargest(_BATCH, waiting)
-            for _, keys in batch:
-                positions[keys] += 1
+                waiting += [(Place(int(score), raw.decode()), shard) for raw, score in found]
+            batch = heapq.nlargest(_BATCH, waiting) if len(self._shards) > 1 else waiting
+            for shard, count in Counter(shard for _, shard in batch).items():
+                positions[shard] += count
             # What finished meanwhile has pushed the others on: nothing is given twice.
             yield [place for place, _ in batch if last is None or place < last]
             if len(waiting) < _BATCH:
@@ -215,6 +217,8 @@ class TurnLists:
             last = batch[-1][0]
 
     async def _match(self, places: list[Place], search: Search) -> list[Found]:
+        if len(self._shards) == 1:
+            return await self._matching(self._shards[0], [place.turn_id for place in places], search)
         by_shard: dict[int, list[str]] = {}
         for place in places:
             by_shard.setdefault(shard_of(place.turn_id), []).append(place.turn_id)
@@ -225,6 +229,8 @@ class TurnLists:
         return [found[place.turn_id] for place in places if place.turn_id in found]
 
     async def _matching(self, keys: Keys, ids: list[str], search: Search) -> list[Found]:
+        if not ids:
+            return []
         records = [keys.turn(turn_id) for turn_id in ids]
         answer = await self._ask(self._select(keys=records, args=[search.owner, search.session_id, *search.words]))
         return [

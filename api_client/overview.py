@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from api_client.client import TurnsClient
 
 #: Finished turns the slowest are looked for among: the newest of the span.
-_SLOWEST_OF = 5000
+SLOWEST_OF = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Overview:
         states: unfinished turns by state. oldest_waiting: since when the longest waiting queued one waits; 0: none.
         cut: there are more unfinished turns than were looked at.
         longest: turns that are worked on, longest first; attempt_starts: since when the agent of each runs.
-        slowest: the span's slowest finished turns. latest: the last that finished.
+        slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
         dead_count, dead: how many dead letters there are, and the newest.
     """
 
@@ -83,7 +83,7 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     everything, lists = Search(), client.lists
     unfinished = await lists.unfinished(everything)
     longest = await lists.read([each.turn_id for each in unfinished if each.status != "queued"][:rows])
-    recent = await lists.newest_finished(everything, since=now - seconds, at_most=_SLOWEST_OF)
+    recent = await lists.newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
     dead_count, dead = await lists.dead(rows)
     states = Counter(each.status for each in unfinished)
     return Overview(

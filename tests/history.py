@@ -1,0 +1,79 @@
+"""An installation with a past, for measuring and for pictures: turns really played once, then copied into the past.
+
+Every record, log and counter is one that the real commands wrote; only ids, sessions and times of the copies differ.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import redis
+
+from api_client.contract.keys import BUCKETS, Keys
+from api_client.contract.settings import Settings
+
+_TIMES = ("created_at", "finished_at", "deadline_at")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A turn that was played to its end, and what it added to the counters."""
+
+    turn_id: str
+    counted: Counter[str]
+
+
+class Past:
+    """Writes copies of turns. Their number is as large as you like; their counters are added to the right buckets."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._store = redis.Redis.from_url(settings.redis_url)
+        self._keys = Keys(settings.namespace)
+        self._buckets: dict[str, Counter[str]] = {}
+        self._number = 0
+
+    def counters(self) -> Counter[str]:
+        """The counters since the beginning: taken before and after a turn they say what it counted."""
+        found = self._store.hgetall(self._keys.totals)
+        return Counter({name.decode(): int(value) for name, value in found.items()})
+
+    def finished(self, played: Played, at: float) -> str:
+        """One more turn like this one, that finished ``at`` (seconds since the epoch)."""
+        turn_id = self._copy(played.turn_id, shift_ms=int(at * 1000) - self._field(played.turn_id, "finished_at"))
+        self._store.zadd(self._keys.finished, {turn_id: int(at * 1000)})
+        for size in BUCKETS:
+            self._buckets.setdefault(self._keys.bucket(size, at), Counter()).update(played.counted)
+        return turn_id
+
+    def unfinished(self, turn_id: str, since: float) -> str:
+        """One more unfinished turn like this one, that began at ``since``; looked at again only in an hour."""
+        copy = self._copy(turn_id, shift_ms=int(since * 1000) - self._field(turn_id, "created_at"))
+        self._store.zadd(self._keys.due, {copy: int((time.time() + 3600) * 1000)})
+        return copy
+
+    def write_counters(self) -> None:
+        """Add what the copies counted to the buckets."""
+        pipe = self._store.pipeline(transaction=False)
+        for bucket, counters in self._buckets.items():
+            for name, value in counters.items():
+                pipe.hincrby(bucket, name, value)
+        pipe.execute()
+        self._buckets.clear()
+
+    def _field(self, turn_id: str, name: str) -> int:
+        return int(self._store.hget(self._keys.turn(turn_id), name) or 0)
+
+    def _copy(self, turn_id: str, *, shift_ms: int) -> str:
+        self._number += 1
+        copy = f"t0-{random.Random(self._number).getrandbits(128):032x}"
+        pipe = self._store.pipeline(transaction=False)
+        for name in ("turn", "log", "attempts"):
+            pipe.copy(getattr(self._keys, name)(turn_id), getattr(self._keys, name)(copy))
+        times = dict(zip(_TIMES, self._store.hmget(self._keys.turn(turn_id), _TIMES), strict=True))
+        moved = {name: int(value) + shift_ms for name, value in times.items() if value and int(value)}
+        pipe.hset(self._keys.turn(copy), mapping={"id": copy, "session_id": f"chat-{self._number}", **moved})
+        pipe.execute()
+        return copy
