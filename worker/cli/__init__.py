@@ -32,6 +32,7 @@ COMMANDS = {
     "demo": ("worker.cli.demo:demo", "Watch turns rejected, repaired, delivered, and a worker killed in the middle."),
     "up": ("worker.cli.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
     "submit": ("worker.cli.turn:submit", "Hand in a message; wait for its answer or watch it."),
+    "top": ("worker.cli.top:top", "Show what runs now, live: turns, queues, rates, last outcomes."),
     "watch": ("worker.cli.turn:watch", "Follow a turn, from its first event to its last."),
     "show": ("worker.cli.turn:show", "Show a turn: state, outcome, answer, error."),
     "attempts": ("worker.cli.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple, TextIO
@@ -156,6 +157,19 @@ _DESCRIBERS: dict[str, Callable[[dict[str, Any]], list[Line]]] = {
 }
 
 
+#: What goes on after an event, until the next of these.
+_DOING = {
+    "turn.queued": "waiting for a worker",
+    "attempt.started": "attempt {attempt} running",
+    "attempt.completed": "attempt {attempt} being judged",
+    "attempt.lost": "waiting for another worker",
+    "turn.retrying": "attempt {attempt} waiting for a worker",
+    "turn.fallback": "mending the answer",
+    "turn.stopping": "stopping",
+    "turn.finished": "",
+}
+
+
 class Timeline:
     """Writes the events of a turn, a line each: time of day, number, what happened.
 
@@ -168,15 +182,22 @@ class Timeline:
         self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._written = 0
         self._counting = False
+        self._doing, self._since = "", 0.0
 
     def show(self, event: Event) -> None:
         """Write an event; a piece of the answer only moves the counter."""
         if event.kind == "attempt.output":
             self._written += len(event.data.get("text", ""))
-            self._count()
+            self.tick()
             return
         if event.kind in {"attempt.started", "attempt.reset"}:
             self._written = 0
+        if event.kind in _DOING:
+            of = f"/{event.data['max_attempts']}" if event.data.get("max_attempts") else ""
+            self._doing, self._since = (
+                _DOING[event.kind].format(attempt=f"{event.data.get('attempt', '')}{of}"),
+                event.at,
+            )
         for line in describe(event):
             head = " " * 15 if line.detail else f"{datetime.fromtimestamp(event.at):%H:%M:%S}  {f'#{event.seq}':<5}"
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
@@ -184,13 +205,16 @@ class Timeline:
     def write(self, line: Line) -> None:
         """Write a line of one's own among the events."""
         self._clear()
-        self._stream.write(f"{_styled(line) if self._live and not os.environ.get('NO_COLOR') else line.text}\n")
+        self._stream.write(f"{styled(line) if self._live else line.text}\n")
         self._stream.flush()
 
-    def _count(self) -> None:
-        if self._live:
+    def tick(self) -> None:
+        """Show what is going on and for how long, on a line of its own that the next event takes away."""
+        if self._live and self._doing:
             self._clear()
-            self._stream.write(f"{self._indent}{' ' * 15}writing, {self._written} characters")
+            wrote = f", {self._written} characters" if self._written else ""
+            seconds = max(0.0, time.time() - self._since)
+            self._stream.write(f"{self._indent}{' ' * 15}{self._doing} for {seconds:.0f} s{wrote}")
             self._stream.flush()
             self._counting = True
 
@@ -200,7 +224,10 @@ class Timeline:
             self._counting = False
 
 
-def _styled(line: Line) -> str:
+def styled(line: Line) -> str:
+    """A line in its colours, unless NO_COLOR is set."""
+    if os.environ.get("NO_COLOR"):
+        return line.text
     words = line.style.split()
     colour = next((word for word in words if word not in {BOLD, DIM}), None)
     return click.style(line.text, fg=colour, bold=BOLD in words or None, dim=DIM in words or None)

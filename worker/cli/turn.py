@@ -21,6 +21,8 @@ from worker.cli.timeline import Line, Timeline, error_lines, issue_lines
 from worker.logs import configure_logging
 
 Result = TypeVar("Result")
+#: How often a terminal is told how long something has been going on.
+_TICK_SECONDS = 1.0
 
 
 def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
@@ -125,10 +127,12 @@ def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
 
 async def _follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
     timeline = Timeline()
-    async for event in client.follow(turn_id, after=after):
-        if event is not None and as_json:
+    async for event in client.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
+        if event is None:
+            timeline.tick()
+        elif as_json:
             write_json(event.to_dict())
-        elif event is not None:
+        else:
             timeline.show(event)
 
 

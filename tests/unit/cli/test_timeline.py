@@ -134,7 +134,7 @@ def test_a_terminal_gets_colours_and_a_counter(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TERM", "xterm")
     text = shown(EVENTS, tty=True)
     assert "\x1b[31m" in text
-    assert "writing, 11 characters\r\x1b[K" in text
+    assert ", 11 characters\r\x1b[K" in text
 
 
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:

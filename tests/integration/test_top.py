@@ -1,0 +1,97 @@
+"""``turns top`` and the live line of ``turns watch``, over a real store and in a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from api_client.contract.settings import Settings
+from api_client.overview import overview
+from tests.conftest import environ_of, turns
+from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
+from tests.support import wait_for
+from worker.cli.top import frame
+
+__all__ = ["bench"]
+
+
+class Terminal:
+    """A program in a terminal, and what it wrote there."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self.process, self._master, self._written = process, master, b""
+
+    def shows(self, text: str) -> bool:
+        """True once the text was written."""
+        try:
+            self._written += os.read(self._master, 65_536)
+        except BlockingIOError:
+            pass
+        except OSError:  # the program has ended
+            return text.encode() in self._written
+        return text.encode() in self._written
+
+
+@contextmanager
+def terminal(settings: Settings, *arguments: str) -> Iterator[Terminal]:
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    environ = environ_of(settings, TERM="xterm", COLUMNS="120", LINES="40")
+    process = subprocess.Popen(turns(*arguments), env=environ, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    try:
+        yield Terminal(process, master)
+    finally:
+        process.kill()
+        process.wait(10)
+        os.close(master)
+
+
+async def test_top_shows_what_runs_and_goes_on_looking_until_ctrl_c(bench: Bench, settings: Settings) -> None:
+    running = await bench.submit()
+    bench.ledger.claim(running, "s", FIRST)
+    with terminal(settings, "top", "--every", "0.2") as shown:
+        wait_for(lambda: shown.shows(running), 20)
+        waiting = await bench.submit(session_id="other")
+        wait_for(lambda: shown.shows("1 waiting"), 20)
+        assert not shown.shows(waiting)
+        shown.process.send_signal(signal.SIGINT)
+        wait_for(lambda: shown.shows("\x1b[?1049l"), 20)  # the terminal is as it was
+        assert shown.process.wait(10) == 130
+
+
+async def test_top_writes_once_into_a_pipe_and_json_for_programs(bench: Bench, settings: Settings) -> None:
+    turn = await bench.outcome(says(NO_MARKER), says(GOOD))
+    plain = subprocess.run(turns("top"), env=environ_of(settings), capture_output=True, text=True, check=True).stdout
+    assert "1 finished  100.0% asked again  1 passed_after_retry" in plain
+    assert "\x1b" not in plain
+    command = turns("top", "--once", "--json")
+    [line] = subprocess.run(command, env=environ_of(settings), capture_output=True, check=True).stdout.splitlines()
+    told = json.loads(line)
+    assert [each["turn_id"] for each in told["latest"]] == [turn.turn_id]
+    assert (told["retry_rate"], told["states"]["queued"]) == (1.0, 0)
+
+
+async def test_a_frame_fits_its_terminal(bench: Bench) -> None:
+    await bench.outcome(says(NO_MARKER), says(GOOD))
+    for number in range(9):
+        turn_id = await bench.submit(session_id=f"s{number}")
+        bench.ledger.claim(turn_id, f"s{number}", FIRST)
+    seen = await overview(bench.client, "1h", rows=60)
+    for width, height in [(120, 40), (60, 16), (20, 5)]:
+        lines = frame(seen, width, height)
+        assert len(lines) <= height
+        assert max(len(line.text) for line in lines) <= width
+
+
+async def test_watch_says_how_long_the_turn_has_been_waiting(bench: Bench, settings: Settings) -> None:
+    turn_id = await bench.submit()
+    with terminal(settings, "watch", turn_id) as shown:
+        wait_for(lambda: shown.shows("waiting for a worker for 1 s"), 20)
+        bench.ledger.claim(turn_id, "s", FIRST)
+        wait_for(lambda: shown.shows("attempt 1/3 running for 1 s"), 20)
