@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import socket
 import statistics
 import subprocess
@@ -22,6 +23,7 @@ from pathlib import Path
 from tests.claude.running import Agent, cli
 from tests.claude.stub import Stub, says
 from tests.support import wait_for
+from worker.runners import box
 from worker.runners.processes import Processes
 
 RUNS = 12
@@ -32,10 +34,14 @@ GOOD = says("Gut. ", *["Noch. "] * 8, "\n\n<!-- STEP: done -->", delay=0.05)
 TIMED = 'echo $EPOCHREALTIME >times; "$CLI" "$@"; code=$?; echo $EPOCHREALTIME >>times; exit $code'
 
 
-def overhead(root: Path, program: Path, stub: Stub) -> tuple[list[float], list[float]]:
-    """Seconds of the CLI itself, and what each whole run took beyond that."""
+def overhead(root: Path, program: Path, stub: Stub, mode: str) -> tuple[list[float], list[float]]:
+    """Seconds of the CLI itself, and what each whole run took beyond that. ``mode`` is ``HELIX_BOX``."""
     agents = Processes()
-    agent = Agent(root, stub, agents, program).wrapped(TIMED)
+    # In the project, so that the script around it finds it in a box too.
+    copy = root / "tools" / "claude"
+    copy.parent.mkdir()
+    shutil.copy(program, copy)
+    agent = Agent(root, stub, agents, copy, {"box": mode}).wrapped(TIMED)
     lived, beyond = [], []
     try:
         for _ in range(RUNS):
@@ -112,9 +118,14 @@ def main() -> None:
     program = cli()
     if program is None:
         sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
-    with tempfile.TemporaryDirectory() as root, Stub([says("Guten Tag")]) as stub:
-        lived, beyond = overhead(Path(root), program, stub)
-        print(_told("the CLI itself", lived), _told("our overhead per run", beyond), sep="\n")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for mode, where in (("off", "without a box"), ("required", "in a box")):
+        if mode == "required" and (problem := box.obstacle()):
+            print(f"no box was measured: {problem}")
+            continue
+        with tempfile.TemporaryDirectory() as root, Stub([says("Guten Tag")]) as stub:
+            lived, beyond = overhead(Path(root), program, stub, mode)
+        print(_told(f"the CLI itself, {where}", lived), _told(f"our overhead per run, {where}", beyond), sep="\n")
     with tempfile.TemporaryDirectory() as root, Stub([GOOD]) as stub, installation(Path(root), program, stub) as port:
         delays, waits = first_words(port, stub)
         print(_told("first words, stub to HTTP client", delays), _told("request to first words", waits), sep="\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from tests.probe.trial import reached
 from tests.probe.ways import WAYS
+from tests.support import processes_with, wait_for
 from worker.runners import box
 
 SECURITY = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -47,6 +50,19 @@ def test_without_a_box_the_environment_is_clean_and_no_process_stays(folder: Pat
     found = reached(folder, "off")
     assert not [way for way in ALWAYS_CLOSED if found[way]]
     assert found["write: its own marks"], "the probe can tell an open way from a closed one"
+
+
+def test_what_is_in_a_box_dies_with_it_also_where_nobody_sweeps() -> None:
+    if problem := box.obstacle():
+        pytest.skip(problem)
+    seconds = f"600.{os.getpid()}"
+    outer = subprocess.Popen(box.boxed(["sh", "-c", f"env -i sleep {seconds} & sleep {seconds}"], Path("/usr"), ()))
+    try:
+        wait_for(lambda: [c for c in processes_with(seconds).values() if c.startswith("sleep")])
+    finally:
+        outer.kill()
+        outer.wait(10)
+    wait_for(lambda: not processes_with(seconds), 5)
 
 
 def test_every_way_is_documented_with_what_a_box_makes_of_it() -> None:

@@ -116,6 +116,11 @@ def _stays(scrub: bool) -> bool:
     return False
 
 
+def _privileged(_: Target) -> bool:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return any(line.startswith("CapEff:") and int(line.split()[1], 16) for line in status)
+
+
 #: Every way, by its name in docs/security.md. Each is given where its targets are; an OSError means: closed.
 WAYS: dict[str, Callable[[Target], bool]] = {
     "environment: the broker's address": lambda at: any(at["broker"] in value for value in os.environ.values()),
@@ -159,6 +164,7 @@ WAYS: dict[str, Callable[[Target], bool]] = {
     "write: a file in /tmp": lambda at: writes(at["tmp_file"]),
     "write: a device": _device,
     "mount: a file system": _mounts,
+    "privileges: any capability": _privileged,
 }
 
 
