@@ -25,6 +25,8 @@ RUN_FILE = "run.json"
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
 #: Settings of the documents this began with, and what does their work here (ADR-034).
 _INSTEAD = {"HELIX_USE_LLM_FLOW": "HELIX_FLOW_VERSION"}
+#: ADR-034's feature flag. Its flow is the only one now, so installations that set it go on.
+_LLM_FLOW = "HELIX_USE_LLM_FLOW"
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
 #: Every role a message can have.
@@ -391,8 +393,17 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     problems: list[str] = []
     values: dict[str, Any] = {}
     known = {name_of(f.name): f for f in fields(Settings)}
+    if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
+        problems.append(
+            f"{_LLM_FLOW}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"
+        )
     for name in environ:
-        if name.startswith("HELIX_") and name not in known and not name.startswith("HELIX_AGENT_"):
+        if (
+            name.startswith("HELIX_")
+            and name not in known
+            and name != _LLM_FLOW
+            and not name.startswith("HELIX_AGENT_")
+        ):
             close = [_INSTEAD[name]] if name in _INSTEAD else difflib.get_close_matches(name, known, n=1)
             problems.append(f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else ""))
     for name, entry in known.items():
