@@ -1,0 +1,122 @@
+"""The broker's disk: full, its file cut or damaged, its last writes gone."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnState
+from tests.fault.conftest import message
+from tests.support import wait_until
+from worker.broker import BrokerError, EmbeddedBroker
+
+
+def settings_on(settings: Settings, broker: EmbeddedBroker) -> Settings:
+    return replace(settings, broker_url=broker.url, store_url=broker.url)
+
+
+def log_of(broker: EmbeddedBroker) -> Path:
+    """The file every write is appended to."""
+    [found] = (broker.directory / "appendonlydir").glob("*.incr.aof")
+    return found
+
+
+def fill(path: Path) -> None:
+    """Take all the room there is."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+
+
+async def submitted(client: TurnsClient) -> str:
+    """A turn, or nothing when it cannot be stored."""
+    try:
+        return await client.submit(message("x" * 1000))
+    except StoreUnavailable:
+        return ""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afterwards_all_goes_on(
+    settings: Settings, small_disk: Path
+) -> None:
+    filler = small_disk / "filler"
+    with EmbeddedBroker(small_disk / "b") as broker:
+        async with TurnsClient(settings_on(settings, broker)) as client:
+            before = await client.submit(message("before"))
+            fill(filler)
+            stored: list[str] = []
+            while turn_id := await submitted(client):  # what fits into the file's last page is still taken
+                stored.append(turn_id)
+                assert len(stored) < 100, "a full disk is not noticed"
+            filler.unlink()
+            after = await wait_until(lambda: submitted(client), 20, tick=0.2)
+            for turn_id in (before, *stored, after):
+                assert (await client.get(turn_id)).state is TurnState.QUEUED
+
+
+async def test_a_cut_tail_costs_the_last_write_alone(settings: Settings, private_broker: EmbeddedBroker) -> None:
+    async with TurnsClient(settings_on(settings, private_broker)) as client:
+        turns = [await client.submit(message(f"{number}", f"s{number}")) for number in range(3)]
+        private_broker.kill()
+        log = log_of(private_broker)
+        log.write_bytes(log.read_bytes()[:-7])
+        private_broker.start()
+        for turn_id in turns[:-1]:
+            assert (await client.get(turn_id)).state is TurnState.QUEUED
+        assert await client.submit(message("again"))
+
+
+async def test_a_damaged_file_is_refused_loudly(settings: Settings, private_broker: EmbeddedBroker) -> None:
+    async with TurnsClient(settings_on(settings, private_broker)) as client:
+        for number in range(3):
+            await client.submit(message(f"{number}", f"s{number}"))
+    private_broker.kill()
+    log = log_of(private_broker)
+    damaged = bytearray(log.read_bytes())
+    middle = damaged.index(b"*", len(damaged) // 2)
+    damaged[middle] ^= 1
+    log.write_bytes(damaged)
+    with pytest.raises(BrokerError):
+        private_broker.start()
+
+
+async def test_a_turn_of_a_lost_last_second_is_gone_and_its_id_never_continues_its_history(
+    settings: Settings, private_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    copy, kept = tmp_path / "copy", private_broker.directory / "appendonlydir"
+    async with TurnsClient(settings_on(settings, private_broker)) as client:
+        before = await client.submit(message("before", "a"))
+        shutil.copytree(kept, copy)
+        lost = await client.submit(message("lost", "b"))
+        epoch = (await client.get(lost)).epoch
+        private_broker.kill()
+        shutil.rmtree(kept)
+        shutil.copytree(copy, kept)
+        private_broker.start()
+        assert (await client.get(before)).state is TurnState.QUEUED
+        with pytest.raises(TurnNotFound):
+            await client.get(lost)
+        assert await client.submit(message("lost", "b"), turn_id=lost) == lost
+        assert (await client.get(lost)).epoch != epoch, "a reader of the lost history would miss what is new"
