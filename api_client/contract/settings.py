@@ -6,6 +6,7 @@ A wrong value or an unknown ``HELIX_`` name is reported with all others at once,
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import math
 import os
@@ -165,6 +166,11 @@ class Settings:
     root: Path = _setting(Path.cwd, _directory, "The project the agents work in; paths in answers resolve against it.")
     broker_url: str = _setting("", _url, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True)
     store_url: str = _setting("", _url, "Where turns, events and metrics live.", secret=True)
+    open_broker: str = _setting(
+        "refused",
+        _choice("refused", "allowed"),
+        "What to do with a broker or store beyond this machine whose address has no password.",
+    )
     namespace: str = _setting("helix", _text, "Prefix of every key, so that several installations can share a store.")
     shards: int = _setting(1, _integer(1, 1024), "Hash-tag shards sessions are spread over.")
     durability: str = _setting(
@@ -389,10 +395,11 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     Raises:
         SettingsError: with every problem found, one line each.
     """
-    environ = os.environ if environ is None else environ
     problems: list[str] = []
     values: dict[str, Any] = {}
     known = {name_of(f.name): f for f in fields(Settings)}
+    secret = [name for name, entry in known.items() if entry.metadata["secret"]]
+    environ = _with_files(os.environ if environ is None else environ, [*secret, "REDIS_URL"], problems)
     if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
         problems.append(
             f"{_LLM_FLOW}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"
@@ -424,9 +431,51 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     if settings.verifier_model and settings.verifier_model not in settings.models and readable:
         there = ", ".join(settings.models)
         problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")
+    problems += [] if settings.open_broker == "allowed" else _open_brokers(settings)
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
     return _with_running_broker(settings)
+
+
+def _with_files(environ: Mapping[str, str], names: list[str], problems: list[str]) -> dict[str, str]:
+    """The environment with ``NAME`` read from the file that ``NAME_FILE`` names, for settings that are secret."""
+    found = dict(environ)
+    for name in names:
+        if not (path := found.pop(f"{name}_FILE", "")):
+            continue
+        if found.get(name):
+            problems.append(f"{name}_FILE: {name} is set too; set one of them")
+            continue
+        try:
+            found[name] = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            problems.append(f"{name}_FILE={path!r}: cannot be read ({type(error).__name__})")
+    return found
+
+
+def _open_brokers(settings: Settings) -> list[str]:
+    """What is wrong with a server on another machine that asks for no password: who reaches it reads and runs all."""
+    return [
+        f"{name}={masked(url)}: a server beyond this machine needs a password: redis://user:password@host (Valkey: ACL "
+        "users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed takes it as it is"
+        for name, url in (("HELIX_BROKER_URL", settings.broker_url), ("HELIX_STORE_URL", settings.store_url))
+        if url and not _guarded(url)
+    ]
+
+
+def _guarded(url: str) -> bool:
+    """Whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
+    if sentinels := Sentinels.parse(url):
+        return bool(sentinels.password) or all(_is_here(host) for host, _ in sentinels.nodes)
+    parts = urlsplit(url)
+    return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or _is_here(parts.hostname or "")
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _with_running_broker(settings: Settings) -> Settings:

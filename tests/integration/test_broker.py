@@ -203,7 +203,7 @@ def test_turns_broker_prints_its_address_and_becomes_the_server(tmp_path: Path) 
 def test_the_environment_of_a_test_process_holds_nothing_of_the_developers_own(
     monkeypatch: pytest.MonkeyPatch, settings: object
 ) -> None:
-    monkeypatch.setenv("REDIS_URL", "redis://elsewhere")
+    monkeypatch.setenv("REDIS_URL", "redis://localhost")
     monkeypatch.setenv("HELIX_LOCALE", "en")
     environ = environ_of(settings)  # type: ignore[arg-type]
     assert "REDIS_URL" not in environ

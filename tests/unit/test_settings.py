@@ -94,8 +94,8 @@ def test_an_empty_value_means_the_default() -> None:
 
 
 def test_redis_url_sets_broker_and_store_and_their_own_names_win() -> None:
-    found = load({"REDIS_URL": "redis://a:1/0", "HELIX_BROKER_URL": "redis://b:2/0"})
-    assert (found.broker_url, found.store_url) == ("redis://b:2/0", "redis://a:1/0")
+    found = load({"REDIS_URL": "redis://localhost:1/0", "HELIX_BROKER_URL": "redis://127.0.0.1:2/0"})
+    assert (found.broker_url, found.store_url) == ("redis://127.0.0.1:2/0", "redis://localhost:1/0")
 
 
 def test_a_running_installation_is_found_by_its_root(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_running_installation_is_found_by_its_root(tmp_path: Path) -> None:
     (tmp_path / ".helix" / "run.json").write_text(json.dumps({"redis_url": "unix:///run/v.sock"}))
     found = load({"HELIX_ROOT": str(tmp_path)})
     assert (found.redis_url, found.celery_url) == ("unix:///run/v.sock", "redis+socket:///run/v.sock")
-    named = load({"HELIX_ROOT": str(tmp_path), "REDIS_URL": "redis://a:1/0"})
-    assert named.store_url == "redis://a:1/0"
+    named = load({"HELIX_ROOT": str(tmp_path), "REDIS_URL": "redis://localhost:1/0"})
+    assert named.store_url == "redis://localhost:1/0"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null"])
@@ -174,3 +174,42 @@ def test_the_verifiers_model_must_be_one_of_the_models(tmp_path: Path) -> None:
         load({**given, "HELIX_VERIFIER_MODEL": "haiku", "HELIX_LEASE_SECONDS": "30"})
     assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku"})) == 1
     assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku", "HELIX_MODELS": "haiku"})) == 1, "one mistake, told once"
+
+
+@pytest.mark.parametrize("url", ["redis://db:6379/0", "rediss://10.0.0.1/0", "sentinel://a:1,localhost:2/m/0"])
+def test_a_broker_on_another_machine_without_a_password_is_refused_and_the_way_out_is_told(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"REDIS_URL": url})
+    assert len(caught.value.problems) == 2
+    assert "HELIX_OPEN_BROKER=allowed" in caught.value.problems[0]
+    assert load({"REDIS_URL": url, "HELIX_OPEN_BROKER": "allowed"}).store_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:password@db:6379/0",
+        "redis://localhost/0",
+        "redis://[::1]:1/0",
+        "unix:///run/x.sock",
+        "sentinel://:pw@a:1/m/0",
+        "sentinel://localhost:1/m/0",
+    ],
+)
+def test_a_broker_with_a_password_or_on_this_machine_is_taken(url: str) -> None:
+    assert load({"REDIS_URL": url}).store_url == url
+
+
+def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("sk-one,sk-two\n")
+    environ = {"HELIX_API_KEYS_FILE": str(file)}
+    assert load(environ).api_keys == ("sk-one", "sk-two")
+    assert {row["name"]: row["origin"] for row in describe(load(environ), environ)}["HELIX_API_KEYS"] == "file"
+    for wrong, says in [
+        ({"HELIX_API_KEYS_FILE": str(tmp_path / "none")}, "cannot be read"),
+        ({"HELIX_API_KEYS_FILE": str(file), "HELIX_API_KEYS": "x"}, "set one of them"),
+        ({"HELIX_LOCALE_FILE": str(file)}, "no such setting"),
+    ]:
+        with pytest.raises(SettingsError, match=says):
+            load(wrong)

@@ -53,6 +53,8 @@ def reference() -> str:
         "with every problem listed; `turns config` shows what is in force and where each value comes from.",
         "Made by `turns config --markdown` from the table in `api_client/contract/settings.py`; do not edit.",
         "",
+        "A secret can also come from a file: `HELIX_API_KEYS_FILE=/run/secrets/api_keys`, `REDIS_URL_FILE=...`.",
+        "",
         "Where broker and store are not set, `REDIS_URL` sets both; where that is not set either, the broker of a",
         f"running `turns up` is found through `HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`.",
         "",
@@ -93,8 +95,10 @@ def _shown(field: Field[Any], value: Any) -> str:
 def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str]) -> str:
     if environ.get(name_of(field.name)):
         return "environment"
+    if environ.get(f"{name_of(field.name)}_FILE"):
+        return "file"
     if field.name in _URLS:
-        if environ.get("REDIS_URL"):
+        if environ.get("REDIS_URL") or environ.get("REDIS_URL_FILE"):
             return "REDIS_URL"
         if getattr(settings, field.name):
             other = next((name_of(n) for n in _URLS if environ.get(name_of(n))), "")
