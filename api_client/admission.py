@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import ACTIONS, DEFAULT_VALIDATORS, TurnRequest
 
@@ -33,7 +34,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
     """Refuse what can never work, before anything is written.
 
     Raises:
-        BadRequest: names the field.
+        BadRequest: names the field. PhaseError: names everything that is wrong with the phase.
     """
     if request.model not in settings.models:
         known = ", ".join(settings.models)
@@ -53,6 +54,8 @@ def check(request: TurnRequest, settings: Settings) -> None:
         known = ", ".join(dict.fromkeys([*settings.validators, *DEFAULT_VALIDATORS]))
         raise BadRequest(f"unknown validator {unknown[0][:80]!r}; known: {known}", param="validators")
     _check_policy(request)
+    if request.phase is not None:
+        Phase.from_dict(request.phase)
     if request.escalation is not None:
         check_escalation(request.escalation, settings.models)
     if not request.session_id or len(request.session_id) > _LONGEST_ID:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,7 @@ from api_client.contract.escalation import check_decision
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
+from api_client.contract.phase import Phase
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.tasks import Link, first_link
@@ -55,6 +56,7 @@ from api_client.figures import Figures, read_figures
 from api_client.gauges import Gauges, read_gauges
 from api_client.lists import TurnLists
 from api_client.outline import Outline, read_outline
+from api_client.phases import folder_of, phase_session, requests_of
 from api_client.probe import Prober
 from api_client.rates import Rates
 from api_client.repeats import Repeats
@@ -372,6 +374,20 @@ class TurnsClient:
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
         keep_ms = _keep_key_ms(request, self.settings)
         return await self._reservations.reserve(request.owner, key, turn_id, _digest(request), keep_ms=keep_ms)
+
+    async def submit_phases(self, phases: Sequence[Phase], *, directory: str, **more: Any) -> list[str]:
+        """Store a turn for each phase, to be run in this order; returns their ids. A failed one stops those after it.
+
+        ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. ``more``: model, owner, locale,
+        deadline_seconds, escalation; see ``phases.requests_of``. Raises as ``submit``.
+        """
+        turn_ids = [self.new_id(phase_session(folder_of(directory))) for _ in phases]
+        requests = requests_of(phases, turn_ids, self.settings, directory=directory, **more)
+        for request in requests:
+            check(request, self.settings)
+        for turn_id, request in zip(turn_ids, requests, strict=True):
+            await self.submit(request, turn_id=turn_id)
+        return turn_ids
 
     async def inbox(self, *, owner: str | None = None) -> list[Turn]:
         """The parked turns, which wait for a decision, longest waiting first; with ``owner`` only this owner's.

@@ -8,11 +8,21 @@ from api_client.contract.turn import AttemptRecord, Turn
 
 
 def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
-    """What there is to decide on: the attempt an approval accepts, its text and its issues."""
+    """What there is to decide on: the attempt an approval accepts, its text, its issues, and the folder of its files.
+
+    ``files`` is relative to HELIX_ROOT and empty where there are none; ``edit`` accepts what lies there by then.
+    """
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or turn.attempt)
     if best is None:
         return {"proposal": None}
     issues = [dict(issue) for issue in best.remaining or best.issues]
     text = best.mended or best.answer or best.text
-    return {"proposal": {"attempt": best.number, "text": text, "issues": issues}}
+    return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": _files(turn, best)}}
+
+
+def _files(turn: Turn, best: AttemptRecord) -> str:
+    if turn.request.phase is None:
+        return ""
+    delivery = f"{turn.turn_id}-{best.number}-{best.last_delivery}"
+    return f"{turn.request.directory}/phases/{turn.request.phase['id']}/attempts/{delivery}/output"

@@ -46,6 +46,7 @@ COUNTERS = {
     "attempt.judged": Counted(
         meaning="Complete answers judged: accept, retry, fallback, escalate or fail.", labels=("decision", "model")
     ),
+    "phase.judged": Counted(meaning="Runs of phases verified: accept, retry, escalate or fail.", labels=("decision",)),
     "turn.escalated": Counted(meaning="Turns handed on: 1 to another model, 2 to a person.", labels=("stage",)),
     "turn.decided": Counted(meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)),
     "validator.judged": Counted(meaning="Answers this validator judged.", labels=("validator",)),

@@ -319,6 +319,11 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The phases.yaml is wrong.", "The message names each place, with what is allowed."),
         "docs/WORKFLOW-SYSTEM.md.",
     ),
+    "phase_not_reached": ErrorCode(
+        ("Die Phase wurde nicht ausgeführt.", "Eine Phase davor ist gescheitert; die Meldung nennt sie."),
+        ("The phase was not run.", "A phase before it failed; the message names it."),
+        "When the earlier one is mended, `turns phase run DIR --phase ID`.",
+    ),
     "phase_not_verified": ErrorCode(
         ("Die Ausgabe der Phase wurde nicht bestätigt.", "Die Meldung nennt die Mängel des letzten Versuchs."),
         ("The phase's output was not verified.", "The message names what was wrong with the last attempt."),

@@ -56,7 +56,8 @@ def consulted(prompt: str, locale: str, hints: list[str]) -> str:
         first = "Ein anderer Agent ist an dieser Aufgabe gescheitert. Löse sie neu und vollständig. Beanstandet wurde:"
     else:
         first = "Another agent failed at this task. Solve it anew and completely. What was wrong:"
-    return "\n".join([prompt, "", "---", "", first, *(f"- {hint}" for hint in hints)])
+    task = [prompt, "", "---", ""] if prompt else []
+    return "\n".join([*task, first, *(f"- {hint}" for hint in hints)])
 
 
 def asked_again(note: str, locale: str, hints: list[str]) -> str:

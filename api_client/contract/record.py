@@ -61,6 +61,8 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
             stage=int(raw.get("stage", 0)),
             allowed=int(raw.get("allowed", 0)),
             stage_model=raw.get("stage_model", ""),
+            fresh_from=int(raw.get("fresh_from", 0)),
+            unverified=int(raw.get("unverified", 0)),
         )
     except KeyError as error:
         raise ValueError(f"not a turn's record: {error.args[0]} is missing") from error
@@ -83,6 +85,7 @@ def _attempt(number: int, raw: Mapping[str, str]) -> AttemptRecord:
         remaining=tuple(parsed("remaining", "[]")),
         changes=tuple(parsed("changes", "[]")),
         usage=parsed("usage", "{}"),
+        verification=parsed("verification", "{}"),
         started_at=_seconds(raw.get("started_at", "0")),
         finished_at=_seconds(raw.get("finished_at", "0")),
         worker=raw.get("worker", ""),

@@ -166,6 +166,7 @@ class Turn:
     ``cost_used`` is in millionths of a US dollar. While a turn is parked, ``deadline_at`` is the latest it can become:
     it comes back by what is left of the time-out. ``decision`` is the last one: kind, by, note, text, at. ``stage`` of
     the escalation: 1 another model is at work, 2 a person was asked. ``allowed``: attempts by now, 0: as requested.
+    ``fresh_from``: attempts up to this one left nothing that the next goes on from.
     """
 
     turn_id: str
@@ -204,6 +205,8 @@ class Turn:
     stage: int = 0
     allowed: int = 0
     stage_model: str = ""
+    fresh_from: int = 0
+    unverified: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The turn as a JSON-ready mapping, as the CLI's ``--json`` and the HTTP API show it."""
@@ -234,6 +237,7 @@ class AttemptRecord:
         decision: accept | retry | fallback | fail, or empty when it was never judged.
         feedback: what the agent is asked because of this attempt, when it is asked again.
         mended, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
+        verification: of a phase: what gates and verifier found.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
         last_delivery: number, over the whole turn, of the delivery whose result this is.
     """
@@ -250,6 +254,7 @@ class AttemptRecord:
     changes: tuple[str, ...] = ()
     remaining: tuple[dict[str, Any], ...] = ()
     usage: dict[str, Any] = field(default_factory=dict)
+    verification: dict[str, Any] = field(default_factory=dict)
     started_at: float = 0.0
     finished_at: float = 0.0
     worker: str = ""

@@ -20,7 +20,7 @@ import api_client
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.web import completions, inbox, responses, stats, turns
+from api_client.web import completions, inbox, phases, responses, stats, turns
 from api_client.web.access import is_loopback, needs_key
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.keys import Keyring
@@ -86,9 +86,9 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
         redirect_slashes=False,
     )
     app.state.relay = relay
-    routers = (completions.router, responses.router, turns.router, inbox.router, pages.router, stats.router)
-    for router in (health, *routers):
-        app.include_router(router)
+    app.include_router(health)
+    for module in (completions, responses, turns, phases, inbox, pages, stats):
+        app.include_router(module.router)
     app.add_middleware(RequestId, locale=settings.locale)
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer)

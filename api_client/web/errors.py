@@ -12,6 +12,7 @@ from typing import Any
 
 from api_client.contract import errors as contract
 from api_client.contract.error_codes import sentence
+from api_client.contract.phase_checks import PhaseError
 
 #: Content of ``x-should-retry``: the official clients obey it and otherwise repeat every 409 and 5xx by themselves.
 NO_RETRY = {"x-should-retry": "false"}
@@ -68,6 +69,8 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
         case contract.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
+        case PhaseError():
+            return bad_request(shown_text(str(error), 2_000), param="phases", code="invalid_phases")
         case contract.NotParked():
             return ApiError(409, shown_text(str(error), 400), code="turn_not_parked", headers=NO_RETRY)
         case contract.SessionBusy():

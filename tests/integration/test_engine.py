@@ -16,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN, VALIDATE, Link
+from api_client.contract.tasks import JUDGED_BY, RUN, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.support import wait_for, wait_until
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
@@ -109,7 +109,7 @@ class Bench:
         while self.announced:
             link, turn_id, session_id = self.announced.pop(0)
             if self.service.carry_out(link, turn_id, session_id):
-                self.announced.insert(0, (Link(VALIDATE, link.attempt), turn_id, session_id))
+                self.announced.insert(0, (Link(JUDGED_BY[link.task], link.attempt), turn_id, session_id))
 
     async def outcome(self, *plays: Play, **more: object) -> Turn:
         turn_id = await self.submit(*plays, **more)

@@ -46,6 +46,7 @@ COMMANDS = {
     "stats": ("worker.cli.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
     "dead": ("worker.cli.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "inbox": ("worker.cli.inbox:inbox", "Turns that wait for a person: list, show, approve, edit, retry, reject."),
+    "phase": ("worker.cli.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),

@@ -81,6 +81,8 @@ def show(turn_id: str, as_json: bool) -> None:
         click.echo(f"\nattempt {best['attempt']}:")
         for line in issue_lines(best["issues"]):
             timeline.write(line)
+        if best["files"]:
+            click.echo(f"\nfiles: {safe(best['files'])}")
         click.echo(f"\n{safe(best['text'])}")
 
 

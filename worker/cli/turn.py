@@ -125,6 +125,12 @@ def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
         raise click.exceptions.Exit(NO)
 
 
+async def follow_turn(client: TurnsClient, turn_id: str, *, as_json: bool) -> Turn:
+    """Write every event of a turn until its end; returns its record."""
+    await _follow(client, turn_id, as_json=as_json)
+    return await client.get(turn_id)
+
+
 async def _follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
     timeline = Timeline()
     async for event in client.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):

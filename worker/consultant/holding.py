@@ -13,7 +13,7 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,19 @@ class Holding:
             OSError: it cannot be written; FileNotFoundError also when there was a later holder.
         """
         replace(name, content, folder, durable=durable, by_way_of=self._own)
+
+    def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
+        """Put a folder of ours in place of the session's folder ``name``; what was in that goes.
+
+        A crash may leave none of the two; who publishes again mends that.
+
+        Raises:
+            OSError: as ``fill``, or it cannot be moved; FileNotFoundError also when there was a later holder.
+        """
+        fresh = f"folder.{os.urandom(4).hex()}"
+        fill(self.path / HELD / self._name / fresh)
+        self.remove(name, self.session)
+        os.rename(fresh, name, src_dir_fd=self._own, dst_dir_fd=self.session)
 
     def remove(self, name: str, folder: int) -> None:
         """Take a file or folder out of ``folder``; what is not there is left alone, and so is all after a later holder.

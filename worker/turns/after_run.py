@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from api_client.contract.counters import counter, model_of
 from api_client.contract.messages import GIVEN_UP
-from api_client.contract.tasks import FAIL, RETRY, VALIDATE, Link
+from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
-from worker.turns.moves import Answer, EventData, Move, judged, policy_of, retrying
+from worker.turns.escalation import escalated
+from worker.turns.moves import Answer, EventData, Move, again, judged, policy_of, retrying
 from worker.turns.usage import Usage
 
 #: Errors that pass by themselves.
@@ -55,7 +56,7 @@ def after_run(
     )
     move: Move
     if completion.verdict is Verdict.COMPLETE:
-        move = _complete(link, result.agent_session, facts, ended)
+        move = _complete(turn, link, result.agent_session, facts, ended)
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED:
@@ -85,10 +86,10 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
     return counted
 
 
-def _complete(link: Link, agent_session: str, facts: dict[str, str], ended: EventData) -> Move:
+def _complete(turn: Turn, link: Link, agent_session: str, facts: dict[str, str], ended: EventData) -> Move:
     return Move(
         attempt=link.attempt,
-        next=Link(VALIDATE, link.attempt),
+        next=Link(VALIDATE if turn.request.phase is None else PHASE_VERIFY, link.attempt),
         fields={"agent_session": agent_session},
         facts=facts,
         events=[ended],
@@ -175,7 +176,7 @@ def _incomplete(
         return Move(
             attempt=link.attempt,
             state=TurnState.QUEUED,
-            next=Link(RETRY, link.attempt + 1),
+            next=again(turn, link.attempt + 1),
             fields={"transients": "0"},
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
             events=[ended, retrying(turn, link, "incomplete", decision)],
@@ -188,7 +189,7 @@ def _incomplete(
         "why": why.value,
         "reason": completion.reason,
     }
-    return Move(
+    move = Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),
         facts={**facts, "decision": "fail"},
@@ -196,3 +197,7 @@ def _incomplete(
         events=[ended],
         run_ended=True,
     )
+    if turn.request.phase is None:
+        return move
+    told = [{"code": "INCOMPLETE_RESPONSE", "message": completion.reason, "severity": "error", "validator": ""}]
+    return escalated(turn, move, best=link.attempt, reason="incomplete", issues=told) or move

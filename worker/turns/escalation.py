@@ -65,14 +65,19 @@ def _asks_consultant(
             "stage_model": escalation.model,
             "allowed": str(move.attempt + escalation.runs),
             "agent_session": "",
+            "fresh_from": str(move.attempt),
             "transients": "0",
             "best": str(best),
         },
-        facts=move.facts
-        | {"decision": "escalate", "feedback": consulted(turn.request.prompt, turn.request.locale, hints)},
+        facts=move.facts | {"decision": "escalate", "feedback": consulted(_task(turn), turn.request.locale, hints)},
         events=[*move.events, told],
         counters={**move.counters, counter("turn.escalated", str(STAGE_CONSULTANT)): 1},
     )
+
+
+def _task(turn: Turn) -> str:
+    """The task for an agent that starts afresh; that of a phase is told with every fresh start anyway."""
+    return turn.request.prompt if turn.request.phase is None else ""
 
 
 def _parks(

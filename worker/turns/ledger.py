@@ -256,6 +256,12 @@ class Ledger:
         self._redis.hsetnx(key, queue, self.worker)
         self._redis.expire(key, 60)
 
+    def turn(self, turn_id: str) -> Turn | None:
+        """A turn's record; None when there is none. Waits while the store is away."""
+        key = keys_of(self.settings.namespace, turn_id).turn(turn_id)
+        stored = self._patiently(lambda: self._redis.hgetall(key))
+        return decode_turn(stored) if stored else None
+
     def next_link(self, turn_id: str) -> Link | None:
         """The link that comes next for a turn, such as the one that leads its session now; None when there is none."""
         try:

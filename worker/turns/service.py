@@ -15,7 +15,18 @@ import structlog
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import FAIL, FALLBACK, JUDGED_BY, RESUME, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import (
+    FAIL,
+    FALLBACK,
+    JUDGED_BY,
+    PHASE_RUN,
+    PHASE_VERIFY,
+    RESUME,
+    RETRY,
+    RUN,
+    VALIDATE,
+    Link,
+)
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.consultant import session
 from worker.consultant.holding import Holding, holding
@@ -30,16 +41,18 @@ from worker.consultant.workspace import (
 from worker.enforcement.policy import Attempt, Mended, decide
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
 from worker.runners.marks import sweep_before
-from worker.turns import story
+from worker.turns import phase_folders, story
 from worker.turns.accepted import Accepted
 from worker.turns.after_decision import after_decision
 from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
 from worker.turns.after_run import after_run
+from worker.turns.after_verification import after_verification, not_reached
 from worker.turns.judges import CannotJudge, Case
 from worker.turns.lease import Lease, LeaseKeeper
 from worker.turns.ledger import Claim, Committed, Fenced, Ledger, Refusal
 from worker.turns.moves import Move, judged, policy_of
 from worker.turns.usage import Usage
+from worker.turns.verification import Verification
 from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
@@ -103,6 +116,8 @@ class TurnService:
             FALLBACK: self._fallback,
             FAIL: self._fail,
             RESUME: self._resume,
+            PHASE_RUN: self._run,
+            PHASE_VERIFY: self._verify,
         }
 
     def carry_out(
@@ -128,7 +143,7 @@ class TurnService:
             return False
         with self._leases.hold(claim) as lease:
             try:
-                history = self._ledger.attempts(turn_id) if link.task == RETRY else []
+                history = self._ledger.attempts(turn_id) if link.task in {RETRY, PHASE_RUN} else []
                 tell(story.STATES[link.task], story.beginning(claim.turn, link, history))
                 move = self._finish_accepting(lease) if claim.accepted else self._works[link.task](lease)
                 reach("B13")
@@ -176,10 +191,14 @@ class TurnService:
         claim = lease.claim
         turn, link = claim.turn, claim.link
         history = [record for record in self._ledger.attempts(turn.turn_id) if record.number < link.attempt]
+        if turn.request.after and link.attempt == 1 and (stopped := self._stopped_before(turn)):
+            return not_reached(turn, link, turn.request.after, stopped)
         prompt = history[-1].feedback if history else turn.request.prompt
         reach("B4")
         try:
-            order, runner = self._order(lease, prompt)
+            if turn.request.phase is not None:
+                prompt = phase_folders.asked(turn, self._settings.root, history)
+            order, runner = self._order(lease, prompt, history)
         except (DeliveryTaken, OSError, SettingsError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             kind = ErrorKind.CONFIG if isinstance(error, SettingsError) else ErrorKind.TRANSIENT
@@ -200,7 +219,14 @@ class TurnService:
             transient_delay=self._settings.transient_delay_seconds,
         )
 
-    def _order(self, lease: Lease, prompt: str) -> tuple[Order, Runner]:
+    def _stopped_before(self, turn: Turn) -> str:
+        """How the turn ended that had to pass before this one; empty when it passed."""
+        before = self._ledger.turn(turn.request.after)
+        if before is None or before.outcome is None:
+            return "unknown"
+        return "" if before.outcome.success else before.outcome.value
+
+    def _order(self, lease: Lease, prompt: str, history: list[AttemptRecord]) -> tuple[Order, Runner]:
         """What the runner is asked, with a fresh directory for this delivery.
 
         Raises:
@@ -214,12 +240,15 @@ class TurnService:
             raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
         runner, option = self._runners(model)
         session_id, attempt = turn.request.session_id, lease.claim.link.attempt
-        workdir = session_directory(settings.sessions_dir, session_id)
+        workdir = self._workdir(turn)
         with holding(workdir) as holder:
             self._confirm(lease)
             holder.take()
             directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
-            session.prepare(holder, turn, settings.root)
+            if turn.request.phase is None:
+                session.prepare(holder, turn, settings.root)
+            else:
+                phase_folders.begin(holder, directory, turn, history)
         # Nobody is left to end what an agent started when its worker and its guard were killed together.
         if turn.delivery > 1 and (left := sweep_before(turn.turn_id, turn.delivery)):
             log.error("attempt.left_processes", pids=left)
@@ -271,6 +300,21 @@ class TurnService:
         move = after_fallback(turn, link, best.number, mended)
         return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, best), mended=dict(mended.files)))
 
+    def _verify(self, lease: Lease) -> Move:
+        """Check a phase's output: its gates, each told as it ends, then an independent agent where it asks for one."""
+        turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
+        this = self._ledger.attempts(turn.turn_id)[-1]
+        if this.number != link.attempt:
+            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        output = self._workdir(turn) / "attempts" / _delivery_of(turn, this) / phase_folders.OUTPUT
+        verification = Verification(
+            self._settings, turn, this, lease, lambda events: self._ledger.append(claim, events), output
+        )
+        result = verification.run()
+        reach("B12")
+        move = after_verification(turn, link, this, result, lease.reason)
+        return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, this)))
+
     def _resume(self, lease: Lease) -> Move:
         """Carry out what was decided on a parked turn."""
         turn, link = lease.claim.turn, lease.claim.link
@@ -300,6 +344,8 @@ class TurnService:
         )
 
     def _workdir(self, turn: Turn) -> Path:
+        if turn.request.phase is not None:
+            return phase_folders.phase_directory(self._settings.root, turn)
         return session_directory(self._settings.sessions_dir, turn.request.session_id)
 
     def _files(self, turn: Turn, record: AttemptRecord) -> dict[str, str]:
@@ -358,6 +404,9 @@ class TurnService:
         """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
         answer = accepted.move.answer
         holder.take()
+        if turn.request.phase is not None:
+            phase_folders.publish_output(holder, turn, accepted.delivery)
+            return
         files = written_files(holder.path / "attempts" / accepted.delivery)
         session.accept(holder, turn, answer)
         durable = self._settings.durability == "power"

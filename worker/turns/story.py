@@ -8,21 +8,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from api_client.contract.tasks import FAIL, FALLBACK, RETRY, RUN, VALIDATE, Link
+from api_client.contract.tasks import (
+    FAIL,
+    FALLBACK,
+    JUDGED_BY,
+    PHASE_RUN,
+    PHASE_VERIFY,
+    RESUME,
+    RETRY,
+    RUN,
+    VALIDATE,
+    Link,
+)
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.ledger import Committed
 from worker.turns.moves import Move
 
 #: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
-STATES = {RUN: "running", RETRY: "running", VALIDATE: "validating", FALLBACK: "mending", FAIL: "ending"}
+STATES = {
+    RUN: "running",
+    RETRY: "running",
+    VALIDATE: "validating",
+    FALLBACK: "mending",
+    FAIL: "ending",
+    RESUME: "resuming",
+    PHASE_RUN: "running",
+    PHASE_VERIFY: "verifying",
+}
 #: What follows a rejected answer.
-_FOLLOWS = {RETRY: "asked again", FALLBACK: "to be mended", FAIL: "given up"}
+_FOLLOWS = {
+    RETRY: "asked again",
+    PHASE_RUN: "asked again",
+    PHASE_VERIFY: "verified again",
+    FALLBACK: "to be mended",
+    FAIL: "given up",
+}
 
 
 def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
     """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
     before = [record for record in history if record.number == link.attempt - 1]
-    if link.task != RETRY or not before:
+    if link.task not in (RETRY, PHASE_RUN) or not before:
         return _attempt(turn, link)
     why = ", ".join(_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
     return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
@@ -33,15 +59,15 @@ def ending(turn: Turn, link: Link, move: Move, done: Committed) -> str:
     said = [text for kind, data in move.events if (text := _event(kind, data))]
     if done.outcome:
         said.append(f"turn {done.outcome}")
-    elif move.next and link.task not in (RUN, RETRY):
+    elif move.next and link.task not in JUDGED_BY:
         said.append(_FOLLOWS.get(move.next.task, ""))
-    elif move.next and move.next.task in (RUN, RETRY):
+    elif move.next and move.next.task in JUDGED_BY:
         said.append("runs again")
     return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
 
 
 def _attempt(turn: Turn, link: Link) -> str:
-    return f"attempt {link.attempt}/{turn.request.max_attempts}"
+    return f"attempt {link.attempt}/{turn.allowed or turn.request.max_attempts}"
 
 
 def _event(kind: str, data: dict[str, Any]) -> str:
@@ -52,6 +78,8 @@ def _event(kind: str, data: dict[str, Any]) -> str:
             return "accepted"
         case "attempt.rejected":
             return ", ".join(["rejected", *_codes(data["issues"])])
+        case "turn.parked":
+            return "waits for a decision"
         case "attempt.lost":
             return "handed over"
         case "turn.mended":

@@ -30,7 +30,8 @@ class _Fold:
     def __init__(self, record: Mapping[str, str]) -> None:
         self.total: Counter[str] = Counter()
         self._model, self._flow = record.get("model", "other"), record.get("flow", "none")
-        self._validators = json.loads(record["request"])["validators"]
+        request = json.loads(record["request"])
+        self._validators, self._is_phase = request["validators"], bool(request.get("phase"))
         self._asked_again = False
         self._queued = self._since = 0
         self._alive = 0
@@ -107,6 +108,8 @@ class _Fold:
 
     def _judged(self, at: int, decision: str) -> None:
         self.total[f"attempt.judged|{decision}|{self._model}"] += 1
+        if self._is_phase:
+            self.total[f"phase.judged|{decision}"] += 1
         self.total.update(f"validator.judged|{name}" for name in self._validators)
         self._took("validation", at - self._since)
 

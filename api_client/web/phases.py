@@ -1,0 +1,77 @@
+"""``POST /v1/phases``: the phases of a phases.yaml as turns, stored at once and run in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.phase import read_phases
+from api_client.phases import runs_commands
+from api_client.web.access import LOCAL_OWNER, Asker
+from api_client.web.body import read_object
+from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.relay import RelayOf
+from api_client.web.wire import JSON
+
+router = APIRouter(prefix="/v1/phases")
+
+_TEXTS = ("directory", "model", "locale")
+_FIELDS = (*_TEXTS, "phases", "deadline_seconds")
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["directory", "phases"],
+                    "properties": {
+                        "phases": {"type": "array", "items": {"type": "object"}},
+                        "deadline_seconds": {"type": "number"},
+                        **{name: {"type": "string"} for name in _TEXTS},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("", response_model=None, status_code=202, openapi_extra=_BODY)
+async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Store a turn for each phase and return at once. Gates with commands of their own are for operators."""
+    body = await read_object(request, relay.settings.max_body_bytes)
+    if unknown := sorted(set(body) - set(_FIELDS)):
+        raise bad_request(f"{shown(unknown[0])}: no such field; known: {', '.join(_FIELDS)}", param=unknown[0][:80])
+    given = {name: _text(body, name) for name in _TEXTS}
+    if given["locale"] not in {"", "de", "en"}:
+        raise bad_request(f"locale: must be de or en, not {shown(given['locale'])}", param="locale")
+    deadline = body.get("deadline_seconds", 0.0)
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float):
+        raise bad_request("deadline_seconds: must be a number", param="deadline_seconds", code="invalid_type")
+    phases = read_phases(body.get("phases"))
+    if any(map(runs_commands, phases)) and not (caller.operator or caller.owner == LOCAL_OWNER):
+        message = "a gate with a command of its own runs as the worker's user: only operators may submit it"
+        raise ApiError(403, message, param="phases", code="operators_only")
+    allowed = caller.settings(relay.settings).models
+    if refused := [each.model for each in phases if each.model and each.model not in allowed]:
+        raise bad_request(f"unknown model {shown(refused[0])}", param="phases", code="model_not_found")
+    given["model"] = given["model"] or next(iter(allowed))
+    if given["model"] not in allowed:
+        raise bad_request(f"unknown model {shown(given['model'])}", param="model", code="model_not_found")
+    turn_ids = await relay.client.submit_phases(phases, owner=caller.owner, deadline_seconds=float(deadline), **given)
+    turns = [
+        {"phase": phase.id, "turn_id": turn_id, "url": f"/v1/turns/{turn_id}"}
+        for phase, turn_id in zip(phases, turn_ids, strict=True)
+    ]
+    return JSON({"object": "list", "data": turns}, 202)
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name, "")
+    if not isinstance(value, str):
+        raise bad_request(f"{name}: must be a text, not {shown(value)}", param=name, code="invalid_type")
+    return value

@@ -1,0 +1,237 @@
+"""Phases as turns on a real store, with real gates and folders: success, feedback, escalation, decisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import Escalation
+from api_client.contract.phase import Phase
+from api_client.contract.phase_checks import PhaseError
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
+from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.phases import phase_session
+from tests.integration.test_engine import Bench, Play, ends, says
+from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
+from worker.turns.ledger import Claim, Fenced
+
+BUILD: dict[str, Any] = {"id": "build", "description": "Baue add.py.", "output_files": ["add.py"]}
+GOOD_CODE, BAD_CODE = "def add(a, b):\n    return a + b\n", "def add(a, b:\n"
+
+
+def writes(content: str, name: str = "add.py") -> Play:
+    """The agent writes a file into its output/ and says that it is done."""
+
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        (order.directory / "output" / name).write_text(content)
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text="Fertig.")
+
+    return play
+
+
+class PhaseBench(Bench):
+    """Phases instead of messages; ``project`` is the folder of their phases.yaml."""
+
+    @property
+    def project(self) -> Path:
+        folder = self.settings.root / "work"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def output(self) -> Path:
+        return self.project / "phases" / "build" / "output"
+
+    async def phase(self, *plays: Play, escalation: Escalation | None = None, **more: Any) -> Turn:
+        self.runner.plays += plays
+        phase = Phase.from_dict({**BUILD, **more})
+        none = Escalation(human=False)
+        [turn_id] = await self.client.submit_phases(
+            [phase], directory=str(self.project.relative_to(self.settings.root)), escalation=escalation or none
+        )
+        return await self.carried_out(turn_id, Link(PHASE_RUN, 1))
+
+    async def carried_out(self, turn_id: str, link: Link) -> Turn:
+        self.carry_out(turn_id, link, phase_session("work"))
+        return await self.client.get(turn_id)
+
+    async def decided(self, turn: Turn, kind: str, **more: str) -> Turn:
+        await self.client.decide(turn.turn_id, kind, by="alice", **more)
+        return await self.carried_out(turn.turn_id, Link(RESUME, turn.attempt))
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[PhaseBench]:
+    models = {"scripted": "scripted", "expert": "scripted:expert"}
+    settings = replace(settings, models=models, transient_delay_seconds=0.01, locale="en")
+    async with TurnsClient(settings) as client:
+        made = PhaseBench(settings, client)
+        yield made
+        made.leases.close()
+
+
+async def test_a_phase_whose_output_passes_its_gates_is_published_and_told_gate_by_gate(bench: PhaseBench) -> None:
+    turn = await bench.phase(writes(GOOD_CODE))
+    assert (turn.outcome, turn.response) == (Outcome.PASSED, "Fertig.")
+    assert (bench.output / "add.py").read_text() == GOOD_CODE
+    events = await bench.events(turn)
+    gates = [(event.data["gate"], event.data["passed"]) for event in events if event.kind == "gate.checked"]
+    assert gates == [("files_exist", True), ("syntax", True)]
+    [asked] = bench.runner.orders
+    assert "output/add.py" in asked.prompt
+    assert json.loads((bench.output.parent / "status.json").read_text())["status"] == "passed"
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_a_rejected_phase_is_run_again_with_feedback_in_its_folder(bench: PhaseBench, failures: int) -> None:
+    seen: list[str] = []
+
+    def mends(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        seen.append((order.directory / "feedback.md").read_text())
+        assert (order.directory / "output" / "add.py").read_text() == BAD_CODE, "it goes on from what it wrote"
+        return writes(GOOD_CODE)(order, emit, stop)
+
+    turn = await bench.phase(*[writes(BAD_CODE)] * failures, mends)
+    assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, failures + 1)
+    assert f"**Attempt**: {failures}/3" in seen[0]
+    assert "add.py:1" in seen[0]
+    assert not (bench.output.parent / "feedback.md").exists()
+    first = (await bench.client.attempts(turn.turn_id))[0]
+    assert (first.decision, first.issues[0]["code"]) == ("retry", "PYTHON_SYNTAX")
+    assert first.verification["success"] is False
+    assert "add.py:1" in first.feedback
+
+
+async def test_a_phase_that_is_never_right_fails_with_its_issues_and_publishes_nothing(bench: PhaseBench) -> None:
+    turn = await bench.phase(*[writes(BAD_CODE)] * 3)
+    assert (turn.outcome, turn.error["code"], turn.attempt) == (Outcome.FAILED, "phase_not_verified", 3)
+    assert "PYTHON_SYNTAX" in turn.error["message"]
+    assert not list(bench.output.glob("*"))
+
+
+async def test_all_attempts_failed_then_another_model_then_a_person(bench: PhaseBench) -> None:
+    def starts_afresh(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        assert not (order.directory / "output" / "add.py").exists(), "nothing of a failed attempt is there"
+        assert (order.agent_session, "PYTHON_SYNTAX" in order.prompt) == ("", True)
+        assert "output/add.py" in order.prompt
+        return writes(BAD_CODE)(order, emit, stop)
+
+    escalation = Escalation(model="expert", runs=1)
+    turn = await bench.phase(*[writes(BAD_CODE)] * 3, starts_afresh, escalation=escalation)
+    assert (turn.state, turn.stage, turn.attempt) == (TurnState.PARKED, 2, 4)
+    turn = await bench.decided(turn, "approve", note="good enough")
+    assert turn.outcome is Outcome.PASSED_BY_HUMAN
+    assert (bench.output / "add.py").read_text() == BAD_CODE
+    stages = [event.data["stage"] for event in await bench.events(turn) if event.kind == "turn.escalated"]
+    assert stages == [1, 2]
+
+
+async def test_another_model_that_is_right_ends_the_escalation(bench: PhaseBench) -> None:
+    turn = await bench.phase(*[writes(BAD_CODE)] * 3, writes(GOOD_CODE), escalation=Escalation(model="expert"))
+    assert (turn.outcome, turn.stage) == (Outcome.PASSED_AFTER_RETRY, 1)
+    assert (bench.output / "add.py").read_text() == GOOD_CODE
+
+
+async def test_a_person_edits_the_files_in_place(bench: PhaseBench) -> None:
+    turn = await bench.phase(writes(BAD_CODE), max_attempts=1, escalation=Escalation())
+    [file] = bench.project.glob("phases/build/attempts/*/output/add.py")
+    file.write_text(GOOD_CODE)
+    turn = await bench.decided(turn, "edit")
+    assert turn.outcome is Outcome.PASSED_BY_HUMAN
+    assert (bench.output / "add.py").read_text() == GOOD_CODE
+
+
+async def test_a_person_has_the_phase_run_again_with_a_note(bench: PhaseBench) -> None:
+    turn = await bench.phase(writes(BAD_CODE), max_attempts=1, escalation=Escalation())
+    bench.runner.plays = [writes(GOOD_CODE)]
+    turn = await bench.decided(turn, "retry", note="Close the bracket!")
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+    assert "Close the bracket!" in bench.runner.orders[-1].prompt
+
+
+async def test_a_rejected_phase_leaves_the_output_as_it_was(bench: PhaseBench) -> None:
+    await bench.phase(writes(GOOD_CODE))
+    turn = await bench.phase(writes(BAD_CODE), max_attempts=1, escalation=Escalation())
+    assert (await bench.decided(turn, "reject")).outcome is Outcome.FAILED
+    assert (bench.output / "add.py").read_text() == GOOD_CODE
+
+
+async def test_an_agent_that_never_finishes_is_escalated_too(bench: PhaseBench) -> None:
+    turn = await bench.phase(*[ends(Verdict.INCOMPLETE)] * 3, escalation=Escalation())
+    assert turn.state is TurnState.PARKED
+    assert (await bench.decided(turn, "reject")).outcome is Outcome.FAILED
+
+
+async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phase_pass(bench: PhaseBench) -> None:
+    bench.settings.models["judge"] = "inline:" + str(_script(bench.settings.root, "Sieht gut aus!"))
+    verifying = replace(bench.settings, verifier_model="judge")
+    bench.service._settings = verifying
+    turn = await bench.phase(writes(GOOD_CODE), verify_agent=True)
+    while turn.outcome is None:
+        found = bench.ledger.reap(turn.turn_id, may_take=True)
+        if found.link:
+            turn = await bench.carried_out(turn.turn_id, Link.parse(found.link))
+    assert (turn.outcome, turn.attempt, turn.error["code"]) == (Outcome.FAILED, 1, "phase_not_verified")
+    verdicts = [event.data for event in await bench.events(turn) if event.kind == "verifier.judged"]
+    assert [(data["success"], data["ground"]) for data in verdicts] == [(False, "no_verdict")] * 3
+    assert len(bench.runner.orders) == 1, "the agent could not mend that"
+
+
+def _script(root: Path, text: str) -> Path:
+    path = root / "judge.yaml"
+    path.write_text(json.dumps([{"attempts": [[{"say": text}]]}]))
+    return path
+
+
+async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(bench: PhaseBench) -> None:
+    bench.runner.plays = [writes(GOOD_CODE), *[writes(BAD_CODE)] * 3]
+    bench.project.mkdir(exist_ok=True)
+    phases = [Phase.from_dict({**BUILD, "id": name}) for name in ("one", "two", "three")]
+    ids = await bench.client.submit_phases(phases, directory="work", escalation=Escalation(human=False))
+    for turn_id in ids:
+        await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
+    turns = [await bench.client.get(turn_id) for turn_id in ids]
+    assert [turn.outcome for turn in turns] == [Outcome.PASSED, Outcome.FAILED, Outcome.CANCELLED]
+    assert turns[2].error["code"] == "phase_not_reached"
+    assert bench.runner.plays == []
+
+
+async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBench) -> None:
+    bench.runner.plays = [writes(GOOD_CODE)]
+    [turn_id] = await bench.client.submit_phases([Phase.from_dict(BUILD)], directory=bench.project.name)
+    session = phase_session("work")
+    bench.service.carry_out(Link(PHASE_RUN, 1), turn_id, session)
+    late = bench.ledger.claim(turn_id, session, Link(PHASE_VERIFY, 1))
+    assert isinstance(late, Claim)
+    while not (found := bench.ledger.reap(turn_id, may_take=True)).link:
+        pass
+    turn = await bench.carried_out(turn_id, Link.parse(found.link))
+    assert turn.outcome is Outcome.PASSED
+    with pytest.raises(Fenced):
+        bench.ledger.beat(late)
+    kinds = [event.kind for event in await bench.events(turn)]
+    assert kinds.count("attempt.accepted") == 1
+    assert kinds.count("attempt.lost") == 1
+
+
+async def test_phases_elsewhere_or_wrong_ones_are_refused_before_anything_is_stored(bench: PhaseBench) -> None:
+    phase = Phase.from_dict(BUILD)
+    for directory in ("../x", "/etc", "", "projects/sessions/s"):
+        with pytest.raises(BadRequest, match="directory"):
+            await bench.client.submit_phases([phase], directory=directory)
+    with pytest.raises(PhaseError):
+        await bench.client.submit_phases([replace(phase, id="../x")], directory="work")
+
+
+async def test_a_missing_input_file_ends_the_phase_with_its_name(bench: PhaseBench) -> None:
+    turn = await bench.phase(says("nie"), input_files=["request.md"])
+    assert (turn.outcome, turn.error["code"]) == (Outcome.ERROR, "config")
+    assert "request.md" in turn.error["message"]

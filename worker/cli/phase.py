@@ -1,0 +1,132 @@
+"""``turns phase``: the phases of a phases.yaml, run and verified one after the other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest, TurnNotFound
+from api_client.contract.phase import Phase
+from api_client.contract.settings import load
+from api_client.contract.turn import Turn
+from worker.cli import NO
+from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.timeline import error_lines
+from worker.cli.turn import follow_turn, with_client
+from worker.verification.phases import load_phases, phases_file
+
+
+@click.group()
+def phase() -> None:
+    """Phases of a phases.yaml: work whose output is really checked (docs/WORKFLOW-SYSTEM.md)."""
+
+
+@phase.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--phase", "only", help="Only the phase of this id. Default: all, in order.")
+@click.option("--model", default="", help="One of HELIX_MODELS, for phases that name none. Default: the first.")
+@click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
+@click.option("--deadline", type=float, help="Wall time of each phase from its first start, in seconds.")
+@click.option("--watch", "watching", is_flag=True, help="Write each event until the last phase has ended.")
+@json_option
+def run(
+    path: Path,
+    only: str | None,
+    model: str,
+    locale: str | None,
+    deadline: float | None,
+    watching: bool,
+    as_json: bool,
+) -> None:
+    """Run the phases of PATH, a phases.yaml or the folder that holds it, and write the ids of their turns.
+
+    All are stored at once, so nothing is lost when this command ends: they run in order, and a phase that fails stops
+    those after it. With --watch the exit code is 0 only if all passed.
+    """
+    directory = directory_of(path)
+    phases = [each for each in load_phases(path) if only in {None, each.id}]
+    if not phases:
+        raise BadRequest(f"{phases_file(path)} has no phase {only!r}")
+    more = {"model": model, "locale": locale or "", "deadline_seconds": deadline or 0.0}
+
+    async def action(client: TurnsClient) -> list[Turn]:
+        turn_ids = await client.submit_phases(phases, directory=directory, **more)
+        _accepted(phases, turn_ids, as_json=as_json, to_stderr=watching)
+        return [await follow_turn(client, turn_id, as_json=as_json) for turn_id in turn_ids if watching]
+
+    turns = with_client(action)
+    failed = [turn for turn in turns if not (turn.outcome and turn.outcome.success)]
+    if failed and not as_json:
+        for text in error_lines(failed[0].error):
+            click.echo(f"turns: {text}", err=True)
+    if failed:
+        raise click.exceptions.Exit(NO)
+
+
+def directory_of(path: Path) -> str:
+    """The folder of a phases.yaml, relative to HELIX_ROOT.
+
+    Raises:
+        BadRequest: it lies elsewhere, where no worker would find it.
+    """
+    folder, root = phases_file(path).resolve().parent, load().root.resolve()
+    if not folder.is_relative_to(root):
+        raise BadRequest(f"{folder} does not lie below HELIX_ROOT ({root}), where the workers look")
+    return str(folder.relative_to(root))
+
+
+def _accepted(phases: list[Phase], turn_ids: list[str], *, as_json: bool, to_stderr: bool) -> None:
+    if as_json and not to_stderr:
+        pairs = zip(phases, turn_ids, strict=True)
+        write_json([{"phase": each.id, "turn_id": turn_id} for each, turn_id in pairs])
+    elif not as_json:
+        for each, turn_id in zip(phases, turn_ids, strict=True):
+            click.echo(f"{turn_id}  {each.id}", err=to_stderr)
+
+
+@phase.command("list")
+@click.argument("path", type=click.Path(path_type=Path))
+@json_option
+def list_phases(path: Path, as_json: bool) -> None:
+    """List the phases of PATH, and what became of the last turn of each."""
+    phases = load_phases(path)
+    folder = phases_file(path).resolve().parent / "phases"
+    noted = {each.id: _noted(folder / each.id / "status.json") for each in phases}
+
+    async def states(client: TurnsClient) -> dict[str, str]:
+        found = {}
+        for name, status in noted.items():
+            try:
+                turn = await client.get(status["turn_id"]) if status else None
+            except TurnNotFound:
+                turn = None  # its record was kept long enough
+            found[name] = _state(turn) or (status or {}).get("status", "")
+        return found
+
+    found = with_client(states)
+    if as_json:
+        last = {name: (status or {}).get("turn_id", "") for name, status in noted.items()}
+        write_json([{**each.to_dict(), "state": found[each.id], "turn_id": last[each.id]} for each in phases])
+        return
+    rows: list[tuple[str, ...]] = [("phase", "type", "state", "turn", "name")]
+    for each in phases:
+        turn_id = (noted[each.id] or {}).get("turn_id", "")
+        rows.append((each.id, each.type, found[each.id] or "not run", turn_id, one_line(each.name, 60)))
+    write_table(rows)
+
+
+def _noted(path: Path) -> dict[str, str] | None:
+    try:
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return status if isinstance(status, dict) and isinstance(status.get("turn_id"), str) else None
+
+
+def _state(turn: Turn | None) -> str:
+    if turn is None:
+        return ""
+    return turn.outcome.value if turn.outcome else turn.state.value
