@@ -118,6 +118,12 @@ def _mended(data: Data, locale: str) -> str:
     return say("mended", locale, changes=text) if text else ""
 
 
+def _gate(data: Data, locale: str) -> str:
+    if data.get("skipped"):
+        return ""
+    return say("gate_passed" if data.get("passed") else "gate_failed", locale, gate=_plain(data.get("gate")))
+
+
 def _finished(data: Data, locale: str) -> str:
     return say("done" if data.get("success") else "not_done", locale)
 
@@ -132,6 +138,9 @@ _LINES: dict[str, Callable[[Data, str], str]] = {
     "turn.retrying": _retrying,
     "turn.fallback": lambda _, locale: say("fallback", locale),
     "turn.mended": _mended,
+    "gate.checked": _gate,
+    "verifier.started": lambda _, locale: say("verifying", locale),
+    "verifier.judged": lambda data, locale: say("verified" if data.get("success") else "not_verified", locale),
     "turn.escalated": lambda data, locale: say("escalated", locale) if data.get("stage") == 1 else "",
     "turn.parked": lambda data, locale: say("parked", locale, turn_id=_plain(data.get("turn_id"))),
     "turn.decided": lambda _, locale: say("decided", locale),

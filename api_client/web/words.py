@@ -34,6 +34,11 @@ _WORDS: dict[str, dict[str, str]] = {
     },
     "fallback": {"de": "Die Antwort wird automatisch ergänzt", "en": "Mending the answer automatically"},
     "mended": {"de": "Automatisch ergänzt: {changes}", "en": "Mended automatically: {changes}"},
+    "gate_passed": {"de": "Prüfung {gate} bestanden", "en": "Check {gate} passed"},
+    "gate_failed": {"de": "Prüfung {gate} nicht bestanden", "en": "Check {gate} failed"},
+    "verifying": {"de": "Ein zweiter Agent prüft das Ergebnis", "en": "A second agent checks the result"},
+    "verified": {"de": "Der zweite Agent ist einverstanden", "en": "The second agent agrees"},
+    "not_verified": {"de": "Der zweite Agent hat Mängel gefunden", "en": "The second agent found faults"},
     "escalated": {
         "de": "Die Prüfung ist gescheitert; ein anderer Agent versucht es",
         "en": "The checks failed; another agent tries",

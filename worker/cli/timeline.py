@@ -99,6 +99,20 @@ def _mended(data: dict[str, Any]) -> list[Line]:
     return lines + [Line(one_line(change), DIM, detail=True) for change in data.get("changes", ())]
 
 
+def _gate(data: dict[str, Any]) -> list[Line]:
+    gate, skipped = one_line(data.get("gate", "")), one_line(data.get("skipped", ""))
+    said = skipped or ("passed" if data.get("passed") else "failed")
+    style = DIM if skipped else GOOD if data.get("passed") else BAD
+    return [Line(f"gate {gate}: {said}", style), *issue_lines(data.get("issues", ()))]
+
+
+def _verified(data: dict[str, Any]) -> list[Line]:
+    if data.get("success"):
+        return [Line("verifier: accepted", GOOD)]
+    errors = [Line(one_line(error), BAD, detail=True) for error in data.get("errors", ())]
+    return [Line(f"verifier: not verified ({one_line(data.get('ground', ''))})", BAD), *errors]
+
+
 def _escalated(data: dict[str, Any]) -> list[Line]:
     to = "a person" if data.get("stage") == 2 else f"model {one_line(data.get('model', ''))}"
     return [Line(f"escalated to {to}", WARN), *issue_lines(data.get("issues", ()))]
@@ -149,6 +163,9 @@ _DESCRIBERS: dict[str, Callable[[dict[str, Any]], list[Line]]] = {
     "turn.retrying": _retrying,
     "turn.fallback": _fallback,
     "turn.mended": _mended,
+    "gate.checked": _gate,
+    "verifier.started": lambda data: [Line(f"verifier started, model {one_line(data.get('model', ''))}")],
+    "verifier.judged": _verified,
     "turn.escalated": _escalated,
     "turn.parked": _parked,
     "turn.decided": _decided,

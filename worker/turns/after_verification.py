@@ -158,5 +158,6 @@ def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
         if german
         else f"Not run: the phase before ({before}) ended as {outcome}."
     )
-    error = {"code": "phase_not_reached", "message": text, "issues": []}
+    code = "phase_not_reached"
+    error = {"code": code, "message": text, "issues": []}
     return Move(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))
