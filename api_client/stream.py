@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
     from redis.asyncio.client import PubSub
 
-#: How many events one read of the log brings at most.
-_PAGE = 500
+#: How many events one read of the log brings at most: what a reader that does not read costs in memory.
+_PAGE = 50
 #: How long the store may be away before a reader gives up, in seconds.
 _PATIENCE_SECONDS = 60.0
 _RECONNECT_SECONDS = 0.25

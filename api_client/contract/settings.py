@@ -272,6 +272,9 @@ class Settings:
     stream_modes: dict[str, str] = _setting(
         dict, _modes, "How a model's answers are streamed: model=live|draft|validated,...; else the client decides."
     )
+    stuck_reader_seconds: float = _setting(
+        60.0, _number(0, 86_400), "A reader of the relay that takes nothing for so long is dropped (Linux); 0: never."
+    )
     stop_grace_seconds: float = _setting(
         20.0, _number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after so long; 0: never."
     )

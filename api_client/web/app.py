@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket as socket_options
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from socket import socket
@@ -123,7 +124,14 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which tells our log where it listens (with port 0 only it knows) and our streams when to end."""
+    """uvicorn, which tells our log where it listens (with port 0 only it knows) and our streams when to end.
+
+    A reader that takes nothing for ``stuck_seconds`` is dropped; 0: never.
+    """
+
+    def __init__(self, config: uvicorn.Config, stuck_seconds: float) -> None:
+        super().__init__(config)
+        self._stuck_seconds = stuck_seconds
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start listening."""
@@ -131,6 +139,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for server in self.servers if self.started else ():
             for listener in server.sockets:
+                if hasattr(socket_options, "TCP_USER_TIMEOUT"):
+                    # Accepted connections inherit it. The kernel resets one whose reader takes nothing for so long;
+                    # until then at most its buffers are full, because a stream waits for its reader.
+                    stuck = int(self._stuck_seconds * 1000)
+                    listener.setsockopt(socket_options.IPPROTO_TCP, socket_options.TCP_USER_TIMEOUT, stuck)
                 log.info("relay.listening", address=str(listener.getsockname()))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -162,4 +175,4 @@ def serve(settings: Settings) -> None:
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    _Server(config).run()
+    _Server(config, settings.stuck_reader_seconds).run()
