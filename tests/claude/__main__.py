@@ -1,18 +1,20 @@
 """``python -m tests.claude``: bring about every ending of the real CLI and print what was seen, as a Markdown table.
 
-Three at a time, because most of them wait. Exit code 1 when any verdict is not what it must be.
+Three at a time, because most of them wait. Exit code 1 when any verdict is not what it must be. With
+``HELIX_BOX=required`` the CLI runs in a box; there is one ending less, because nobody can spoil its settings there.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.claude.endings import ENDINGS, Ending, mistakes
-from tests.claude.running import Agent, Ran, cli
+from tests.claude.endings import ENDINGS, SPOIL, Ending, mistakes
+from tests.claude.running import Agent, Ran, cli, inside
 from tests.claude.stub import Stub
 from worker.runners.processes import Processes
 
@@ -24,14 +26,16 @@ def _ran() -> Iterator[tuple[Ending, Ran]]:
     if program is None:
         sys.exit("the Claude CLI is not installed here: `make e2e-claude` installs it")
     agents = Processes()
+    mode = os.environ.get("HELIX_BOX", "off")
+    endings = [ending for ending in ENDINGS if mode == "off" or ending.wrapper != SPOIL]
 
     def ran(ending: Ending) -> Ran:
         with tempfile.TemporaryDirectory() as root, Stub() as stub:
-            return ending.run(Agent(Path(root), stub, agents, program))
+            return ending.run(Agent(Path(root), stub, agents, inside(Path(root), program), {"box": mode}))
 
     try:
         with ThreadPoolExecutor(3) as pool:
-            yield from zip(ENDINGS, pool.map(ran, ENDINGS), strict=True)
+            yield from zip(endings, pool.map(ran, endings), strict=True)
     finally:
         agents.stop()
 

@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.claude.running import Agent, cli
+from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub, says
 from tests.support import wait_for
 from worker.runners import box
@@ -37,11 +36,7 @@ TIMED = 'echo $EPOCHREALTIME >times; "$CLI" "$@"; code=$?; echo $EPOCHREALTIME >
 def overhead(root: Path, program: Path, stub: Stub, mode: str) -> tuple[list[float], list[float]]:
     """Seconds of the CLI itself, and what each whole run took beyond that. ``mode`` is ``HELIX_BOX``."""
     agents = Processes()
-    # In the project, so that the script around it finds it in a box too.
-    copy = root / "tools" / "claude"
-    copy.parent.mkdir()
-    shutil.copy(program, copy)
-    agent = Agent(root, stub, agents, copy, {"box": mode}).wrapped(TIMED)
+    agent = Agent(root, stub, agents, inside(root, program), {"box": mode}).wrapped(TIMED)
     lived, beyond = [], []
     try:
         for _ in range(RUNS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import shutil
 import signal
 import threading
 import time
@@ -30,6 +31,17 @@ def cli() -> Path | None:
     """The real CLI, if it is installed here."""
     path = Path(os.environ.get("CLAUDE_CLI") or _INSTALLED)
     return path if path.is_file() else None
+
+
+def inside(root: Path, program: Path) -> Path:
+    """The CLI as a file of the project, so that a script around it finds it in a box too."""
+    path = root / "tools" / "claude"
+    path.parent.mkdir()
+    try:
+        path.hardlink_to(program)
+    except OSError:  # another disk
+        shutil.copy(program, path)
+    return path
 
 
 @dataclass
