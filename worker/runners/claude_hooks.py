@@ -83,7 +83,12 @@ def _command(event: str, marks: Path) -> str:
 
 
 def readable_entries(root: Path) -> list[Path]:
-    """What an agent may read of the project: all but hidden entries, links and ``projects``, where the sessions are."""
+    """What an agent may read of the project: all but hidden entries, links and ``projects``, where the sessions are.
+
+    Of ``/`` nothing: that is the machine, and no project.
+    """
+    if root == root.parent:
+        return []
     try:
         entries = sorted(root.iterdir())
     except OSError:

@@ -25,6 +25,10 @@ def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:
     )
 
 
+def test_the_machine_is_no_project_an_agent_may_read() -> None:
+    assert readable_entries(Path("/")) == []
+
+
 @pytest.fixture
 def marks(tmp_path: Path) -> Path:
     folder = tmp_path / "a b'c" / "marks"

@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from tests.support import processes_with, wait_for
 from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, Order
+from worker.runners.box import obstacle
 from worker.runners.openai_http import OpenAiHttpRunner
 from worker.runners.processes import Processes
 
@@ -87,8 +88,9 @@ Ask = Callable[..., Played]
 
 @pytest.fixture
 def ask(service: Service, agents: Processes, order: Callable[..., Order], tmp_path: Path) -> Ask:
-    def run(*, stop: Asked | None = None, url: str | None = None, **values: Any) -> Played:
-        settings = Settings(root=tmp_path, openai_url=service.url if url is None else url, openai_api_key="sk-hidden")
+    def run(*, stop: Asked | None = None, url: str | None = None, box: str = "off", **values: Any) -> Played:
+        address = service.url if url is None else url
+        settings = Settings(root=tmp_path, openai_url=address, openai_api_key="sk-hidden", box=box)
         events: list[AgentEvent] = []
         values = {"option": "qwen", "turn_id": f"t0-{tmp_path.name}", **values}
         result = OpenAiHttpRunner(agents, settings).run(order(**values), events.append, stop or Asked())
@@ -106,6 +108,14 @@ def test_an_answer_that_stops_and_is_done_is_complete(ask: Ask, service: Service
     assert (service.requests[0]["model"], service.requests[0]["stream"]) == ("qwen", True)
     assert service.seen[0]["path"] == "/v1/chat/completions"
     assert service.seen[0]["authorization"] == "Bearer sk-hidden"
+
+
+def test_it_can_ask_from_a_box_too(ask: Ask) -> None:
+    if problem := obstacle():
+        pytest.skip(problem)
+    ran = ask(box="required")
+    assert (ran.verdict, ran.result.text) == ("complete", "Guten Tag")
+    assert ran.result.completion.evidence["box"] == "bubblewrap"
 
 
 @pytest.mark.parametrize(
