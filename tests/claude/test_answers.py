@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, fails, says
 
@@ -65,6 +67,19 @@ def test_a_missing_key_is_a_matter_of_set_up(agent: Agent) -> None:
     agent.settings = {"claude_api_key": ""}
     ran = agent.run()
     assert (ran.verdict, ran.evidence["exit_code"]) == ("config", 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "header", "sent"),
+    [("sk-ant-api-1", "x-api-key", "sk-ant-api-1"), ("sk-ant-oat01-1", "authorization", "Bearer sk-ant-oat01-1")],
+)
+def test_a_key_and_a_subscriptions_token_are_each_sent_as_what_they_are(
+    agent: Agent, key: str, header: str, sent: str
+) -> None:
+    agent.settings = {"claude_api_key": key}
+    agent.stub.replies = [says("Gut.")]
+    assert agent.run().verdict == "complete"
+    assert agent.stub.headers[-1].get(header) == sent
 
 
 def test_a_missing_program_is_a_matter_of_set_up(agent: Agent) -> None:
