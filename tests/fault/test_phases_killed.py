@@ -1,0 +1,114 @@
+"""Phases through everything that is real, and workers killed in the middle of a phase's run and of its verification."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from tests.conftest import WorkerProcess, environ_of, turns
+from tests.support import wait_for
+
+PHASES = """
+- id: build
+  description: Baue add.py.
+  output_files: [add.py]
+  quality_gate: [{type: command, command: [test, "!", -e, %s]}]
+- id: document
+  description: Beschreibe add.py.
+  input_files: [phases/build/output/add.py]
+  output_files: [README.md]
+"""
+
+
+@pytest.fixture
+def installed(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings whose agent builds badly at first, and whose project has two phases."""
+    script = tmp_path / "script.yaml"
+    write = {"write": {"path": "output/add.py", "content": "def add(a, b:"}}
+    good = {"write": {"path": "output/add.py", "content": "def add(a, b): return a + b\n"}}
+    readme = {"write": {"path": "output/README.md", "content": "# add\n"}}
+    hold = {"wait_for": str(tmp_path / "go")}
+    rules = [
+        {"when": "Baue", "attempts": [[write, {"say": "Fertig."}], [hold, good, {"say": "Jetzt."}]]},
+        {"attempts": [[readme, {"say": "Beschrieben."}]]},
+    ]
+    script.write_text(json.dumps(rules))
+    work = settings.root / "work"
+    work.mkdir()
+    (work / "phases.yaml").write_text(PHASES % (tmp_path / "never"))
+    points = tmp_path / "points"
+    points.mkdir()
+    return replace(settings, models={"scripted": f"scripted:{script}"}, locale="en", failpoint=str(points))
+
+
+def cli(settings: Settings, *arguments: str) -> Any:
+    done = subprocess.run(turns(*arguments, "--json"), env=environ_of(settings), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def read(settings: Settings, turn_id: str) -> tuple[Turn, list[Event]]:
+    async def ask() -> tuple[Turn, list[Event]]:
+        async with TurnsClient(settings) as client:
+            turn = await client.get(turn_id)
+            events = [event async for event in client.follow(turn_id) if event] if turn.outcome else []
+            return turn, events
+
+    return asyncio.run(ask())
+
+
+def test_phases_go_on_after_a_worker_is_killed_in_run_and_in_verification(
+    installed: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker = worker_process(settings=installed)
+    build, document = (each["turn_id"] for each in cli(installed, "phase", "run", str(installed.root / "work")))
+    wait_for(lambda: read(installed, build)[0].attempt == 2 and read(installed, build)[0].state == "running", 30)
+    worker.kill(signal.SIGKILL)
+    (tmp_path / "points" / "B12").write_text("kill@1")  # once, when it has verified and told nobody
+    (tmp_path / "go").touch()
+    worker_process(settings=installed)
+    wait_for(lambda: read(installed, document)[0].outcome, 40)
+    first, events = read(installed, build)
+    assert (first.outcome, first.attempt) == ("passed_after_retry", 2)
+    lost = [event.data["during"] for event in events if event.kind == "attempt.lost"]
+    assert "running" in lost
+    assert "validating" in lost
+    kinds = [event.kind for event in events]
+    assert (kinds.count("attempt.accepted"), kinds.count("attempt.rejected")) == (1, 1)
+    assert read(installed, document)[0].outcome == "passed"
+    assert (installed.root / "work/phases/build/output/add.py").read_text() == "def add(a, b): return a + b\n"
+
+
+def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
+    installed: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    (installed.root / "work" / "phases.yaml").write_text(
+        "- {id: build, description: Baue add.py., output_files: [add.py], max_attempts: 1}\n"
+    )
+    worker = worker_process(settings=installed)
+    [build] = cli(installed, "phase", "run", str(installed.root / "work"))
+    wait_for(lambda: read(installed, build["turn_id"])[0].state == "parked", 30)
+    assert [turn["turn_id"] for turn in cli(installed, "inbox", "list")] == [build["turn_id"]]
+    worker.kill(signal.SIGKILL)
+    shown = cli(installed, "inbox", "show", build["turn_id"])
+    assert shown["proposal"]["issues"][0]["code"] == "PYTHON_SYNTAX"
+    (installed.root / shown["proposal"]["files"] / "add.py").write_text("add = sum\n")
+    cli(installed, "inbox", "edit", build["turn_id"], "--note", "fixed")
+    worker_process(settings=installed)
+    wait_for(lambda: read(installed, build["turn_id"])[0].outcome, 30)
+    assert read(installed, build["turn_id"])[0].outcome == "passed_by_human"
+    assert (installed.root / "work/phases/build/output/add.py").read_text() == "add = sum\n"
+    [listed] = cli(installed, "phase", "list", str(installed.root / "work"))
+    assert (listed["id"], listed["state"]) == ("build", "passed_by_human")
