@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from starlette.datastructures import Headers
 
+from api_client.admission import escalation_of
+from api_client.contract.escalation import Escalation
 from api_client.contract.settings import STREAM_MODES, Settings
-from api_client.contract.turn import DEFAULT_VALIDATORS, DoubleText, TurnRequest, new_session_id
+from api_client.contract.turn import ACTIONS, DEFAULT_VALIDATORS, DoubleText, TurnRequest, new_session_id
 from api_client.web.background import background_task
 from api_client.web.conversation import Limits, read_messages
-from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.errors import ApiError, bad_request, shown, shown_text
 from api_client.web.page import StreamMode
 from api_client.web.words import say
 
@@ -85,6 +87,8 @@ def read_ask(
         token_budget=int(_number(body, "token_budget", 0, 10**9, settings.token_budget, whole=True)),
         cost_budget_usd=_number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
         metadata=_metadata(chat_id, headers),
+        policy=_policy(body),
+        escalation=_escalation(body, settings),
     )
     _number(body, "n", 1, 1, 1, whole=True)
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
@@ -101,6 +105,37 @@ def read_ask(
         first=retries == "0" and not page,
         again=retries.isdecimal() and retries != "0",
     )
+
+
+def _policy(body: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What is tried for each validator's errors; the names are checked when the turn is stored."""
+    value = body.get("policy")
+    if value is None:
+        return {}
+    orders = list(value.values()) if isinstance(value, dict) else [None]
+    if not all(isinstance(order, list) and all(isinstance(action, str) for action in order) for order in orders):
+        message = f"policy: must map validators to lists of {', '.join(ACTIONS)}, not {shown(value)}"
+        raise bad_request(message, param="policy", code="invalid_type")
+    return {name: tuple(order) for name, order in value.items()}
+
+
+def _escalation(body: Mapping[str, Any], settings: Settings) -> Escalation | None:
+    """The escalation a request asks for; what it leaves out is as the settings say."""
+    value = body.get("escalation")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        message = f"escalation: must be an object, not {shown(value)}"
+        raise bad_request(message, param="escalation", code="invalid_type")
+    usual = asdict(escalation_of(settings))
+    for name, given in value.items():
+        kinds: dict[str, tuple[type, ...]] = {"runs": (int,), "human": (bool,), "timeout_seconds": (int, float)}
+        fits = isinstance(given, kinds.get(name, (str,))) and (name == "human" or not isinstance(given, bool))
+        if name not in usual or not fits:
+            known = ", ".join(usual)
+            message = f"escalation.{shown_text(name, 40)}: no such field, or of another type; known: {known}"
+            raise bad_request(message, param="escalation")
+    return Escalation(**(usual | value))
 
 
 def _is_page(headers: Headers) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.settings import ROLES, STREAM_MODES
-from api_client.contract.turn import DoubleText
+from api_client.contract.turn import ACTIONS, DoubleText
 from api_client.web.ask import LOCALES, MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
 from api_client.web.response_input import MAX_PAIRS, MAX_VALUE_CHARS, PARTS
 
@@ -31,6 +31,8 @@ _TURN: dict[str, Any] = {
     "deadline_seconds": {"type": "number", "minimum": 1, "maximum": MAX_DEADLINE_SECONDS},
     "token_budget": {"type": "integer", "minimum": 0, "maximum": 10**9},
     "cost_budget_usd": {"type": "number", "minimum": 0, "maximum": 10**6},
+    "policy": {"type": "object", "additionalProperties": {"type": "array", "items": {"enum": list(ACTIONS)}}},
+    "escalation": {"type": "object"},
     "double_text": {"enum": [policy.value for policy in DoubleText]},
     "locale": {"enum": list(LOCALES)},
 }

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from api_client.contract.errors import SettingsError
 from api_client.contract.phase import Phase
 from api_client.contract.turn import AttemptRecord, Turn
@@ -25,6 +27,8 @@ from worker.consultant.workspace import delivery_name
 from worker.runners.base import Verdict
 from worker.verification import FeedbackChannel, phase_prompt
 from worker.verification.tree import TooLarge, copy_files, scan
+
+log = structlog.get_logger()
 
 PHASES, OUTPUT, STATUS = "phases", "output", "status.json"
 
@@ -116,6 +120,14 @@ def _copy(source: Path, target: Path) -> None:
         copy_files(scan(source), target)
     except TooLarge as error:
         raise OSError(f"the output is too large: {error}") from error
+
+
+def put_feedback_away(workdir: Path, turn: Turn) -> None:
+    """Keep the last feedback in ``logs/`` when nobody is to answer it any more. Not vital: the record has it."""
+    try:
+        FeedbackChannel(workdir, locale=turn.request.locale).archive()
+    except OSError as error:
+        log.warning("feedback.not_archived", reason=str(error))
 
 
 def _note(holder: Holding, turn: Turn, status: str) -> None:

@@ -27,7 +27,7 @@ from api_client.contract.tasks import (
     VALIDATE,
     Link,
 )
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from worker.consultant import session
 from worker.consultant.holding import Holding, holding
 from worker.consultant.workspace import (
@@ -313,6 +313,8 @@ class TurnService:
         result = verification.run()
         reach("B12")
         move = after_verification(turn, link, this, result, lease.reason)
+        if move.state is TurnState.PARKED:
+            phase_folders.put_feedback_away(self._workdir(turn), turn)
         return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, this)))
 
     def _resume(self, lease: Lease) -> Move:
@@ -330,6 +332,8 @@ class TurnService:
         shown = records.get(turn.best or link.attempt)
         issues = (shown.remaining or shown.issues) if shown else ()
         failing = turn.failing or {"outcome": "failed", "code": "failed", "reason": ""}
+        if turn.request.phase is not None:
+            phase_folders.put_feedback_away(self._workdir(turn), turn)
         return after_giving_up(turn, link, failing, issues)
 
     def _case(self, turn: Turn, text: str, files: dict[str, str], history: tuple[Attempt, ...] = ()) -> Case:

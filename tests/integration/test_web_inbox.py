@@ -1,0 +1,96 @@
+"""The inbox and phases over HTTP, and what a caller hears of a turn that waits for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RESUME, Link
+from api_client.web.app import create_app
+from tests.integration.test_engine import NO_MARKER, Bench, says
+from tests.unit.web.conftest import caller
+
+BODY = {
+    "model": "scripted",
+    "messages": [{"role": "user", "content": "Hallo"}],
+    "policy": {"step_marker": ["escalate"]},
+    "max_attempts": 1,
+}
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    async with TurnsClient(settings) as client:
+        made = Bench(settings, client)
+        yield made
+        made.leases.close()
+
+
+@pytest.fixture
+async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+    app = create_app(replace(settings, parked_seconds=0.2))
+    async with app.router.lifespan_context(app), caller(app) as client:
+        yield client
+
+
+async def parked(bench: Bench, http: httpx2.AsyncClient) -> dict[str, str]:
+    turn: dict[str, str] = (await http.post("/v1/turns", json=BODY)).json()
+    bench.runner.plays.append(says(NO_MARKER))
+    await asyncio.to_thread(bench.carry_out, turn["turn_id"], session_id=turn["session_id"])
+    return turn
+
+
+async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx2.AsyncClient) -> None:
+    turn = await parked(bench, http)
+    [listed] = (await http.get("/v1/inbox")).json()["data"]
+    assert (listed["turn_id"], listed["state"]) == (turn["turn_id"], "parked")
+    url = f"/v1/inbox/{turn['turn_id']}"
+    proposal = (await http.get(url)).json()["proposal"]
+    assert (proposal["text"], proposal["issues"][0]["code"]) == (NO_MARKER, "MISSING_STEP_MARKER")
+    assert (await http.post(f"{url}/decision", json={"decision": "retry"})).status_code == 400
+    decided = await http.post(f"{url}/decision", json={"decision": "approve", "by": "alice"})
+    assert (decided.status_code, decided.json()["decision"]["by"]) == (200, "alice")
+    again = await http.post(f"{url}/decision", json={"decision": "reject"})
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "turn_not_parked")
+    await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
+    assert (await http.get(f"/v1/turns/{turn['turn_id']}")).json()["outcome"] == "passed_by_human"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on(
+    bench: Bench, http: httpx2.AsyncClient, stream: bool
+) -> None:
+    key = {"idempotency-key": "one"}
+    asking = asyncio.create_task(http.post("/v1/chat/completions", json={**BODY, "stream": stream}, headers=key))
+    while not (session := await bench.client._redis.keys(f"{bench.settings.namespace}:*turn:t0-{'?' * 32}")):
+        await asyncio.sleep(0.02)
+    turn = await bench.client.get(session[0].decode().rpartition(":")[2])
+    bench.runner.plays.append(says(NO_MARKER))
+    await asyncio.to_thread(bench.carry_out, turn.turn_id, session_id=turn.request.session_id)
+    answer = await asking
+    assert "turn_parked" in answer.text
+    assert turn.turn_id in answer.text
+    assert answer.status_code == (200 if stream else 503)
+    assert (await bench.client.get(turn.turn_id)).state == "parked"
+
+
+async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_place(
+    bench: Bench, http: httpx2.AsyncClient
+) -> None:
+    phases = [{"id": name, "description": "Tu es.", "output_files": ["a.md"]} for name in ("one", "two")]
+    answer = await http.post("/v1/phases", json={"directory": "work", "phases": phases})
+    assert answer.status_code == 202
+    first, second = answer.json()["data"]
+    shown = (await http.get(second["url"])).json()
+    assert (await bench.client.get(second["turn_id"])).request.after == first["turn_id"]
+    assert (shown["phase"], shown["directory"]) == ("two", "work")
+    bad = await http.post("/v1/phases", json={"directory": "work", "phases": [{"id": "x", "describtion": "?"}]})
+    assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_phases")
+    outside = await http.post("/v1/phases", json={"directory": "../x", "phases": phases})
+    assert outside.json()["error"]["param"] == "directory"
