@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from api_client.contract.settings import load
 from worker.cli import COMMANDS, cli
@@ -17,7 +18,7 @@ from worker.cli import COMMANDS, cli
 COMPOSE = Path(__file__).parents[2] / "compose"
 FILE: dict[str, Any] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
-OURS = {name: service for name, service in SERVICES.items() if name != "broker"}
+OURS = {name: SERVICES[name] for name in ("worker", "web", "flower")}
 
 
 def filled(text: str) -> str:
@@ -25,36 +26,74 @@ def filled(text: str) -> str:
     return re.sub(r"\$\{\w+:([-?])([^}]*)\}", lambda m: m[2] if m[1] == "-" else "filled", text)
 
 
-def test_the_services_are_broker_worker_web_and_flower_on_demand() -> None:
-    assert set(SERVICES) == {"broker", "worker", "web", "flower"}
-    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"flower"}
+def test_the_services_are_those_of_an_installation_and_monitoring_on_demand() -> None:
+    assert set(SERVICES) == {"broker", "worker", "web", "flower", "open-webui", "prometheus", "grafana"}
+    assert {name for name, service in SERVICES.items() if service.get("profiles")} == {"prometheus", "grafana"}
     assert "version" not in FILE
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_each_service_is_checked_restarted_and_unnamed(name: str) -> None:
+def test_each_service_is_checked_restarted_limited_and_unnamed(name: str) -> None:
     service = SERVICES[name]
     assert {"test", "interval", "timeout", "retries", "start_period"} <= set(service["healthcheck"])
-    assert service["restart"] == "unless-stopped"
+    assert (service["restart"], service["init"]) == ("unless-stopped", True)
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert {"cpus", "memory"} <= set(service["deploy"]["resources"]["limits"])
     assert "container_name" not in service
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-    used = [volume.partition(":")[0] for volume in service["volumes"]]
-    assert set(used) <= set(FILE["volumes"])
+    for volume in service["volumes"]:
+        source = volume.partition(":")[0]
+        assert source in FILE["volumes"] or (COMPOSE / source).is_dir(), volume
+    if name not in {*OURS, "open-webui"}:  # ours: the image says so; Open WebUI's image needs root
+        assert service.get("user", "472:472") != "0"
+
+
+def test_every_secret_is_a_file_that_the_script_makes_and_no_service_has_one_it_does_not_use(tmp_path: Path) -> None:
+    subprocess.run([COMPOSE / "secrets.sh", tmp_path / "s"], check=True, capture_output=True)
+    made = {file.name: file.read_text() for file in (tmp_path / "s").iterdir()}
+    assert set(made) == set(FILE["secrets"])
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o700
+    for name, service in SERVICES.items():
+        for secret in service.get("secrets", []):
+            source = secret["source"] if isinstance(secret, dict) else secret
+            known = yaml.safe_dump(service) + (COMPOSE / "broker" / "start.sh").read_text() * (name == "broker")
+            known += (COMPOSE / "prometheus" / "prometheus.yml").read_text() * (name == "prometheus")
+            target = secret["target"] if isinstance(secret, dict) else secret
+            used = f"/run/secrets/{target}" in known or target.removesuffix("_url") in known
+            assert source in FILE["secrets"], source
+            assert used, (name, target)
+    subprocess.run([COMPOSE / "secrets.sh", tmp_path / "s"], check=True, capture_output=True)
+    assert {file.name: file.read_text() for file in (tmp_path / "s").iterdir()} == made, "a second run changes nothing"
+
+
+def test_open_webui_gets_the_environment_that_turns_openwebui_prints() -> None:
+    printed = CliRunner().invoke(cli, ["openwebui", "--print", "compose", "--url", "http://web:8765/v1", "--key", "K"])
+    told = yaml.safe_load(printed.output)["services"]["open-webui"]
+    ours = SERVICES["open-webui"]
+    assert ours["image"] == told["image"]
+    for name, value in told["environment"].items():
+        if name in {"OPENAI_API_KEY", "WEBUI_SECRET_KEY"}:
+            assert f'{name}="$$(cat /run/secrets/' in ours["command"][-1]
+        else:
+            assert filled(ours["environment"][name]) == value, name
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_services_wait_for_the_broker_and_may_do_nothing_special(name: str) -> None:
     service = OURS[name]
     assert service["depends_on"] == {"broker": {"condition": "service_healthy"}}
-    assert (service["init"], service["read_only"], service["cap_drop"]) == (True, True, ["ALL"])
-    assert "no-new-privileges:true" in service["security_opt"]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_settings_of_our_services_are_settings_of_the_program(name: str, tmp_path: Path) -> None:
+    subprocess.run([COMPOSE / "secrets.sh", tmp_path], check=True, capture_output=True)
     environ = {key: filled(str(value)) for key, value in OURS[name]["environment"].items()}
+    environ = {key: value.replace("/run/secrets", str(tmp_path)) for key, value in environ.items()}
     settings = load(environ | {"HELIX_ROOT": str(tmp_path)})
-    assert settings.store_url == "redis://:filled@broker:6379/0"
+    role = "relay" if name == "web" else name
+    assert settings.store_url.startswith(f"redis://{role}:")
+    assert settings.store_url.endswith("@broker:6379/0")
     assert settings.log_format == "json"
 
 
@@ -68,18 +107,22 @@ def test_each_command_is_one_the_program_knows(name: str) -> None:
     found.make_context(command, list(options))  # raises on an unknown option
 
 
-def test_the_broker_keeps_everything_and_asks_for_a_password() -> None:
-    command = SERVICES["broker"]["command"][-1]
-    for option in ("--appendonly yes", "--maxmemory-policy noeviction", "--requirepass", "--dir /data"):
-        assert option in command
-    assert "ports" not in SERVICES["broker"]
-    assert SERVICES["broker"]["image"] == "valkey/valkey:9.1"
+def test_the_broker_keeps_everything_and_is_reached_by_its_users_only() -> None:
+    broker = SERVICES["broker"]
+    start = (COMPOSE / "broker" / "start.sh").read_text()
+    for option in ("--appendonly yes", "--maxmemory-policy noeviction", "--aclfile"):
+        assert option in start
+    assert broker["environment"]["APPENDFSYNC"] == "always"
+    assert "ports" not in broker
+    assert broker["image"] == "valkey/valkey:9.1"
 
 
-def test_no_secret_has_a_default() -> None:
+def test_no_secret_stands_in_the_file() -> None:
     text = (COMPOSE / "compose.yaml").read_text()
-    for name in ("HELIX_BROKER_PASSWORD", "HELIX_API_KEYS", "FLOWER_PASSWORD"):
-        assert set(re.findall(rf"\${{{name}([^}}]*)}}", text)) == {":?set it in compose/.env"}
+    for service in SERVICES.values():
+        for name in service.get("environment", {}):
+            assert not re.search(r"(PASSWORD|SECRET|KEYS?|AUTH)$", name), name
+    assert "redis://" not in text
 
 
 def test_the_worker_gets_the_time_it_needs_to_hand_its_turns_over() -> None:
@@ -100,13 +143,11 @@ def test_the_image_checks_hashes_and_does_not_run_as_root() -> None:
                 assert (COMPOSE.parent / source).exists(), source
 
 
-def test_docker_compose_reads_the_file(tmp_path: Path) -> None:
+def test_docker_compose_reads_the_file() -> None:
     try:
         subprocess.run(["docker", "compose", "version"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no docker compose here")
-    env = tmp_path / "env"
-    env.write_text("HELIX_BROKER_PASSWORD=a\nHELIX_API_KEYS=b\nFLOWER_PASSWORD=c\n")
-    command = ["docker", "compose", "--env-file", str(env), "-f", str(COMPOSE / "compose.yaml"), "config", "--quiet"]
+    command = ["docker", "compose", "-f", str(COMPOSE / "compose.yaml"), "config", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from flower.views.monitor import Healthcheck, Metrics  # type: ignore[import-untyped]
 from tornado.web import authenticated
 
@@ -9,7 +12,9 @@ from worker.app import app
 
 
 def main() -> None:
-    """Run Flower; its options come from FLOWER_* variables."""
+    """Run Flower; its options come from FLOWER_* variables, the password also from FLOWER_BASIC_AUTH_FILE."""
+    if path := os.environ.pop("FLOWER_BASIC_AUTH_FILE", ""):
+        os.environ["FLOWER_BASIC_AUTH"] = Path(path).read_text().strip()
     for handler in (Metrics, Healthcheck):
         handler.get = authenticated(handler.get)
     app.start(argv=["flower"])
