@@ -73,7 +73,7 @@ def test_open_webui_gets_the_environment_that_turns_openwebui_prints() -> None:
     assert ours["image"] == told["image"]
     for name, value in told["environment"].items():
         if name in {"OPENAI_API_KEY", "WEBUI_SECRET_KEY"}:
-            assert f'{name}="$$(cat /run/secrets/' in ours["command"][-1]
+            assert f'{name}="$${{{name}:-$$(cat /run/secrets/' in ours["command"][-1]
         else:
             assert filled(ours["environment"][name]) == value, name
 
