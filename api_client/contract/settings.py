@@ -133,6 +133,13 @@ def _names(value: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in value.split(","))))
 
 
+def _keys(value: str) -> tuple[str, ...]:
+    keys = _names(value)
+    if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
+        raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
+    return keys
+
+
 def _roles(value: str) -> tuple[str, ...]:
     roles = _names(value)
     if "user" not in roles or not set(roles) <= set(ROLES):
@@ -249,11 +256,11 @@ class Settings:
     flower_port: int = _setting(5555, _integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
     api_keys: tuple[str, ...] = _setting(
         (),
-        _names,
+        _keys,
         "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
         secret=True,
     )
-    api_keys_file: str = _setting(
+    keys_file: str = _setting(
         "", _text, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
     )
     user_jwt_secret: str = _setting(
@@ -338,7 +345,7 @@ class Settings:
     @property
     def keys_path(self) -> Path:
         """The file of ``turns keys``."""
-        return Path(self.api_keys_file).expanduser() if self.api_keys_file else self.root / STATE_DIR / "keys.json"
+        return Path(self.keys_file).expanduser() if self.keys_file else self.root / STATE_DIR / "keys.json"
 
     @property
     def sessions_dir(self) -> Path:

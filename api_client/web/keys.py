@@ -80,7 +80,7 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingsError([f"HELIX_API_KEYS_FILE={path}: not a file of keys ({type(error).__name__})"]) from error
+        raise SettingsError([f"HELIX_KEYS_FILE={path}: not a file of keys ({type(error).__name__})"]) from error
 
 
 def _key(entry: dict[str, Any]) -> ApiKey:

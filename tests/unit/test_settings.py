@@ -200,6 +200,18 @@ def test_a_broker_with_a_password_or_on_this_machine_is_taken(url: str) -> None:
     assert load({"REDIS_URL": url}).store_url == url
 
 
+def test_no_settings_name_is_also_the_file_of_a_secret() -> None:
+    names = {name_of(f.name) for f in fields(Settings)}
+    assert not names & {f"{name_of(f.name)}_FILE" for f in fields(Settings) if f.metadata["secret"]}
+
+
+@pytest.mark.parametrize("value", ["sk-one\nsk-two", '{"version": 1, "keys": []}', "sk one"])
+def test_what_is_no_list_of_keys_opens_the_relay_to_nobody(value: str) -> None:
+    with pytest.raises(SettingsError, match="HELIX_KEYS_FILE") as caught:
+        load({"HELIX_API_KEYS": value})
+    assert value not in str(caught.value)
+
+
 def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("sk-one,sk-two\n")

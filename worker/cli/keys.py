@@ -15,7 +15,7 @@ from worker.cli.output import json_option, one_line, write_json, write_table
 def keys() -> None:
     """API keys of the relay.
 
-    Kept as hashes in HELIX_API_KEYS_FILE (else HELIX_ROOT/.helix/keys.json); a running relay sees every change at once.
+    Kept as hashes in HELIX_KEYS_FILE (else HELIX_ROOT/.helix/keys.json); a running relay sees every change at once.
     Keys in HELIX_API_KEYS work beside them.
     """
 

@@ -106,7 +106,7 @@ async def test_figures_over_all_owners_need_a_key_with_that_right(turns: FakeTur
     secrets = {
         right: ring.add(file, ring.ApiKey(name=right, hash="", owner=right, right=right)) for right in ring.RIGHTS
     }
-    app = app_with(turns, api_keys=KEYS, api_keys_file=str(file))
+    app = app_with(turns, api_keys=KEYS, keys_file=str(file))
     async with caller(app, host="203.0.113.7") as http:
         for key, status in [(None, 401), ("key-one", 403), (secrets["user"], 403), (secrets["metrics"], 200)]:
             answer = await http.get(path, headers={"authorization": f"Bearer {key}"} if key else {})

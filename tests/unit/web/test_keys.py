@@ -37,7 +37,7 @@ def made(path: Path, name: str = "team", **more: Any) -> dict[str, str]:
 
 
 def client(turns: FakeTurns, path: Path, **settings: Any) -> httpx2.AsyncClient:
-    return caller(app_with(turns, api_keys_file=str(path), **settings), host="203.0.113.7")
+    return caller(app_with(turns, keys_file=str(path), **settings), host="203.0.113.7")
 
 
 async def test_a_key_opens_the_relay_until_it_is_revoked_and_nothing_is_started_anew(
@@ -56,7 +56,7 @@ async def test_a_key_opens_the_relay_until_it_is_revoked_and_nothing_is_started_
 async def test_when_all_are_revoked_nobody_is_let_in_not_even_this_machine(turns: FakeTurns, path: Path) -> None:
     headers = made(path)
     revoke(path, "team")
-    async with caller(app_with(turns, api_keys_file=str(path))) as http:
+    async with caller(app_with(turns, keys_file=str(path))) as http:
         assert (await http.get("/v1/models")).status_code == 401
         assert (await http.get("/v1/models", headers=headers)).status_code == 401
 
@@ -75,8 +75,8 @@ async def test_a_file_that_breaks_while_the_relay_runs_changes_nothing(turns: Fa
 def test_a_broken_file_is_a_settings_error_at_start(path: Path, content: str) -> None:
     path.parent.mkdir()
     path.write_text(content)
-    with pytest.raises(SettingsError, match="HELIX_API_KEYS_FILE"):
-        app_with(FakeTurns(), api_keys_file=str(path))
+    with pytest.raises(SettingsError, match="HELIX_KEYS_FILE"):
+        app_with(FakeTurns(), keys_file=str(path))
 
 
 async def test_keys_of_one_owner_see_the_same_turns_and_an_operator_sees_all(turns: FakeTurns, path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_limits_of_a_conversation_are_settings(turns: FakeTurns) -> None:
 
 
 def run(path: Path, *arguments: str) -> Result:
-    environ = {"HELIX_API_KEYS_FILE": str(path), "HELIX_ROOT": str(path.parents[1]), "REDIS_URL": ""}
+    environ = {"HELIX_KEYS_FILE": str(path), "HELIX_ROOT": str(path.parents[1]), "REDIS_URL": ""}
     return CliRunner(env=environ).invoke(command, list(arguments))
 
 
