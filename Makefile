@@ -82,6 +82,20 @@ test-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (install
 	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12)"; }
 	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
+BROWSER := .helix-tools/browser/venv
+.PHONY: browser test-pages screenshots
+browser: $(READY)
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
+	  || { echo "no chromium on PATH, and apt-get could not install it: install Chromium and try again" >&2; exit 2; }
+	@test -x $(BROWSER)/bin/playwright || { $(PYTHON) -m venv $(BROWSER) && $(BROWSER)/bin/pip install --quiet playwright pillow; } \
+	  || { rm -rf $(BROWSER); echo "playwright could not be installed" >&2; exit 2; }
+
+test-pages: browser ## Look at our pages and at Flower in a real browser (installs playwright; needs Chromium or root)
+	BROWSER_VENV=$(BROWSER) $(BIN)/python -m pytest tests/browser/test_pages.py $(PYTEST_ARGS)
+
+screenshots: browser ## Take the pictures of docs/images anew, in a real browser from a real installation
+	BROWSER_VENV=$(BROWSER) $(BIN)/python -m tests.browser.pictures
+
 lock: $(READY) ## Write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --all-extras pyproject.toml -o requirements.lock

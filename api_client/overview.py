@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from api_client.client import TurnsClient
 
 #: Finished turns the slowest are looked for among: the newest of the span.
-SLOWEST_OF = 2000
+SLOWEST_OF = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,10 @@ class Past:
         found = self._store.hgetall(self._keys.totals)
         return Counter({name.decode(): int(value) for name, value in found.items()})
 
-    def finished(self, played: Played, at: float) -> str:
-        """One more turn like this one, that finished ``at`` (seconds since the epoch)."""
+    def finished(self, played: Played, at: float, *, waited: float = 0.0) -> str:
+        """One more turn like this one, that finished ``at`` (seconds since the epoch) and waited so long before."""
         turn_id = self._copy(played.turn_id, shift_ms=int(at * 1000) - self._field(played.turn_id, "finished_at"))
+        self._store.hincrby(self._keys.turn(turn_id), "created_at", -int(waited * 1000))
         self._store.zadd(self._keys.finished, {turn_id: int(at * 1000)})
         for size in BUCKETS:
             self._buckets.setdefault(self._keys.bucket(size, at), Counter()).update(played.counted)

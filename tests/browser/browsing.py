@@ -1,0 +1,56 @@
+"""Looking at our own pages in a real browser: the installation they are looked at in, and the browser's steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import turns
+
+HERE = Path(__file__).parent
+PYTHON = Path(os.environ.get("BROWSER_VENV", ".helix-tools/browser/venv")).absolute() / "bin" / "python"
+
+
+def missing() -> str:
+    """Why no browser can be had here; '' when one can."""
+    if not os.environ.get("BROWSER_VENV"):
+        return "run by `make test-pages`: it installs playwright, and Chromium where it may"
+    if not PYTHON.exists():
+        return f"no playwright in {PYTHON.parent.parent}"
+    return "" if shutil.which("chromium") else "no chromium"
+
+
+def browse(*steps: list[Any]) -> list[Any]:
+    """What a browser sees; see ``look.py``."""
+    found = subprocess.run(
+        [str(PYTHON), str(HERE / "look.py")], input=json.dumps(steps), capture_output=True, text=True, timeout=170
+    )
+    assert found.returncode == 0, found.stderr
+    seen: list[Any] = json.loads(found.stdout)
+    return seen
+
+
+@contextmanager
+def installation(root: Path, **more: str) -> Iterator[dict[str, Any]]:
+    """A real ``turns up`` on a root of its own: its addresses, and the environment (``environ``) of its commands."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
+    environ = kept | {"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "0", "HELIX_LEASE_SECONDS": "3", **more}
+    process = subprocess.Popen(turns("up", "--json"), env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert process.stdout
+        yield {**json.loads(process.stdout.readline()), "environ": environ}
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def submitted(environ: dict[str, str], *arguments: str) -> str:
+    """The id of a turn that was handed in by ``turns submit``."""
+    found = subprocess.run(turns("submit", *arguments), env=environ, capture_output=True, text=True, check=True)
+    return found.stdout.split()[0] if "--wait" not in arguments else found.stderr.split()[1]

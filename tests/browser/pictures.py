@@ -1,0 +1,116 @@
+"""``make screenshots``: the pictures of docs/images, taken in a real browser from a real installation.
+
+The turns that are shown were played by the scripted agent. The day before them is copied from these (tests/history.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from tests.browser.browsing import browse, installation, missing, submitted
+from tests.browser.test_pages import LONG, RETRIED, free_port
+from tests.history import Past, Played
+
+PICTURES = Path(__file__).parents[2] / "docs" / "images"
+ADR = "Schreib ein ADR zum Wechsel von Cron zu Celery Beat."
+#: What is asked, and how often of a hundred turns of the day before.
+ASKED = {
+    "Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?": 68,
+    RETRIED: 14,
+    ADR: 9,
+    "Kannst du uns beim Aufräumen der Log-Dateien helfen?": 6,
+    "Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.": 3,
+}
+_LARGEST = 200_000
+
+
+def main() -> None:
+    """Take them all, and look that none is too large."""
+    if reason := missing():
+        sys.exit(f"make screenshots: {reason}")
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder), HELIX_FLOWER_PORT=free_port()) as told:
+        adr = asyncio.run(_fill(told))
+        taken = threading.Event()
+        busy = threading.Thread(target=_keep_busy, args=(told["environ"], taken))
+        busy.start()
+        try:
+            _take(told, adr)
+        finally:
+            taken.set()
+            busy.join()
+    for file in sorted(PICTURES.glob("*.png")):
+        print(f"{file.name}  {file.stat().st_size // 1000} kB")
+        assert file.stat().st_size < _LARGEST
+
+
+def _keep_busy(environ: dict[str, str], taken: threading.Event) -> None:
+    """Hand in turns, so that agents are at work in the pictures."""
+    while not taken.is_set():
+        for message in (LONG, RETRIED, LONG):
+            submitted(environ, message)
+
+
+async def _fill(told: dict[str, Any]) -> str:
+    """Play a turn of each kind, and copy them over the last day; returns the one the turn page shows."""
+    settings = replace(Settings(), store_url=told["redis_url"], broker_url=told["redis_url"])
+    past, played, found = Past(settings), list[Played](), {}
+    async with TurnsClient(settings):
+        for message in ASKED:
+            before = past.counters()
+            found[message] = submitted_and_ended(told["environ"], message)
+            played.append(Played(found[message], past.counters() - before))
+    chosen, now = random.Random(7), time.time()
+    for hour in range(24):
+        busy = 12 + int(28 * (1 + math.sin((hour - 6) / 24 * 2 * math.pi)))  # people work by day
+        for turn in chosen.choices(played, list(ASKED.values()), k=busy):
+            past.finished(turn, now - hour * 3600 - chosen.random() * 3000 - 400, waited=chosen.expovariate(0.5))
+    past.write_counters()
+    return found[ADR]
+
+
+def submitted_and_ended(environ: dict[str, str], message: str) -> str:
+    """A turn that has ended, whether it passed or not."""
+    command = [sys.executable, "-c", "from worker.cli import main; main()", "submit", "--wait", message]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False).stderr.split()[1]
+
+
+def _take(told: dict[str, Any], adr: str) -> None:
+    web, flower = told["web_url"], told["flower_url"]
+    shape = {"viewport": {"width": 1240, "height": 940}}
+    login = {"http_credentials": {"username": "turns", "password": told["flower_password"]}}
+    browse(
+        ["new", shape],
+        ["goto", f"{web}/overview"],
+        ["wait", "section[aria-labelledby=working] li:nth-child(3)"],
+        ["shot", str(PICTURES / "overview.png"), False],
+        ["new", {"viewport": {"width": 1060, "height": 1640}}],
+        ["goto", f"{web}/turns/{adr}"],
+        ["shot", str(PICTURES / "turn.png"), False],
+        ["new", shape],
+        ["goto", f"{web}/turns"],
+        ["shot", str(PICTURES / "turns.png"), False],
+        ["new", {**shape, "color_scheme": "dark"}],
+        ["goto", f"{web}/overview"],
+        ["shot", str(PICTURES / "overview-dark.png"), False],
+        ["new", {**login, "viewport": {"width": 1500, "height": 620}}],
+        ["goto", f"{flower}/tasks"],
+        ["wait", "td:has-text('MISSING_STEP_MARKER')"],
+        ["shot", str(PICTURES / "flower.png"), False],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Our pages and Flower in a real browser, over a whole installation. ``make test-pages`` runs this."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from api_client.web.keys import ApiKey, add
+from tests.browser.browsing import browse, installation, missing, submitted
+
+pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
+
+RETRIED = "Warum gehen uns bei einem Neustart Nachrichten verloren?"
+LONG = "Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt."
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> None:
+    key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    with installation(tmp_path, HELIX_FLOWER_PORT="0", HELIX_API_KEYS_FILE=str(tmp_path / ".helix/keys.json")) as told:
+        web = told["web_url"]
+        turn_id = submitted(told["environ"], LONG)
+        seen = browse(
+            ["new", {}],
+            ["goto", f"{web}/turns/{turn_id}"],
+            ["text", "h1"],
+            ["fill", "input[name=key]", key],
+            ["press", "Enter"],
+            ["wait", ".pill:has-text('passed')"],  # without a click: the page refreshes itself
+            ["text", ".buttons"],
+            ["click", "button:has-text('Replay')"],
+            ["wait", "button:has-text('Cancel')"],
+            ["click", "button:has-text('Cancel')"],
+            ["wait", ".pill:has-text('cancelled')"],
+            ["goto", f"{web}/overview?span=1h"],
+            ["text", ".tiles dt"],
+            ["count", ".plot rect"],
+            ["click", "nav a:has-text('Turns')"],
+            ["wait", ".turns .pill"],
+            ["text", ".turns .pill"],
+            ["problems"],
+        )
+        assert seen[2] == ["Sign in"]
+        assert seen[6] == ["Replay"]
+        assert seen[12] == ["At work", "Waiting", "Finished", "Asked again", "Dead letters"]
+        assert seen[13] > 0
+        assert sorted(seen[16]) == ["cancelled", "passed"]
+        assert seen[-1] == []  # no error in the console, no request to anybody else
+
+
+def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> None:
+    with installation(tmp_path, HELIX_FLOWER_PORT="0") as told:
+        turn_id = submitted(told["environ"], "--wait", RETRIED)
+        phone = {"java_script_enabled": False, "viewport": {"width": 390, "height": 800}}
+        steps = [["new", phone]]
+        for address in ("/overview", "/turns", f"/turns/{turn_id}"):
+            steps += [["goto", told["web_url"] + address], ["text", "main"]]
+        overview, listed, turn = browse(*steps)[2::2]
+        assert "Asked again" in overview[0]
+        assert RETRIED in listed[0]
+        assert "MISSING_STEP_MARKER" in turn[0]
+        wide = [["new", {"viewport": {"width": 390, "height": 800}}]]
+        for address in ("/overview", "/turns", f"/turns/{turn_id}"):
+            wide += [["goto", told["web_url"] + address], ["eval", "document.documentElement.scrollWidth"]]
+        assert browse(*wide)[2::2] == [390, 390, 390]  # nothing to be pushed sideways
+
+
+def test_flower_finds_all_stages_of_a_turn_and_says_what_came_of_each(tmp_path: Path) -> None:
+    with installation(tmp_path, HELIX_FLOWER_PORT=free_port()) as told:
+        flower = told["flower_url"]
+        turn_id = submitted(told["environ"], "--wait", RETRIED)
+        other = submitted(told["environ"], "--wait", "Welche Datenbank passt zu unserem Auftragsarchiv?")
+        login = {"http_credentials": {"username": "turns", "password": told["flower_password"]}}
+        seen = browse(
+            ["new", {**login, "viewport": {"width": 1600, "height": 800}}],
+            ["goto", f"{flower}/tasks"],
+            ["fill", "input[type=search]", turn_id],
+            ["wait", "td:has-text('accepted; turn passed_after_retry')"],
+            ["wait", "text=filtered from"],
+            ["text", "#tasks-table tbody tr"],
+            ["click", "a:has-text('turn.retry')"],
+            ["wait", f"text={turn_id}"],
+            ["count", "button:has-text('Revoke'), button:has-text('Terminate')"],
+        )
+        rows = " ".join(seen[5])
+        assert len(seen[5]) == 4
+        assert "rejected, MISSING_STEP_MARKER" in rows
+        assert other not in rows
+        assert seen[-1] == 0  # a revoke that does nothing is not offered
