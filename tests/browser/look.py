@@ -1,4 +1,4 @@
-"""A browser that does what it is told. Runs in an environment of its own, which has playwright and Pillow (``make test-pages``).
+"""A browser that does what it is told. Runs in an environment of its own, which has playwright and Pillow.
 
     python look.py < steps.json > seen.json
 
