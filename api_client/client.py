@@ -56,7 +56,7 @@ from api_client.figures import Figures, read_figures
 from api_client.gauges import Gauges, read_gauges
 from api_client.lists import TurnLists
 from api_client.outline import Outline, read_outline
-from api_client.phases import folder_of, phase_session, requests_of
+from api_client.phases import requests_of
 from api_client.probe import Prober
 from api_client.rates import Rates
 from api_client.repeats import Repeats
@@ -375,18 +375,26 @@ class TurnsClient:
         keep_ms = _keep_key_ms(request, self.settings)
         return await self._reservations.reserve(request.owner, key, turn_id, _digest(request), keep_ms=keep_ms)
 
-    async def submit_phases(self, phases: Sequence[Phase], *, directory: str, **more: Any) -> list[str]:
+    async def submit_phases(
+        self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
+    ) -> list[str]:
         """Store a turn for each phase, to be run in this order; returns their ids. A failed one stops those after it.
 
-        ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. ``more``: model, owner, locale,
-        deadline_seconds, escalation; see ``phases.requests_of``. Raises as ``submit``.
+        ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
+        finds the turns that are stored already, and stores those that a lost connection left out. ``more``: model,
+        owner, locale, deadline_seconds, escalation; see ``phases.requests_of``. Raises as ``submit``.
         """
-        turn_ids = [self.new_id(phase_session(folder_of(directory))) for _ in phases]
-        requests = requests_of(phases, turn_ids, self.settings, directory=directory, **more)
+        requests = requests_of(phases, self.settings, directory=directory, **more)
         for request in requests:
             check(request, self.settings)
-        for turn_id, request in zip(turn_ids, requests, strict=True):
-            await self.submit(request, turn_id=turn_id)
+        turn_ids: list[str] = []
+        for number, request in enumerate(requests, 1):
+            key = f"{idempotency_key} {number}" if idempotency_key else ""
+            after = turn_ids[-1] if turn_ids else ""
+            try:
+                turn_ids.append(await self.submit(replace(request, after=after), idempotency_key=key))
+            except IdempotencyConflict:
+                raise IdempotencyConflict(idempotency_key) from None
         return turn_ids
 
     async def inbox(self, *, owner: str | None = None) -> list[Turn]:

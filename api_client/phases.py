@@ -38,7 +38,6 @@ def folder_of(directory: str) -> str:
 
 def requests_of(
     phases: Sequence[Phase],
-    turn_ids: Sequence[str],
     settings: Settings,
     *,
     directory: str,
@@ -48,7 +47,7 @@ def requests_of(
     deadline_seconds: float = 0.0,
     escalation: Escalation | None = None,
 ) -> list[TurnRequest]:
-    """One request per phase; each but the first runs only after the one before it has passed.
+    """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
 
     ``deadline_seconds`` counts for each phase from its own first start.
 
@@ -56,7 +55,6 @@ def requests_of(
         BadRequest: the folder is none that phases may be in.
     """
     folder = folder_of(directory)
-    before = ["", *turn_ids]
     return [
         TurnRequest(
             model=phase.model or model or next(iter(settings.models)),
@@ -72,9 +70,9 @@ def requests_of(
             escalation=escalation or escalation_of(settings),
             phase=phase.to_dict(),
             directory=folder,
-            after=before[number],
+            metadata={"phase": f"{number} of {len(phases)}"},
         )
-        for number, phase in enumerate(phases)
+        for number, phase in enumerate(phases, 1)
     ]
 
 

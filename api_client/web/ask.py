@@ -68,7 +68,7 @@ def read_ask(
     Raises:
         ApiError: 400 with the field's name, or 404 for an unknown model.
     """
-    key = _idempotency_key(headers)
+    key = read_idempotency_key(headers)
     page = _is_page(headers)
     retries = headers.get("x-stainless-retry-count", "")
     chat_id = _chat_id(body, headers)
@@ -88,7 +88,7 @@ def read_ask(
         cost_budget_usd=_number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
         metadata=_metadata(chat_id, headers),
         policy=_policy(body),
-        escalation=_escalation(body, settings),
+        escalation=read_escalation(body, settings),
     )
     _number(body, "n", 1, 1, 1, whole=True)
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
@@ -119,8 +119,12 @@ def _policy(body: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(order) for name, order in value.items()}
 
 
-def _escalation(body: Mapping[str, Any], settings: Settings) -> Escalation | None:
-    """The escalation a request asks for; what it leaves out is as the settings say."""
+def read_escalation(body: Mapping[str, Any], settings: Settings) -> Escalation | None:
+    """The escalation a request asks for; what it leaves out is as the settings say.
+
+    Raises:
+        ApiError: 400 with the field's name.
+    """
     value = body.get("escalation")
     if value is None:
         return None
@@ -135,6 +139,9 @@ def _escalation(body: Mapping[str, Any], settings: Settings) -> Escalation | Non
             known = ", ".join(usual)
             message = f"escalation.{shown_text(name, 40)}: no such field, or of another type; known: {known}"
             raise bad_request(message, param="escalation")
+    if value.get("model") and value["model"] not in settings.models:  # else a key could reach models it may not use
+        message = f"escalation.model: unknown model {shown(value['model'])}; known: {', '.join(settings.models)}"
+        raise bad_request(message, param="escalation.model", code="model_not_found")
     return Escalation(**(usual | value))
 
 
@@ -222,7 +229,12 @@ def _number(
     return float(value)
 
 
-def _idempotency_key(headers: Headers) -> str:
+def read_idempotency_key(headers: Headers) -> str:
+    """The key that makes a repeat of a request find what the first one made; '' when there is none.
+
+    Raises:
+        ApiError: 400 ``invalid_idempotency_key``.
+    """
     given = headers.getlist("idempotency-key")
     if not given:
         return ""

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from api_client.contract.phase import read_phases
 from api_client.phases import runs_commands
 from api_client.web.access import LOCAL_OWNER, Asker
+from api_client.web.ask import read_escalation, read_idempotency_key
 from api_client.web.body import read_object
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.relay import RelayOf
@@ -19,7 +20,7 @@ from api_client.web.wire import JSON
 router = APIRouter(prefix="/v1/phases")
 
 _TEXTS = ("directory", "model", "locale")
-_FIELDS = (*_TEXTS, "phases", "deadline_seconds")
+_FIELDS = (*_TEXTS, "phases", "deadline_seconds", "escalation")
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -31,6 +32,7 @@ _BODY: dict[str, Any] = {
                     "properties": {
                         "phases": {"type": "array", "items": {"type": "object"}},
                         "deadline_seconds": {"type": "number"},
+                        "escalation": {"type": "object"},
                         **{name: {"type": "string"} for name in _TEXTS},
                     },
                 }
@@ -43,6 +45,7 @@ _BODY: dict[str, Any] = {
 @router.post("", response_model=None, status_code=202, openapi_extra=_BODY)
 async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Store a turn for each phase and return at once. Gates with commands of their own are for operators."""
+    key = read_idempotency_key(request.headers)
     body = await read_object(request, relay.settings.max_body_bytes)
     if unknown := sorted(set(body) - set(_FIELDS)):
         raise bad_request(f"{shown(unknown[0])}: no such field; known: {', '.join(_FIELDS)}", param=unknown[0][:80])
@@ -62,7 +65,14 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     given["model"] = given["model"] or next(iter(allowed))
     if given["model"] not in allowed:
         raise bad_request(f"unknown model {shown(given['model'])}", param="model", code="model_not_found")
-    turn_ids = await relay.client.submit_phases(phases, owner=caller.owner, deadline_seconds=float(deadline), **given)
+    turn_ids = await relay.client.submit_phases(
+        phases,
+        owner=caller.owner,
+        deadline_seconds=float(deadline),
+        escalation=read_escalation(body, caller.settings(relay.settings)),
+        idempotency_key=key,
+        **given,
+    )
     turns = [
         {"phase": phase.id, "turn_id": turn_id, "url": f"/v1/turns/{turn_id}"}
         for phase, turn_id in zip(phases, turn_ids, strict=True)

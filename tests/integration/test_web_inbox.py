@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import httpx2
 import pytest
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
+from api_client.contract.escalation import Escalation
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
+from api_client.web.access import LOCAL_OWNER
 from api_client.web.app import create_app
 from tests.integration.test_engine import NO_MARKER, Bench, says
 from tests.unit.web.conftest import caller
@@ -94,3 +99,44 @@ async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_pla
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_phases")
     outside = await http.post("/v1/phases", json={"directory": "../x", "phases": phases})
     assert outside.json()["error"]["param"] == "directory"
+
+
+async def test_phases_sent_again_under_their_key_are_the_same_turns_and_what_was_left_out_is_stored(
+    bench: Bench, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"directory": "work", "phases": [{"id": name, "description": "Tu es."} for name in ("one", "two")]}
+    key = {"idempotency-key": "k"}
+    stored, submit = [], TurnsClient.submit
+
+    async def submit_until_the_store_is_away(client: TurnsClient, *args: Any, **more: Any) -> str:
+        if stored:
+            raise StoreUnavailable("cut off")
+        stored.append(await submit(client, *args, **more))
+        return stored[0]
+
+    with monkeypatch.context() as cut:
+        cut.setattr(TurnsClient, "submit", submit_until_the_store_is_away)
+        assert (await http.post("/v1/phases", json=body, headers=key)).status_code == 503
+    first, second = (await http.post("/v1/phases", json=body, headers=key)).json()["data"]
+    assert [first["turn_id"]] == stored
+    again = await http.post("/v1/phases", json=body, headers=key)
+    assert again.json()["data"] == [first, second]
+    other = {**body, "phases": [{"id": "other", "description": "Tu es."}]}
+    refused = await http.post("/v1/phases", json=other, headers=key)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
+    with pytest.raises(IdempotencyConflict, match="'k'"):
+        await bench.client.submit_phases(
+            [Phase.from_dict(other["phases"][0])], directory="work", owner=LOCAL_OWNER, idempotency_key="k"
+        )
+
+
+async def test_phases_escalate_as_their_request_says_to_models_their_caller_may_use(
+    bench: Bench, http: httpx2.AsyncClient
+) -> None:
+    body = {"directory": "work", "phases": [{"id": "one", "description": "Tu es."}]}
+    escalation = {"human": True, "timeout_seconds": 5, "default": "approve"}
+    answer = await http.post("/v1/phases", json={**body, "escalation": escalation})
+    turn = await bench.client.get(answer.json()["data"][0]["turn_id"])
+    assert turn.request.escalation == Escalation(timeout_seconds=5, default="approve")
+    refused = await http.post("/v1/phases", json={**body, "escalation": {"model": "oracle"}})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "escalation.model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,7 +51,7 @@ def run(
     phases = [each for each in load_phases(path) if only in {None, each.id}]
     if not phases:
         raise BadRequest(f"{phases_file(path)} has no phase {only!r}")
-    more = {"model": model, "locale": locale or "", "deadline_seconds": deadline or 0.0}
+    more: dict[str, Any] = {"model": model, "locale": locale or "", "deadline_seconds": deadline or 0.0}
 
     async def action(client: TurnsClient) -> list[Turn]:
         turn_ids = await client.submit_phases(phases, directory=directory, **more)

@@ -99,6 +99,9 @@ async def test_a_key_sees_its_own_models_only(turns: FakeTurns, path: Path) -> N
         for model, status in [("one", 202), ("two", 404)]:
             assert (await http.post("/v1/turns", json={**BODY, "model": model}, headers=headers)).status_code == status
         assert (await http.get("/v1/models/two", headers=headers)).status_code == 404
+        body = {**BODY, "model": "one", "escalation": {"model": "two"}}
+        escalating = await http.post("/v1/turns", json=body, headers=headers)
+        assert (escalating.status_code, escalating.json()["error"]["param"]) == (400, "escalation.model")
 
 
 def token(secret: str = "s", alg: str = "HS256", **claims: Any) -> str:
