@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from api_client import metrics
 from api_client.contract.keys import BUCKETS
 from api_client.contract.settings import Settings
-from api_client.metrics import read_buckets
 from api_client.stats import RuleRow, Slice, Stats, TurnRow
 from api_client.tally import stats_of
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Spans that can be looked at: name -> (seconds, size of the pieces).
 SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
+_DAY, _WEEK_DAYS = 86_400, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,9 @@ class Figures:
 
     Attributes:
         pieces: the span in equal pieces, by validator, oldest first; the last is the present one.
-        whole: all of them together, by validator. codes, models: the same, broken down otherwise.
+        whole: all of them together, by validator. codes, models: the same, broken down otherwise; the model whose
+            failed attempts cost most first.
+        earlier: as ``whole``, of the same time ``against`` days earlier.
     """
 
     span: str
@@ -34,11 +37,17 @@ class Figures:
     whole: Stats
     codes: tuple[RuleRow, ...]
     models: tuple[TurnRow, ...]
+    earlier: Stats
+    against: int
 
     @property
     def rules(self) -> tuple[RuleRow, ...]:
         """The validators that judged anything, those that rejected most first."""
         return tuple(row for row in self.whole.rows if isinstance(row, RuleRow))
+
+    def earlier_rate(self, rule: str) -> float | None:
+        """What share of answers this validator rejected earlier; None when it judged none."""
+        return next((row.rate for row in self.earlier.rows if isinstance(row, RuleRow) and row.name == rule), None)
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -52,6 +61,7 @@ class Figures:
             "span": self.span,
             "codes": [row.to_dict() for row in self.codes],
             "models": [row.to_dict() for row in self.models],
+            "earlier": {**self.earlier.to_dict(), "against_days": self.against},
         }
 
 
@@ -65,11 +75,15 @@ async def read_figures(redis: Redis, settings: Settings, span: str) -> Figures:
     step = BUCKETS[size]
     last = int(time.time()) // step * step
     starts = range(last - seconds + step, last + 1, step)
-    read = await read_buckets(redis, settings, [(size, at) for at in starts])
+    read = await metrics.read_buckets(redis, settings, [(size, at) for at in starts])
     total: Counter[str] = Counter()
     for counters in read:
         total.update(counters)
     since, until = float(starts[0]), float(last + step)
+    # The same days of the week: what people ask differs by them.
+    against = max(_WEEK_DAYS, seconds // _DAY)
+    then, now = since - against * _DAY, time.time() - against * _DAY
+    before = await metrics.counters(redis, settings, then, now)
     codes, models = (stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model"))
     return Figures(
         span=span,
@@ -79,5 +93,11 @@ async def read_figures(redis: Redis, settings: Settings, span: str) -> Figures:
         ),
         whole=stats_of(total, since=since, until=until, by="validator"),
         codes=tuple(row for row in codes if isinstance(row, RuleRow) and row.rejected),
-        models=tuple(row for row in models if isinstance(row, TurnRow)),
+        models=tuple(sorted((row for row in models if isinstance(row, TurnRow)), key=_failed_most)),
+        earlier=stats_of(before, since=then, until=now, by="validator"),
+        against=against,
     )
+
+
+def _failed_most(row: TurnRow) -> tuple[float, int, int]:
+    return (-row.failed_cost_usd, -row.failed_tokens, -row.turns)

@@ -31,11 +31,11 @@ LOOK_AT_MOST = 20_000
 _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
-    "tokens_used", "cost_used", "replay_of", "error",
+    "tokens_used", "cost_used", "replay_of", "error", "allowed", "parked_at", "decide_by", "decide_default",
 )  # fmt: skip
 
 #: The states of unfinished turns, in the order a turn goes through them.
-UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING)
+UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING, TurnState.PARKED)
 #: What a search may ask for by one word: states of unfinished turns, outcomes, and groups of these.
 STATUSES: dict[str, tuple[str, ...]] = {
     "unfinished": tuple(state.value for state in UNFINISHED),
@@ -53,11 +53,13 @@ class Search:
     Attributes:
         owner: only this owner's. session_id: only of this session.
         status: a key of ``STATUSES``.
+        lost: only turns a worker died or froze with.
     """
 
     owner: str = ""
     session_id: str = ""
     status: str = ""
+    lost: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -99,12 +101,13 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A turn that matches, with what lists sort by. Times in milliseconds, 0 when not yet."""
+    """A turn that matches, with what lists sort by. Times in milliseconds, 0 when not yet; strikes: workers lost."""
 
     turn_id: str
     status: str
     created_at: int
     finished_at: int
+    strikes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +167,19 @@ class TurnLists:
 
     async def dead(self, count: int) -> tuple[int, list[Turn]]:
         """How many dead letters there are, and the newest ``count`` of them."""
-        total, newest = 0, []
-        for keys in self._shards:
-            total += await self._ask(self._redis.zcard(keys.dead))
-            newest += await self._ask(self._redis.zrange(keys.dead, 0, count - 1, desc=True, withscores=True))
-        newest.sort(key=lambda each: -each[1])
-        return total, await self.read(raw.decode() for raw, _ in newest[:count])
+        return await self._first([keys.dead for keys in self._shards], count, newest=True)
+
+    async def parked(self, count: int) -> tuple[int, list[Turn]]:
+        """How many turns wait for a person, and the ``count`` that wait longest."""
+        return await self._first([keys.inbox for keys in self._shards], count, newest=False)
+
+    async def _first(self, sets: list[str], count: int, *, newest: bool) -> tuple[int, list[Turn]]:
+        total, first = 0, []
+        for name in sets:
+            total += await self._ask(self._redis.zcard(name))
+            first += await self._ask(self._redis.zrange(name, 0, count - 1, desc=newest, withscores=True))
+        first.sort(key=lambda each: each[1], reverse=newest)
+        return total, await self.read(raw.decode() for raw, _ in first[:count])
 
     async def read(self, turn_ids: Iterable[str]) -> list[Turn]:
         """The turns with these ids, in this order; without those that are gone."""
@@ -232,8 +242,6 @@ class TurnLists:
         if not ids:
             return []
         records = [keys.turn(turn_id) for turn_id in ids]
-        answer = await self._ask(self._select(keys=records, args=[search.owner, search.session_id, *search.words]))
-        return [
-            Found(ids[place - 1], status.decode(), int(created), int(finished))
-            for place, status, created, finished in answer
-        ]
+        wanted = [search.owner, search.session_id, "1" if search.lost else "", *search.words]
+        answer = await self._ask(self._select(keys=records, args=wanted))
+        return [Found(ids[place - 1], status.decode(), *map(int, numbers)) for place, status, *numbers in answer]

@@ -10,15 +10,18 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from api_client.contract.turn import Turn
+from api_client.contract.turn import Turn, TurnState
 from api_client.figures import SPANS, Figures
 from api_client.lists import LOOK_AT_MOST, UNFINISHED, Found, Search
+from api_client.troubles import Crew, Trouble, crew_of, troubles
 
 if TYPE_CHECKING:
     from api_client.client import TurnsClient
 
 #: Finished turns the slowest are looked for among: the newest of the span.
 SLOWEST_OF = 1000
+#: States nobody works in: for a worker, and for a person.
+_WAITING = {TurnState.QUEUED.value, TurnState.PARKED.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,9 @@ class Overview:
         longest: turns that are worked on, longest first; attempt_starts: since when the agent of each runs.
         slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
         dead_count, dead: how many dead letters there are, and the newest.
+        parked_count, parked: how many turns wait for a person, and those that wait longest.
+        crashed: turns a worker died or froze with, the newest first, of those looked at.
+        crew, troubles: the workers, and what keeps turns from going on.
     """
 
     at: float
@@ -45,11 +51,16 @@ class Overview:
     latest: tuple[Turn, ...]
     dead_count: int
     dead: tuple[Turn, ...]
+    parked_count: int
+    parked: tuple[Turn, ...]
+    crashed: tuple[Turn, ...]
+    crew: Crew
+    troubles: tuple[Trouble, ...]
 
     @property
     def working(self) -> int:
         """Unfinished turns that are not waiting."""
-        return sum(self.states.values()) - self.states["queued"]
+        return sum(count for state, count in self.states.items() if state not in _WAITING)
 
     @property
     def retry_rate(self) -> float | None:
@@ -59,7 +70,7 @@ class Overview:
 
     def to_dict(self) -> dict[str, Any]:
         """The overview as a JSON-ready mapping; turns without their texts."""
-        lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead")}
+        lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "parked", "crashed")}
         return {
             "at": self.at,
             "states": self.states,
@@ -70,6 +81,9 @@ class Overview:
             **{name: [_line(turn) for turn in turns] for name, turns in lists.items()},
             "attempt_starts": self.attempt_starts,
             "dead_count": self.dead_count,
+            "parked_count": self.parked_count,
+            "crew": self.crew.to_dict(),
+            "troubles": [each.to_dict() for each in self.troubles],
         }
 
 
@@ -82,15 +96,20 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists
     unfinished = await lists.unfinished(everything)
-    longest = await lists.read([each.turn_id for each in unfinished if each.status != "queued"][:rows])
+    working = [each for each in unfinished if each.status not in _WAITING]
+    longest = await lists.read(each.turn_id for each in working[:rows])
     recent = await lists.newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
+    crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
     dead_count, dead = await lists.dead(rows)
+    parked_count, parked = await lists.parked(rows)
+    crew, overdue = crew_of(await client.workers(), now), (await client.backlog())["overdue"]
+    oldest = next((each.created_at / 1000 for each in unfinished if each.status == TurnState.QUEUED), 0.0)
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
         figures=await client.figures(span),
         states={state.value: states[state.value] for state in UNFINISHED},
-        oldest_waiting=next((each.created_at / 1000 for each in unfinished if each.status == "queued"), 0.0),
+        oldest_waiting=oldest,
         cut=len(unfinished) >= LOOK_AT_MOST,
         longest=tuple(longest),
         attempt_starts=await lists.attempt_starts(longest),
@@ -98,6 +117,13 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         latest=tuple(await lists.read(each.turn_id for each in recent[:rows])),
         dead_count=dead_count,
         dead=tuple(dead),
+        parked_count=parked_count,
+        parked=tuple(parked),
+        crashed=tuple(await lists.read(each.turn_id for each in crashed)),
+        crew=crew,
+        troubles=tuple(
+            troubles(crew, overdue=overdue, waited_seconds=now - oldest if oldest else 0.0, working=len(working))
+        ),
     )
 
 

@@ -11,8 +11,10 @@ import pytest
 import redis
 
 from api_client.audit import by_key
+from api_client.contract.escalation import DecisionKind
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web import keys
 from api_client.web.access import owner_of_key, owner_of_name
@@ -20,6 +22,7 @@ from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
+from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.unit.web.conftest import caller
 from worker.runners.base import Verdict
 
@@ -78,7 +81,14 @@ async def test_the_overview_answers_an_operators_questions(bench: Bench, browser
     bench.ledger.claim(running, "d", FIRST)
     page = await read(await browser(), "/overview?span=1h")
     tiles = {tile.text: number.text for tile, number in zip(page.all("dt"), page.all("dd")[::2], strict=True)}
-    assert tiles == {"At work": "1", "Waiting": "1", "Finished": "2", "Asked again": "50.0%", "Dead letters": "0"}
+    assert tiles == {
+        "At work": "1",
+        "Waiting": "1",
+        "Workers": "0",
+        "Finished": "2",
+        "Asked again": "50.0%",
+        "Dead letters": "0",
+    }
     assert "step_marker" in page.text
     assert "1 of 3" in page.text
     assert "MISSING_STEP_MARKER 1" in page.text
@@ -212,6 +222,66 @@ async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, bro
     assert (await bench.client.get(again[0].removeprefix("/turns/"))).replay_of == turn_id
     page = await read(http, f"/turns/{turn_id}")
     assert [e.text for e in page.all("a", href=again[0])] == ["See the replay"]
+
+
+async def parked(bench: Bench, *plays: Play, **more: object) -> Turn:
+    """A turn that waits for a person."""
+    return await play(bench, says(NO_MARKER), *plays, **ASKS_A_PERSON, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome", "response"),
+    [
+        ({"decision": "approve"}, Outcome.PASSED_BY_HUMAN, NO_MARKER),
+        ({"decision": "edit", "text": "Mein Text.\r\n"}, Outcome.PASSED_BY_HUMAN, "Mein Text.\n"),
+        ({"decision": "retry", "note": "Denk an den Marker!"}, Outcome.PASSED_AFTER_RETRY, GOOD),
+        ({"decision": "reject", "note": "so nicht"}, Outcome.FAILED, ""),
+    ],
+)
+async def test_a_person_decides_on_the_turns_page(
+    bench: Bench, browser: Browser, fields: dict[str, str], outcome: Outcome, response: str
+) -> None:
+    turn = await parked(bench, says(GOOD))
+    http = await browser()
+    page = await read(http, f"/turns/{turn.turn_id}")
+    assert page.all("body")[0].attributes["data-refresh"] == "0"  # nothing that is typed is taken away
+    assert {e.attributes["value"] for e in page.all("button", name="decision")} == set(DecisionKind)
+    assert f"/turns/{turn.turn_id}#decide" in (await http.get("/overview")).text
+    address = f"/turns/{turn.turn_id}/decision"
+    form = {**page.form(address), **fields}
+    for _ in range(2):  # twice decides once
+        assert (await http.post(address, data=form)).status_code == 303
+    bench.carry_out(turn.turn_id, Link(RESUME, 1))
+    ended = await bench.client.get(turn.turn_id)
+    assert (ended.outcome, ended.response) == (outcome, response)
+    page = await read(http, f"/turns/{turn.turn_id}")
+    assert fields.get("note", "") in page.text
+    [row] = [row.text for row in page.all("div", **{"class": "row"}) if "Inbox" in row.text]
+    assert f"{fields['decision']} by " in row
+    late = await http.post(address, data={**form, "decision_id": "later"})
+    assert (late.status_code, "turn_not_parked" in late.text) == (409, True)
+
+
+async def test_who_may_not_see_a_parked_turn_may_not_decide_on_it(bench: Bench, browser: Browser) -> None:
+    turn = await parked(bench, owner=owner_of_key("key-two"))
+    mine = await parked(bench, owner=owner_of_key("key-one"), session_id="mine")
+    http = await browser("key-one")
+    form = Document((await http.get(f"/turns/{mine.turn_id}")).text).form(f"/turns/{mine.turn_id}/decision")
+    approve = {**form, "decision": "approve"}
+    assert (await http.post(f"/turns/{turn.turn_id}/decision", data=approve)).status_code == 404
+    assert (await http.post(f"/turns/{mine.turn_id}/decision", data={"decision": "approve"})).status_code == 403
+    assert (await http.post(f"/turns/{mine.turn_id}/decision", data={**form, "decision": "x"})).status_code == 400
+    assert {each.turn_id for each in await bench.client.inbox()} == {turn.turn_id, mine.turn_id}
+
+
+async def test_an_answer_of_any_length_can_be_mended_on_the_page(bench: Bench, browser: Browser) -> None:
+    turn = await parked(bench)
+    http = await browser()
+    address = f"/turns/{turn.turn_id}/decision"
+    form = Document((await http.get(f"/turns/{turn.turn_id}")).text).form(address)
+    text = "Ä" * 20_000
+    assert (await http.post(address, data={**form, "decision": "edit", "text": text})).status_code == 303
+    assert (await bench.client.get(turn.turn_id)).decision["text"] == text
 
 
 async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Bench, browser: Browser) -> None:

@@ -91,13 +91,19 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     if seen.oldest_waiting:
         waiting += f" (oldest {_span(seen.at - seen.oldest_waiting)})"
     head = [
-        Line(f"{time.strftime('%H:%M:%S', time.localtime(seen.at))}  {seen.working} at work  {waiting}", BOLD),
+        Line(
+            f"{time.strftime('%H:%M:%S', time.localtime(seen.at))}  {seen.working} at work  {waiting}  {_crew(seen)}",
+            BOLD,
+        ),
         Line(
             f"last {span}: {total.turns} finished  {percent(seen.retry_rate)} asked again  "
             + "  ".join(f"{count} {outcome}" for outcome, count in seen.figures.outcomes.items())
         ),
         Line(f"{seen.dead_count} dead letters: turns dead list" if seen.dead_count else "no dead letters", _bad(seen)),
     ]
+    if seen.parked_count:
+        head.append(Line(f"{seen.parked_count} wait for a person: turns inbox list", WARN))
+    head += [Line(f"{each.message}: {each.fix}", BAD) for each in seen.troubles]
     rules = [
         Line(f"  {row.name:<18} {percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
         for row in seen.figures.rules
@@ -119,13 +125,17 @@ def one_line_of(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def _crew(seen: Overview) -> str:
+    return f"{seen.crew.agents} workers, {seen.crew.free} of {seen.crew.slots} slots free"
+
+
 def _bad(seen: Overview) -> str:
     return BAD if seen.dead_count else DIM
 
 
 def _running(turn: Turn, seen: Overview) -> Line:
     started = seen.attempt_starts.get(turn.turn_id, 0.0)
-    attempt = f"attempt {turn.attempt}/{turn.request.max_attempts}"
+    attempt = f"attempt {turn.attempt}/{turn.allowed or turn.request.max_attempts}"
     state = "stopping" if turn.stop else turn.state.value
     age, agent = _span(seen.at - turn.created_at), _span(seen.at - started) if started else ""
     text = f"  {age:>8}  {state:<10}  {attempt:<12} {agent:>8}  {turn.turn_id}  {one_line(turn.request.prompt, 60)}"

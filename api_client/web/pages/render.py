@@ -32,6 +32,16 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
+#: Statuses that are neither at work nor bad.
+_TONES = {
+    "passed": "good",
+    "passed_after_retry": "again",
+    "passed_by_fallback": "mended",
+    "passed_by_human": "mended",
+    "cancelled": "quiet",
+    "queued": "quiet",
+    "parked": "again",
+}
 HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
@@ -92,10 +102,7 @@ def cut(text: str, width: int) -> str:
 
 def tone(status: str) -> str:
     """The colour of a state or outcome: good, again, mended, bad, quiet or busy."""
-    tones = {"passed": "good", "passed_after_retry": "again", "passed_by_fallback": "mended", "cancelled": "quiet"}
-    if status in tones or status == "queued":
-        return tones.get(status, "quiet")
-    return "bad" if status in set(Outcome) else "busy"
+    return _TONES.get(status, "bad" if status in set(Outcome) else "busy")
 
 
 def status_of(turn: Turn) -> str:
@@ -103,6 +110,11 @@ def status_of(turn: Turn) -> str:
     if turn.outcome:
         return turn.outcome.value
     return "stopping" if turn.stop else turn.state.value
+
+
+def runs_allowed(turn: Turn) -> int:
+    """How many attempts the turn has; an escalation or a person may have given it more than was asked for."""
+    return turn.allowed or turn.request.max_attempts
 
 
 def _environment() -> Environment:
@@ -113,7 +125,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter_ in (seconds, ago, moment, percent, number, dollars, cut, tone, status_of):
+    for filter_ in (seconds, ago, moment, percent, number, dollars, cut, tone, status_of, runs_allowed):
         environment.filters[filter_.__name__] = filter_
     environment.globals.update(asset_version=VERSION, version=api_client.__version__)
     return environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +18,10 @@ from starlette.responses import RedirectResponse, Response
 
 from api_client.actions import act
 from api_client.contract.errors import HelixError, NotFinished
-from api_client.contract.turn import AttemptRecord, Turn, replay_id
+from api_client.contract.escalation import DecisionKind
+from api_client.contract.turn import AttemptRecord, Turn, TurnState, replay_id
 from api_client.figures import SPANS
+from api_client.inbox import proposal
 from api_client.lists import STATUSES, Place, Search
 from api_client.overview import overview
 from api_client.web.access import needs_key
@@ -28,6 +31,7 @@ from api_client.web.pages.render import ASSETS, HEADERS, VERSION, page
 from api_client.web.pages.visitor import (
     COOKIE,
     Form,
+    LongForm,
     NotSignedIn,
     Visitor,
     VisitorOf,
@@ -112,6 +116,7 @@ async def list_turns(
     session: str = "",
     turn: str = "",
     before: str = "",
+    lost: str = "",
 ) -> Response:
     """Turns, unfinished ones first. The filter and the place are in the address, so that it can be shared."""
     if turn.strip():
@@ -122,12 +127,13 @@ async def list_turns(
         place = Place.parse(before) if before else None
     except ValueError:
         raise ApiError(404, "there is no such place in the list", code="not_found") from None
-    search = Search(owner=visitor.owner or "", session_id=session.strip(), status=status)
+    search = Search(owner=visitor.owner or "", session_id=session.strip(), status=status, lost=lost == "1")
     lists = relay.client.lists
     unfinished = await lists.unfinished(search) if search.unfinished and place is None else []
     finished = await lists.finished(search, before=place, count=_PAGE) if search.finished else None
     older = finished.older if finished else None
-    filters = {"status": status, "session": session.strip()}
+    filters = {"status": search.status, "session": search.session_id, "lost": "1" if search.lost else ""}
+    filtered = {name: value for name, value in filters.items() if value}
     return _page(
         "turns.html",
         request,
@@ -135,8 +141,9 @@ async def list_turns(
         unfinished=await lists.read(found.turn_id for found in unfinished[:_PAGE]),
         more_unfinished=max(0, len(unfinished) - _PAGE),
         finished=finished.turns if finished else (),
-        older=f"/turns?{urlencode({**_given(filters), 'before': str(older)})}" if older else "",
+        older=f"/turns?{urlencode({**filtered, 'before': str(older)})}" if older else "",
         filters=filters,
+        filtered=filtered,
         statuses=STATUSES,
         before=before,
         refresh=0,
@@ -151,6 +158,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
     attempts = await client.attempts(turn_id)
     outline = await client.outline(turn_id)
     rows = waterfall(outline.events, _now(turn))
+    parked = turn.state is TurnState.PARKED
     return _page(
         "turn.html",
         request,
@@ -165,7 +173,10 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
         replay=await _replay_of(relay, turn),
-        refresh=0 if turn.outcome else _REFRESH_SECONDS["turn"],
+        now=time.time(),
+        decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
+        # A parked turn stands still, and what somebody writes about it must not be taken away.
+        refresh=0 if turn.outcome or parked else _REFRESH_SECONDS["turn"],
     )
 
 
@@ -206,6 +217,23 @@ async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
     except NotFinished:
         raise ApiError(409, "this turn has not finished yet: cancel it first", code="turn_not_finished") from None
     return _see_other(f"/turns/{done.new_turn_id}")
+
+
+@router.post("/turns/{turn_id}/decision")
+async def decide(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
+    """Decide on a parked turn, and show what became of it. The same form sent twice decides once."""
+    told = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
+    text = told["text"].replace("\r\n", "\n") if told["decision"] == DecisionKind.EDIT else ""
+    await relay.client.decide(
+        turn_id,
+        told["decision"],
+        by=visitor.name,
+        note=told["note"].replace("\r\n", "\n"),
+        text=text,
+        owner=visitor.owner,
+        decision_id=told["decision_id"][:64],
+    )
+    return _see_other(f"/turns/{turn_id}")
 
 
 @router.get("/sign-in")
@@ -268,7 +296,3 @@ def _error_page(error: ApiError) -> Response:
 
 def _see_other(address: str) -> Response:
     return RedirectResponse(address, 303)
-
-
-def _given(filters: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in filters.items() if value}

@@ -28,7 +28,7 @@ from api_client.web.relay import Relay, relay_of
 COOKIE = "helix-visitor"
 #: How long a sign-in lasts.
 SIGNED_IN_SECONDS = 12 * 3600
-#: A form of ours is never longer.
+#: A form of ours is never longer, but for the one that takes a mended answer.
 _MOST_FORM_BYTES = 8192
 
 
@@ -109,7 +109,7 @@ def set_cookie(request: Request, response: Response, token: str) -> None:
     )
 
 
-async def form_of(request: Request) -> dict[str, str]:
+async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[str, str]:
     """The fields of a submitted form.
 
     Raises:
@@ -120,7 +120,7 @@ async def form_of(request: Request) -> dict[str, str]:
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _MOST_FORM_BYTES:
+        if len(body) > most_bytes:
             raise ApiError(413, "the form is too long", code="request_too_large")
     try:
         fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20)
@@ -135,13 +135,22 @@ async def checked_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
     Raises:
         ApiError: 403 ``form_expired`` without the visitor's token; else as ``form_of``.
     """
-    fields = await form_of(request)
+    return _checked(await form_of(request), visitor)
+
+
+async def checked_long_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
+    """As ``checked_form``, for one that takes an answer: as long as any request may be."""
+    return _checked(await form_of(request, relay_of(request).settings.max_body_bytes), visitor)
+
+
+def _checked(fields: dict[str, str], visitor: Visitor) -> dict[str, str]:
     if not hmac.compare_digest(fields.get("csrf", "").encode(), visitor.csrf.encode()):
         raise ApiError(403, "this form has expired: go back, reload the page and try again", code="form_expired")
     return fields
 
 
 Form = Annotated[dict[str, str], Depends(checked_form)]
+LongForm = Annotated[dict[str, str], Depends(checked_long_form)]
 
 
 def sign_in_address(back: str) -> str:

@@ -15,6 +15,7 @@ KINDS = {
     "lost": "lost with its worker",
     "validate": "is judged",
     "repair": "mended by code",
+    "person": "waits for a person",
 }
 #: Bars narrower than this many per cent would not be seen.
 _NARROWEST = 0.35
@@ -114,6 +115,12 @@ def _take(walk: _Walk, kind: str, at: float, data: dict[str, Any]) -> None:
         case "attempt.rejected":
             walk.close(at)
             walk.say(", ".join(codes_of(data.get("issues", ()))) or "rejected", good=False)
+        case _:
+            _take_turn(walk, kind, at, data)
+
+
+def _take_turn(walk: _Walk, kind: str, at: float, data: dict[str, Any]) -> None:
+    match kind:
         case "turn.retrying":
             walk.close(at)
             walk.row(f"Attempt {data.get('attempt')}")
@@ -125,6 +132,13 @@ def _take(walk: _Walk, kind: str, at: float, data: dict[str, Any]) -> None:
         case "turn.mended":
             walk.close(at)
             walk.say(f"{len(data.get('changes', ()))} changed", good=None)
+        case "turn.parked":
+            walk.close(at)
+            walk.row("Inbox")
+            walk.open("person", at)
+        case "turn.decided":
+            walk.close(at)
+            walk.say(f"{data.get('kind')} by {data.get('by')}", good=None)
         case "turn.finished":
             walk.close(at)
             if not walk.rows[-1].said:

@@ -10,7 +10,7 @@ function seconds() {
 
 function busy() {
   const focused = document.activeElement;
-  return document.hidden || String(getSelection()) !== "" || (focused && ["INPUT", "SELECT"].includes(focused.tagName));
+  return document.hidden || String(getSelection()) !== "" || (focused && ["INPUT", "SELECT", "TEXTAREA"].includes(focused.tagName));
 }
 
 async function refresh() {

@@ -1,0 +1,88 @@
+"""Is anything stuck? What keeps turns from going on, each with what to do about it. Pure.
+
+``turns doctor`` looks further, and sends a probe; this is what can be told at every look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+
+#: A worker that told nothing for so long is gone; workers tell every two seconds.
+HEARD_SECONDS = 15.0
+#: Turns that waited so long while no agent was at work are stuck: the alert HelixQueueStuck says the same.
+STUCK_SECONDS = 300.0
+_START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong, and what to do."""
+
+    message: str
+    fix: str
+
+    def to_dict(self) -> dict[str, str]:
+        """The trouble as a JSON-ready mapping."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The worker processes heard of just now.
+
+    Attributes:
+        agents, judges: how many run agents, and how many judge answers.
+        slots, free: agents they can run at once, and how many more they could.
+        deaf: names of those that take no messages.
+    """
+
+    agents: int
+    judges: int
+    slots: int
+    free: int
+    deaf: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The crew as a JSON-ready mapping."""
+        return asdict(self)
+
+
+def crew_of(told: Iterable[Mapping[str, Any]], now: float) -> Crew:
+    """The crew, from what worker processes last told of themselves (``attendance.workers``)."""
+    fresh = [each for each in told if now - each["at"] < HEARD_SECONDS]
+    agents = [each for each in fresh if RUN_QUEUE in each["queues"]]
+    return Crew(
+        agents=len(agents),
+        judges=sum(CHECK_QUEUE in each["queues"] for each in fresh),
+        slots=sum(each["slots"] for each in agents),
+        free=sum(each["free"] for each in agents if not each["deaf"]),
+        deaf=tuple(each["name"] for each in fresh if each["deaf"]),
+    )
+
+
+def troubles(crew: Crew, *, overdue: int, waited_seconds: float, working: int) -> Iterator[Trouble]:
+    """What is wrong.
+
+    Args:
+        crew: the workers.
+        overdue: turns that were due long ago and that nobody looked at.
+        waited_seconds: how long the longest waiting turn has waited.
+        working: turns that are being worked on.
+    """
+    if not crew.agents:
+        yield Trouble("no worker is there to run agents: turns wait, and nothing is lost", _START)
+    if not crew.judges:
+        yield Trouble("no worker is there to judge answers: turns wait, and nothing is lost", _START)
+    if crew.deaf:
+        names = ", ".join(crew.deaf)
+        yield Trouble(f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+    if crew.agents and overdue:
+        message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
+        yield Trouble(message, "`turns doctor`, then the workers' logs")
+    if crew.agents and waited_seconds > STUCK_SECONDS and not working:
+        minutes = int(waited_seconds // 60)
+        yield Trouble(f"turns have waited for {minutes} min and no agent is at work", "`turns doctor`")

@@ -1,0 +1,200 @@
+"""Every question of docs/operations.md, asked over one real history by the command and on the page the table names."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from api_client.contract.counters import counter
+from api_client.contract.keys import BUCKETS, Keys
+from api_client.contract.settings import Settings
+from api_client.web.app import create_app
+from tests.conftest import environ_of, turns
+from tests.html import Document
+from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
+from tests.integration.test_inbox import ASKS_A_PERSON
+from tests.support import wait_until
+from tests.unit.web.conftest import caller
+from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
+
+__all__ = ["bench"]
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+TABLE = DOCUMENT[DOCUMENT.index("## Questions") : DOCUMENT.index("## When something is wrong")]
+PLAIN, DEAR = "scripted", "oracle"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row of the table: what is asked, the commands and the pages that answer it."""
+
+    text: str
+    commands: tuple[str, ...]
+    pages: tuple[str, ...]
+
+
+def questions() -> Iterator[Question]:
+    for line in TABLE.splitlines():
+        if line.startswith("|") and "?" in line:
+            text, commands, pages = line.split("|")[1:-1]
+            yield Question(
+                text.strip(), tuple(re.findall("`turns ([^`]+)`", commands)), tuple(re.findall("`(/[^`]*)`", pages))
+            )
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened: one turn of each kind."""
+
+    failed: str
+    running: str
+    recovered: str
+    dead: str
+    parked: str
+
+
+def costs(text: str, dollars: float) -> object:
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        emit(AgentEvent(kind="output", text=text))
+        usage = {"input_tokens": 900, "output_tokens": 100, "cost_usd": dollars}
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=text, usage=usage)
+
+    return play
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return replace(settings, models={PLAIN: "scripted", DEAR: "scripted"}, strikes=3, lease_seconds=0.5)
+
+
+@pytest.fixture
+async def history(bench: Bench) -> History:
+    none = {"policy": {"step_marker": ("retry", "fail")}}
+    failed = await bench.outcome(costs(NO_MARKER, 0.5), costs(NO_MARKER, 0.25), model=DEAR, max_attempts=2, **none)  # type: ignore[arg-type]
+    assert failed.outcome == "failed"
+    parked = await bench.submit(says(NO_MARKER), session_id="asks", **ASKS_A_PERSON)
+    bench.carry_out(parked, session_id="asks")
+    recovered = await bench.submit(says(GOOD), session_id="killed")
+    await lost(bench, recovered, "killed")
+    bench.carry_out(recovered, session_id="killed")
+    dead = await bench.submit(session_id="poison")
+    for alone in (False, False, True):
+        await lost(bench, dead, "poison", alone=alone)
+    running = await bench.submit(session_id="busy")
+    bench.ledger.claim(running, "busy", FIRST)
+    a_week_ago(bench.settings)
+    return History(failed.turn_id, running, recovered, dead, parked)
+
+
+def a_week_ago(settings: Settings) -> None:
+    """Counters of another day, as turns would have left them."""
+    counted = {counter("validator.judged", "step_marker"): 10, counter("validator.rejected", "step_marker", "retry"): 2}
+    for size in BUCKETS:
+        bucket = Keys(settings.namespace).bucket(size, time.time() - 7 * 86_400 - 7200)
+        redis.Redis.from_url(settings.redis_url).hset(bucket, mapping=counted)
+
+
+async def lost(bench: Bench, turn_id: str, session_id: str, *, alone: bool = False) -> None:
+    """A worker takes the turn and is never heard of again."""
+    bench.ledger.claim(turn_id, session_id, FIRST, alone=alone)
+    taken = {"announce", "finished"}
+    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what in taken, 5)
+    bench.announced.clear()
+
+
+def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
+    """Question -> what the commands say about it, and what each page does (patterns)."""
+    return {
+        "Which turns run now, and since when?": (
+            rf"running +attempt 1/3 .*{history.running}",
+            {"/overview": rf"running attempt 1/3 for [\d.]+ s .*{history.running}"},
+        ),
+        "Why did turn X fail?": ("MISSING_STEP_MARKER", {"/turns/ID": "What the rules found MISSING_STEP_MARKER"}),
+        "What does its error mean, and what can I do?": ("MISSING_STEP_MARKER", {}),
+        "Retry rate of step_marker today against last week?": (
+            r"step_marker +3 +4 +75\.0%(?s:.*)the same time, earlier(?s:.*)step_marker +2 +10 +20\.0%",
+            {"/overview": r"7 d before step_marker 3 of 4 75\.0%3 of 4 20\.0%"},
+        ),
+        "Which model costs most in failed attempts?": (
+            rf"{DEAR} .* 0\.7500 +0\.7500",
+            {"/overview": rf"of this, failed {DEAR}1 2.000.* \$0\.7500\$0\.7500 {PLAIN}"},
+        ),
+        "Is anything stuck?": (
+            "no worker is there to run agents",
+            {"/overview": "Something is stuck no worker is there to run agents", "/readyz": "no_worker"},
+        ),
+        "What was killed and recovered?": (
+            r"4 of \d+ agent runs and judgements lost to crashes(?s:.*)recovery +\d",
+            {
+                "/overview": r"4 of \d+ deliveries lost .* passed 1 worker lost, 2 deliveries",
+                "/turns?lost=1": rf"{history.dead} .*{history.recovered}",
+            },
+        ),
+        "What died, and how do I run it again?": (
+            rf"{history.dead}(?s:.*)replayed",
+            {"/overview": f"Dead letters: .* Replay .*{history.dead}", "/turns?status=dead": history.dead},
+        ),
+        "What must a person decide?": (
+            history.parked,
+            {
+                "/overview": rf"A person has to decide .* Decide .*{history.parked}#decide",
+                "/turns?status=parked": history.parked,
+            },
+        ),
+        "Who cancelled or replayed that?": (rf"replay .*{history.dead}", {}),
+        "Which settings are in force, and why?": ("HELIX_MODELS", {}),
+        "What do I send with a bug report?": (rf"{history.failed}.*", {"/turns/ID": history.failed}),
+        "How do I get rid of old data?": ("would", {}),
+    }
+
+
+async def test_every_question_is_answered_by_its_command_and_its_page(
+    bench: Bench, history: History, settings: Settings, tmp_path: Path
+) -> None:
+    answers = expected(history)
+    asked = list(questions())
+    assert [question.text for question in asked] == list(answers)
+    told = await shown(settings, {page for question in asked for page in question.pages}, history)
+    names = {"ID": history.failed, "CODE": "MISSING_STEP_MARKER"}
+
+    def said_by(question: Question) -> str:
+        commands = [[names.get(word, word) for word in command.split()] for command in question.commands]
+        return "".join(run(words, settings, tmp_path) for words in commands)
+
+    *others, audit = sorted(asked, key=lambda question: "audit" in question.commands)  # when there is something to tell
+    told_by = await asyncio.gather(*(asyncio.to_thread(said_by, question) for question in others))
+    for question, said in zip([*others, audit], [*told_by, said_by(audit)], strict=True):
+        by_command, by_page = answers[question.text]
+        assert re.search(by_command, said), f"{question.text}\n{said}"
+        assert set(question.pages) == set(by_page)
+        for page, pattern in by_page.items():
+            assert re.search(pattern, told[page]), f"{question.text} {page}\n{told[page]}"
+
+
+def run(words: list[str], settings: Settings, folder: Path) -> str:
+    done = subprocess.run(turns(*words), env=environ_of(settings), cwd=folder, capture_output=True, text=True)
+    assert done.returncode in ({0, 1} if words == ["doctor"] else {0}), done.stderr
+    return done.stdout + done.stderr
+
+
+async def shown(settings: Settings, pages: set[str], history: History) -> dict[str, str]:
+    """What each page says, with the addresses of its links."""
+    found = {}
+    app = create_app(settings)
+    async with app.router.lifespan_context(app), caller(app) as http:
+        for page in pages:
+            answer = await http.get(page.replace("ID", history.failed))
+            found[page] = answer.text
+            if "html" in answer.headers["content-type"]:
+                document = Document(answer.text)
+                links = " ".join(e.attributes["href"] for e in document.all("a"))
+                found[page] = f"{document.text} {links}"
+    return found
