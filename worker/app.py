@@ -18,6 +18,7 @@ from worker.logs import configure_logging
 from worker.turns.engine import Engine
 from worker.turns.pulse import Work
 from worker.turns.tasks import register
+from worker.verification.scratch import sweep
 
 log = structlog.get_logger()
 
@@ -65,6 +66,7 @@ app = create_app(settings_of_process())
 @signals.worker_ready.connect
 def _on_ready(sender: Any, **_: Any) -> None:
     _CONSUMER["worker"] = sender
+    sweep()  # what verifications left that died with their worker
     engine().start()
     work = Work(
         name=engine().name,

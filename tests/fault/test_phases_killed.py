@@ -91,6 +91,31 @@ def test_phases_go_on_after_a_worker_is_killed_in_run_and_in_verification(
     assert (installed.root / "work/phases/build/output/add.py").read_text() == "def add(a, b): return a + b\n"
 
 
+def test_the_copies_of_a_worker_that_was_killed_while_it_verified_are_swept_by_the_next_one(
+    installed: Settings,
+    tmp_path: Path,
+    worker_process: Callable[..., WorkerProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setenv("TMPDIR", str(copies))
+    line = f"touch {tmp_path / 'verifying'}; sleep 60"
+    (installed.root / "work" / "phases.yaml").write_text(
+        "- id: document\n  description: Beschreibe.\n  output_files: [README.md]\n"
+        f"  quality_gate: {{type: command, shell: true, command: '{line}'}}\n"
+    )
+    worker = worker_process(settings=installed)
+    [document] = cli(installed, "phase", "run", str(installed.root / "work"))
+    wait_for(lambda: (tmp_path / "verifying").exists(), 30)
+    worker.kill(signal.SIGKILL)
+    [left] = copies.glob("helix-verify-*")
+    assert (left / "files" / "README.md").exists()
+    cli(installed, "cancel", document["turn_id"])  # so that no further verification sweeps it
+    worker_process(settings=installed)
+    wait_for(lambda: not left.exists(), 20)
+
+
 def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
     installed: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
 ) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.folders import opened, read
+from worker.verification.scratch import scratch_folder
 
 #: Limits of an output that is examined at all.
 MAX_FILES = 5_000
@@ -123,11 +122,6 @@ def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Itera
     Raises:
         OSError: a file cannot be read, or the copy cannot be written.
     """
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix="verify-", dir=parent))
-    try:
+    with scratch_folder(parent) as fresh:
         copy_files(tree, fresh / name)
         yield fresh
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
