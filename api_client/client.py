@@ -66,6 +66,7 @@ from api_client.sightings import Sightings
 from api_client.stats import RetryRate, Stats
 from api_client.store import open_store
 from api_client.stream import follow, read_log
+from api_client.tracing.backlog import Backlog
 
 log = structlog.get_logger()
 
@@ -97,6 +98,7 @@ class TurnsClient:
         self.repeats = Repeats(self._redis, settings.namespace, self._ask)
         self.browsers = Browsers(self._redis, settings.namespace, self._ask)
         self.lists = TurnLists(self._redis, settings, self._ask)
+        self.untraced = Backlog(self._redis, settings, self._ask)
         self._reservations = Reservations(self._redis, settings.namespace, settings.shards, self._ask)
 
     async def __aenter__(self) -> Self:

@@ -329,6 +329,16 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The phase's output was not verified.", "The message names what was wrong with the last attempt."),
         "docs/WORKFLOW-SYSTEM.md, Troubleshooting.",
     ),
+    "tracing_off": ErrorCode(
+        ("Traces sind hier nicht eingerichtet.", "Die Meldung nennt, was fehlt."),
+        ("Traces are not set up here.", "The message says what is missing."),
+        "docs/operations.md, Traces.",
+    ),
+    "traces_not_taken": ErrorCode(
+        ("Der Empfänger der Traces nimmt nichts an.", "Nichts geht verloren; sie werden später gesendet."),
+        ("The receiver of traces takes nothing.", "Nothing is lost; they are sent later."),
+        "OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS, and the receiver's own log.",
+    ),
     "operation_failed": ErrorCode(
         ("Der Befehl konnte nicht ausgeführt werden.", "Die Meldung nennt den Grund."),
         ("The command could not be carried out.", "The message says why."),

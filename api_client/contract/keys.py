@@ -116,6 +116,11 @@ class Keys:
         return self._name("audit")
 
     @property
+    def traced(self) -> str:
+        """String: finished turns before this time, in milliseconds, were sent as traces (``api_client.tracing``)."""
+        return self._name("traced")
+
+    @property
     def inbox(self) -> str:
         """Sorted set: parked turns, which wait for a decision, by the time they were parked, in milliseconds."""
         return self._name("inbox")

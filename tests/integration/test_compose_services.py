@@ -17,6 +17,7 @@ import httpx2
 import pytest
 import yaml
 
+from tests.receiver import Receiver
 from tests.support import wait_for
 from worker.broker import find_server
 
@@ -54,6 +55,8 @@ class Stack:
             "/run/secrets": str(self.folder / "secrets"),
             "/broker/start.sh": str(COMPOSE / "broker" / "start.sh"),
             "/tmp/worker.ready": str(self.folder / "tmp" / "worker.ready"),
+            "/tmp/traces.ready": str(self.folder / "tmp" / "traces.ready"),
+            "${OTEL_EXPORTER_OTLP_HEADERS:-}": "",
             "/flower/": f"{self.folder / 'flower'}/",
             "0.0.0.0": "127.0.0.1",
             "$$": "$",
@@ -101,21 +104,31 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         made.stop()
 
 
-def test_every_service_starts_gets_healthy_and_a_turn_goes_through_all_of_them(stack: Stack) -> None:
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+def test_every_service_starts_gets_healthy_and_a_turn_goes_through_all_of_them(
+    stack: Stack, receiver: Receiver
+) -> None:
     port = stack.ports["6379"]
     folders = {"DIRECTORY": str(stack.folder / "broker-data"), "SECRETS": str(stack.folder / "secrets")}
     stack.start("broker", "--port", port, "--bind", "127.0.0.1", **folders)
     wait_for(lambda: _listens(int(port)))
     for name in ("worker", "web", "flower"):
         stack.start(name)
-    for name in ("worker", "web", "flower"):
+    stack.start("traces", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+    for name in ("worker", "web", "flower", "traces"):
         wait_for(_healthy(stack, name), 60, tick=0.3)
     url = f"http://127.0.0.1:{stack.ports['8765']}/v1/chat/completions"
     key = (stack.folder / "secrets" / "api_keys").read_text().strip()
     body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
     assert httpx2.post(url, json=body, timeout=30).status_code == 401
     answer = httpx2.post(url, json=body, timeout=30, headers={"authorization": f"Bearer {key}"})
-    assert answer.headers["x-turn-id"].startswith("t0-")
+    turn_id = answer.headers["x-turn-id"]
+    wait_for(lambda: receiver.trace(turn_id))
     login = tuple((stack.folder / "secrets" / "flower_login").read_text().strip().split(":"))
     flower = f"http://127.0.0.1:{stack.ports['5555']}"
     assert httpx2.get(f"{flower}/tasks", timeout=10).status_code == 401

@@ -18,7 +18,7 @@ from worker.cli import COMMANDS, cli
 COMPOSE = Path(__file__).parents[2] / "compose"
 FILE: dict[str, Any] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
-OURS = {name: SERVICES[name] for name in ("worker", "web", "flower")}
+OURS = {name: SERVICES[name] for name in ("worker", "web", "flower", "traces")}
 
 
 def filled(text: str) -> str:
@@ -27,8 +27,9 @@ def filled(text: str) -> str:
 
 
 def test_the_services_are_those_of_an_installation_and_monitoring_on_demand() -> None:
-    assert set(SERVICES) == {"broker", "worker", "web", "flower", "open-webui", "prometheus", "grafana"}
-    assert {name for name, service in SERVICES.items() if service.get("profiles")} == {"prometheus", "grafana"}
+    assert set(SERVICES) == {*OURS, "broker", "open-webui", "prometheus", "grafana"}
+    profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
+    assert profiles == {"prometheus": ["monitoring"], "grafana": ["monitoring"], "traces": ["tracing"]}
     assert "version" not in FILE
 
 
@@ -91,13 +92,13 @@ def test_the_settings_of_our_services_are_settings_of_the_program(name: str, tmp
     environ = {key: filled(str(value)) for key, value in OURS[name]["environment"].items()}
     environ = {key: value.replace("/run/secrets", str(tmp_path)) for key, value in environ.items()}
     settings = load(environ | {"HELIX_ROOT": str(tmp_path)})
-    role = "relay" if name == "web" else name
+    role = "relay" if name in {"web", "traces"} else name
     assert settings.store_url.startswith(f"redis://{role}:")
     assert settings.store_url.endswith("@broker:6379/0")
     assert settings.log_format == "json"
 
 
-@pytest.mark.parametrize("name", ["worker", "web"])
+@pytest.mark.parametrize("name", ["worker", "web", "traces"])
 def test_each_command_is_one_the_program_knows(name: str) -> None:
     program, command, *options = OURS[name]["command"]
     assert program == "turns"

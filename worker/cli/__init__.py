@@ -55,6 +55,7 @@ COMMANDS = {
         "Look for what is wrong: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
     "gc": ("worker.cli.gc:gc", "Let go what is older than it is to be kept; --dry-run counts."),
+    "traces": ("worker.cli.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("worker.cli.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.web:web", "Run the OpenAI-compatible relay."),
     "chaos": ("worker.cli.chaos:chaos", "Kill an installation at random under load, and judge what came of it."),

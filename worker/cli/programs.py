@@ -12,7 +12,8 @@ from api_client.contract.settings import STATE_DIR, Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from worker.program import Program
 
-#: A worker touches the file this variable names once it consumes; `turns worker` does so when both do.
+#: A worker touches the file this variable names once it consumes; `turns worker` when both do, `turns traces` again and
+#: again.
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"
 ROLES = ("run", "check")
 
@@ -77,6 +78,16 @@ def web(settings: Settings) -> Program:
         cwd=state_dir(settings),
         ready=lambda pid: answers(settings.web_host, settings.web_port, "/healthz") == http.HTTPStatus.OK,
         grace_seconds=10.0,
+    )
+
+
+def traces(settings: Settings) -> Program:
+    """The sender of traces: whatever becomes of it, turns go on."""
+    return Program(
+        name="traces",
+        command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['traces'])"],
+        environ=environ_of(settings),
+        cwd=state_dir(settings),
     )
 
 

@@ -17,6 +17,7 @@ import click
 
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import RUN_FILE, Settings, load, masked
+from api_client.tracing.switch import endpoint, why_off
 from worker.broker import EmbeddedBroker
 from worker.cli import programs
 from worker.cli.output import json_option, write_json
@@ -81,7 +82,7 @@ def up(verbose: bool, as_json: bool) -> None:
 
 
 def plan(settings: Settings) -> Installation:
-    """Decide what is started: broker if none is set, both workers, the relay, Flower if it is there and wanted.
+    """Decide what is started: broker if none is set, both workers, the relay; Flower and traces where they are wanted.
 
     Raises:
         BrokerError: no broker is set and none can be started. CannotStart: a port is taken.
@@ -100,6 +101,8 @@ def plan(settings: Settings) -> Installation:
         _port("127.0.0.1", settings.flower_port, "HELIX_FLOWER_PORT")
         password = secrets.token_urlsafe(12)
         started.append(programs.flower(settings, password))
+    if endpoint(os.environ) and not why_off(os.environ):
+        started.append(programs.traces(settings))
     return Installation(settings, started, told, password)
 
 
@@ -157,4 +160,6 @@ def _announce(installation: Installation, state: Path, as_json: bool) -> None:
     click.echo(f"  web     {addresses['web_url']}/v1   models: {', '.join(settings.models)}")
     if installation.flower_password:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")
+    if receiver := endpoint(os.environ):
+        click.echo(f"  traces  {why_off(os.environ) or f'sent to {receiver}'}")
     click.echo(f'  logs    {state / "logs"}\n\nTry: turns submit --watch "..."      Ctrl-C ends everything.')

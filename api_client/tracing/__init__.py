@@ -1,0 +1,1 @@
+"""Finished turns as OpenTelemetry traces: tree (pure) → backlog (what is to be sent) → sending → otlp."""

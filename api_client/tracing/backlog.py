@@ -1,0 +1,75 @@
+"""Which finished turns are still to be sent as traces: those that ended since the time noted in the store.
+
+The time moves on after the receiver took the spans, so none is left out, and a sender killed in between sends the same
+spans once more. Nothing here is in the way of a turn: the list of finished turns is there anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+#: When the store's clock was set back, turns of so long before are sent again, in ms.
+_OVERLAP_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Turns of one shard that ended before ``until`` (ms of the store's clock), and after the batch before."""
+
+    shard: int
+    turn_ids: tuple[str, ...]
+    until: int
+
+
+class Backlog:
+    """Reads and notes how far it has come. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+        self._redis = redis
+        self._keys = [Keys(settings.namespace, shard) for shard in range(settings.shards)]
+        self._ask = ask
+
+    async def begin(self, since_seconds: float | None = None) -> None:
+        """Begin with turns that ended so long ago or later; None: where it left off, at first with those from now."""
+        now = await self._now()
+        for keys in self._keys:
+            if since_seconds is None:
+                await self._ask(self._redis.set(keys.traced, now, nx=True))
+            else:
+                await self._ask(self._redis.set(keys.traced, now - round(since_seconds * 1000)))
+
+    async def next(self, size: int) -> Batch | None:
+        """About ``size`` turns that come next; None when none waits."""
+        now = await self._now()
+        for shard, keys in enumerate(self._keys):
+            since = int(await self._ask(self._redis.get(keys.traced)) or now)
+            if since > now:
+                since = now - _OVERLAP_MS
+            # Up to now, exclusively: a turn that ends in this very millisecond must not be left out.
+            found = await self._ask(
+                self._redis.zrangebyscore(keys.finished, since, f"({now}", start=0, num=size, withscores=True)
+            )
+            if not found:
+                continue
+            last = int(found[-1][1])
+            # All that ended in the same millisecond as the last of them, so that the next batch begins after it.
+            same = await self._ask(self._redis.zrangebyscore(keys.finished, last, last))
+            ids = dict.fromkeys([turn_id.decode() for turn_id, _ in found] + [turn_id.decode() for turn_id in same])
+            return Batch(shard=shard, turn_ids=tuple(ids), until=last + 1)
+        return None
+
+    async def sent(self, batch: Batch) -> None:
+        """Note that a batch is done."""
+        await self._ask(self._redis.set(self._keys[batch.shard].traced, batch.until))
+
+    async def _now(self) -> int:
+        seconds, microseconds = await self._ask(self._redis.time())
+        return int(seconds) * 1000 + int(microseconds) // 1000

@@ -1,0 +1,76 @@
+"""Sends spans by OTLP over HTTP. The one module that imports OpenTelemetry (``pip install "helix-turns[otel]"``).
+
+Where to, with which headers, certificate, compression and time-out, and what the service is called, say the standard's
+own variables (``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME``, ...), which OpenTelemetry's SDK reads itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event as SpanEvent
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+import api_client
+from api_client.contract.turn import Turn
+from api_client.tracing.tree import Note, Span, span_id, trace_id
+
+
+class Exporter:
+    """A connection to the receiver. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._exporter = OTLPSpanExporter()
+        self._resource = _resource()
+        self._scope = InstrumentationScope("helix-turns", api_client.__version__)
+
+    def send(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
+        """Send the spans of some turns; True when the receiver took them. Repeats passing errors for its time-out."""
+        spans = [self._readable(turn, span) for turn, tree in trees for span in tree]
+        return self._exporter.export(spans) is SpanExportResult.SUCCESS
+
+    def close(self) -> None:
+        """Close the connection, and end what is being repeated."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    def _readable(self, turn: Turn, span: Span) -> ReadableSpan:
+        return ReadableSpan(
+            name=span.name,
+            context=_context(turn, span.key),
+            parent=None if span.parent is None else _context(turn, span.parent),
+            resource=self._resource,
+            attributes={**span.attributes, **({"error.type": span.error} if span.error else {})},
+            events=[_event(note) for note in span.notes],
+            kind=SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
+            start_time=_ns(span.start),
+            end_time=_ns(span.end),
+            instrumentation_scope=self._scope,
+        )
+
+
+def _resource() -> Resource:
+    """Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our own name where they are silent."""
+    found = Resource({"service.version": api_client.__version__}).merge(Resource.create())
+    if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
+        found = found.merge(Resource({"service.name": "helix-turns"}))
+    return found
+
+
+def _context(turn: Turn, key: str) -> SpanContext:
+    sampled = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(trace_id(turn.turn_id), span_id(turn, key), is_remote=False, trace_flags=sampled)
+
+
+def _event(note: Note) -> SpanEvent:
+    return SpanEvent(note.name, attributes=dict(note.attributes), timestamp=_ns(note.at))
+
+
+def _ns(seconds: float) -> int:
+    """The store's clock counts milliseconds; more digits would be made up."""
+    return round(seconds * 1000) * 1_000_000

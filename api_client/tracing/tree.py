@@ -1,0 +1,274 @@
+"""A finished turn as a tree of spans: pure, from its record and its log, so that a repeat makes the same spans.
+
+One span for the turn, a child per attempt, and below that one per validator, gate or verifier. Names and ``gen_ai.*``
+are those of OpenTelemetry's semantic conventions for generative AI (agent spans); what is ours begins with ``helix.``.
+No texts: neither prompts and answers, nor what validators, agents and people wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from api_client.contract.events import Event
+from api_client.contract.turn import Outcome, Turn
+
+Value = str | int | float | bool | tuple[str, ...]
+
+#: Ends that are no fault of anybody: what was called off.
+_NO_ERROR = frozenset({Outcome.CANCELLED})
+#: What an attempt's or a turn's events tell besides, without texts that somebody wrote.
+_TOLD = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
+#: ``reason`` is a text an agent may have written, but for these kinds.
+_REASON_OF_OURS = frozenset({"turn.retrying", "turn.escalated", "turn.parked", "turn.stopping"})
+_MOST_NOTES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A moment within a span. ``at`` in seconds since the epoch."""
+
+    name: str
+    at: float
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One span. Times in seconds since the epoch, by the store's clock.
+
+    Attributes:
+        key: what it is within its turn, such as ``attempt 2``; with the turn's id it makes the span's id.
+        parent: the key of the span above; None for the turn's own.
+        error: the convention's ``error.type``: what went wrong, from a closed set; empty when nothing did.
+    """
+
+    key: str
+    name: str
+    start: float
+    end: float
+    parent: str | None = None
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+    error: str = ""
+    notes: tuple[Note, ...] = ()
+
+
+def trace_id(turn_id: str) -> int:
+    """The trace of a turn: the digits of its id, so that whoever has the one finds the other."""
+    return int(turn_id.partition("-")[2], 16)
+
+
+def span_id(turn: Turn, key: str) -> int:
+    """A span's id: always the same for the same part of the same turn."""
+    return int.from_bytes(hashlib.sha256(f"{turn.turn_id} {turn.epoch} {key}".encode()).digest()[:8], "big")
+
+
+def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
+    """The spans of a finished turn, the turn's own first. ``providers``: model to ``gen_ai.provider.name``.
+
+    A log that was let go (``HELIX_EVENT_RETENTION_SECONDS``) leaves the turn's own span.
+    """
+    walk = _Walk(turn, providers)
+    for event in events:
+        walk.take(event.kind, event.at, event.data)
+    return walk.spans()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """An attempt that is being read. One span, however often it was delivered or broke off with a passing error."""
+
+    number: int
+    model: str
+    start: float
+    end: float
+    deliveries: int = 0
+    verdict: str = ""
+    decision: str = ""
+    codes: tuple[str, ...] = ()
+    judged_since: float = 0.0
+    used: dict[str, float] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+    def use(self, usage: Mapping[str, Any]) -> None:
+        """What a run used, those that were lost or repeated included."""
+        for name, amount in usage.items():
+            if isinstance(amount, int | float):
+                self.used[name] = self.used.get(name, 0) + amount
+
+
+class _Walk:
+    """Reads a log from its first event to its last."""
+
+    def __init__(self, turn: Turn, providers: Mapping[str, str]) -> None:
+        self._turn, self._providers = turn, providers
+        self._model = turn.request.model
+        self._attempts: dict[int, _Attempt] = {}
+        self._checks: list[Span] = []
+        self._notes: list[Note] = []
+        self._verifier = (0.0, "")
+        self._mending = 0.0
+
+    def take(self, kind: str, at: float, data: Mapping[str, Any]) -> None:
+        """Read one event."""
+        if kind == "attempt.started":
+            self._started(at, data)
+        elif kind.startswith(("attempt.", "gate.", "verifier.")):
+            if attempt := self._attempts.get(int(data.get("attempt", 0))):
+                self._of_attempt(attempt, kind, at, data)
+        elif kind == "turn.mended":
+            self._mended(at, data)
+        elif kind not in ("turn.queued", "turn.finished"):
+            self._notes.append(_note(kind, at, data))
+            if kind == "turn.fallback":
+                self._mending = at
+            if kind == "turn.escalated":
+                self._model = str(data.get("model") or self._model)
+
+    def _started(self, at: float, data: Mapping[str, Any]) -> None:
+        number = int(data["attempt"])
+        attempt = self._attempts.setdefault(number, _Attempt(number=number, model=self._model, start=at, end=at))
+        attempt.deliveries += 1
+        if attempt.deliveries > 1:
+            attempt.notes.append(_note("attempt.started", at, data))
+
+    def _of_attempt(self, attempt: _Attempt, kind: str, at: float, data: Mapping[str, Any]) -> None:
+        match kind:
+            case "attempt.completed":
+                attempt.verdict, attempt.judged_since = str(data.get("verdict", "")), at
+                attempt.use(data.get("usage", {}))
+            case "attempt.accepted" | "attempt.rejected":
+                attempt.decision = kind.rpartition(".")[2]
+                attempt.codes = _codes(data.get("issues", ()))
+                self._judged(attempt, at, data.get("issues", ()))
+            case "attempt.lost":
+                attempt.use(data.get("usage", {}))
+                attempt.notes.append(_note(kind, at, data))
+            case "attempt.tool":
+                attempt.notes.append(Note(name=kind, at=at, attributes={"gen_ai.tool.name": str(data.get("name", ""))}))
+            case "attempt.reset":
+                attempt.notes.append(_note(kind, at, data))
+            case "gate.checked":
+                self._gate(attempt, at, data)
+            case "verifier.started":
+                self._verifier = (at, str(data.get("model", "")))
+            case "verifier.judged":
+                self._verified(attempt, at, data)
+        attempt.end = max(attempt.end, at)
+
+    def _check(self, attempt: _Attempt, name: str, start: float, end: float, passed: bool, **more: Value) -> None:
+        """A child of an attempt that judged it; numbered, because an attempt taken over is judged again."""
+        key = f"attempt {attempt.number} check {len(self._checks) + 1}"
+        attributes: dict[str, Value] = {
+            "gen_ai.evaluation.name": name,
+            "gen_ai.evaluation.score.label": "pass" if passed else "fail",
+            **{f"helix.{label}": value for label, value in more.items()},
+        }
+        parent = f"attempt {attempt.number}"
+        made = Span(key=key, name=f"evaluate {name}", start=start, end=end, parent=parent, attributes=attributes)
+        self._checks.append(made)
+
+    def _judged(self, attempt: _Attempt, at: float, issues: Sequence[Mapping[str, Any]]) -> None:
+        """The validators looked at the answer side by side: the log knows the time of all of them together."""
+        if self._turn.request.phase is not None:
+            return
+        for name in self._turn.request.validators:
+            codes = _codes(issue for issue in issues if issue.get("validator") == name)
+            self._check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
+
+    def _gate(self, attempt: _Attempt, at: float, data: Mapping[str, Any]) -> None:
+        name = str(data.get("gate", "")).partition(":")[0]
+        codes = _codes(data.get("issues", ()))
+        passed, skipped = bool(data.get("passed")), bool(data.get("skipped"))
+        self._check(attempt, name, attempt.judged_since or at, at, passed, codes=codes, skipped=skipped)
+        attempt.judged_since = at
+
+    def _verified(self, attempt: _Attempt, at: float, data: Mapping[str, Any]) -> None:
+        start, model = self._verifier
+        ground = str(data.get("ground", ""))
+        self._check(attempt, "verifier", start or at, at, bool(data.get("success")), ground=ground, model=model)
+
+    def _mended(self, at: float, data: Mapping[str, Any]) -> None:
+        number = len(data.get("changes", ()))
+        attributes: dict[str, Value] = {"helix.changes": number, "helix.attempt.number": int(data.get("attempt", 0))}
+        span = Span(
+            key="fallback", name="fallback", start=self._mending or at, end=at, parent="", attributes=attributes
+        )
+        self._checks.append(span)
+
+    def spans(self) -> list[Span]:
+        """What was read, as spans."""
+        return [self._whole(), *map(self._attempted, self._attempts.values()), *self._checks]
+
+    def _whole(self) -> Span:
+        turn = self._turn
+        kind = "phase" if turn.request.phase is not None else "turn"
+        outcome = turn.outcome or Outcome.ERROR
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": kind,
+            "gen_ai.conversation.id": turn.request.session_id,
+            "helix.turn.id": turn.turn_id,
+            "helix.turn.outcome": outcome.value,
+            "helix.turn.attempts": turn.attempt,
+            "helix.turn.deliveries": turn.delivery,
+            "helix.turn.model": turn.request.model,
+            **_given({"helix.turn.flow": turn.flow, "helix.turn.step": turn.step, "helix.replay_of": turn.replay_of}),
+        }
+        return Span(
+            key="",
+            name=f"invoke_workflow {kind}",
+            start=turn.created_at,
+            end=max(turn.created_at, turn.finished_at),
+            attributes=attributes,
+            error="" if outcome.success or outcome in _NO_ERROR else outcome.value,
+            notes=tuple(self._notes[:_MOST_NOTES]),
+        )
+
+    def _attempted(self, attempt: _Attempt) -> Span:
+        failed = attempt.decision == "rejected" or attempt.verdict not in ("complete", "cancelled", "")
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": attempt.model,
+            "gen_ai.request.model": attempt.model,
+            "gen_ai.conversation.id": self._turn.request.session_id,
+            "helix.attempt.number": attempt.number,
+            "helix.attempt.deliveries": attempt.deliveries,
+            "helix.attempt.codes": attempt.codes,
+            **_given({"gen_ai.provider.name": self._providers.get(attempt.model, "")}),
+            **_given({"helix.attempt.verdict": attempt.verdict, "helix.attempt.decision": attempt.decision}),
+        }
+        # Here alone, not on the turn too: whoever adds up the spans counts every run once, failed ones included.
+        for name in ("input_tokens", "output_tokens"):
+            if name in attempt.used:
+                attributes[f"gen_ai.usage.{name}"] = int(attempt.used[name])
+        if "cost_usd" in attempt.used:
+            attributes["helix.usage.cost_usd"] = attempt.used["cost_usd"]
+        return Span(
+            key=f"attempt {attempt.number}",
+            name=f"invoke_agent {attempt.model}",
+            start=attempt.start,
+            end=attempt.end,
+            parent="",
+            attributes=attributes,
+            error=(attempt.decision or attempt.verdict) if failed else "",
+            notes=tuple(attempt.notes[:_MOST_NOTES]),
+        )
+
+
+def _note(kind: str, at: float, data: Mapping[str, Any]) -> Note:
+    told = {name: data[name] for name in _TOLD if isinstance(data.get(name), str | int | float)}
+    if kind not in _REASON_OF_OURS:
+        told.pop("reason", None)
+    return Note(name=kind, at=at, attributes={f"helix.{name}": value for name, value in told.items()})
+
+
+def _given(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in attributes.items() if value}
+
+
+def _codes(issues: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    errors = [str(issue.get("code", "")) for issue in issues if issue.get("severity", "error") == "error"]
+    return tuple(dict.fromkeys(errors))
