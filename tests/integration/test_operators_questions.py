@@ -135,7 +135,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             r"4 of \d+ agent runs and judgements lost to crashes(?s:.*)recovery +\d",
             {
                 "/overview": r"4 of \d+ deliveries lost .* passed 1 worker lost, 2 deliveries",
-                "/turns?lost=1": rf"{history.dead} .*{history.recovered}",
+                "/turns?lost=1": rf"^(?!.*{history.failed}).*{history.dead} .*{history.recovered}",
             },
         ),
         "What died, and how do I run it again?": (
@@ -146,7 +146,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             history.parked,
             {
                 "/overview": rf"A person has to decide .* Decide .*{history.parked}#decide",
-                "/turns?status=parked": history.parked,
+                "/turns?status=parked": rf"^(?!.*{history.running}).*{history.parked}",
             },
         ),
         "Who cancelled or replayed that?": (rf"replay .*{history.dead}", {}),
