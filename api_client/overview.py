@@ -102,8 +102,8 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
     dead_count, dead = await lists.dead(rows)
     parked_count, parked = await lists.parked(rows)
-    crew, overdue = crew_of(await client.workers(), now), (await client.backlog())["overdue"]
     oldest = next((each.created_at / 1000 for each in unfinished if each.status == TurnState.QUEUED), 0.0)
+    crew, wrong = await _standing(client, now, waited_seconds=now - oldest if oldest else 0.0, working=len(working))
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
@@ -121,10 +121,16 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         parked=tuple(parked),
         crashed=tuple(await lists.read(each.turn_id for each in crashed)),
         crew=crew,
-        troubles=tuple(
-            troubles(crew, overdue=overdue, waited_seconds=now - oldest if oldest else 0.0, working=len(working))
-        ),
+        troubles=wrong,
     )
+
+
+async def _standing(
+    client: TurnsClient, now: float, *, waited_seconds: float, working: int
+) -> tuple[Crew, tuple[Trouble, ...]]:
+    """Who works, and what keeps turns from going on."""
+    crew, backlog = crew_of(await client.workers(), now), await client.backlog()
+    return crew, tuple(troubles(crew, overdue=backlog["overdue"], waited_seconds=waited_seconds, working=working))
 
 
 def _took(found: Found) -> int:

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from api_client.audit import by_key
-from api_client.contract.escalation import DecisionKind
+from api_client.contract.escalation import DecisionKind, Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
@@ -23,6 +23,7 @@ from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
 from tests.integration.test_inbox import ASKS_A_PERSON
+from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
 from tests.unit.web.conftest import caller
 from worker.runners.base import Verdict
 
@@ -260,6 +261,20 @@ async def test_a_person_decides_on_the_turns_page(
     assert f"{fields['decision']} by " in row
     late = await http.post(address, data={**form, "decision_id": "later"})
     assert (late.status_code, "turn_not_parked" in late.text) == (409, True)
+
+
+async def test_a_phases_page_shows_what_was_verified_and_takes_a_decision(
+    bench: Bench, browser: Browser, settings: Settings
+) -> None:
+    phases = PhaseBench(replace(settings, locale="en"), bench.client)
+    turn = await phases.phase(writes(BAD_CODE), max_attempts=1, escalation=Escalation())
+    phases.leases.close()
+    page = await read(await browser(), f"/turns/{turn.turn_id}")
+    assert "Phasebuild of work" in page.text
+    assert "How it was verified by gates" in page.text
+    assert "add.py:1 syntax" in page.text
+    assert not page.all("textarea", name="text")  # its files are mended where they lie
+    assert {e.attributes["value"] for e in page.all("button", name="decision")} == set(DecisionKind)
 
 
 async def test_who_may_not_see_a_parked_turn_may_not_decide_on_it(bench: Bench, browser: Browser) -> None:

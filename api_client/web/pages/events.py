@@ -28,7 +28,7 @@ def _fact(name: str, value: Any) -> str:
         case "error", dict():
             return str(value.get("code", ""))
         case _, bool():
-            return name if value else f"no {name}"
+            return name if value else f"not {name}"
         case _, list():
             return f"{name.replace('_', ' ')} {', '.join(map(str, value))}"[:_LONGEST]
         case (("reason" | "outcome" | "verdict" | "name" | "detail" | "during" | "step"), _):
