@@ -1,0 +1,104 @@
+"""The relay's own OpenAPI document, turned against it: whatever is sent, the answer is never a fault of ours.
+
+A real relay, store and worker. ``FUZZ_EXAMPLES=500`` sends that many requests to each route instead of a few.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+
+from api_client.contract.settings import Settings
+from tests.conftest import WorkerProcess
+from tests.relay import RelayProcess
+from tests.unit.web.fake import FakeTurns, app_with
+from worker.broker import EmbeddedBroker
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
+DOCUMENT = schemathesis.openapi.from_dict(app_with(FakeTurns()).openapi())
+KEY = {"authorization": "Bearer key"}
+#: Faults of ours, and of what stands before us.
+FAULTS = {500, 501, 502, 504}
+ASKED = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], "validators": []}
+
+
+@pytest.fixture(scope="module")
+def relay(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    """One relay and one worker for all requests."""
+    used = Settings(
+        root=tmp_path_factory.mktemp("fuzzed"),
+        broker_url=broker.url,
+        store_url=broker.url,
+        namespace=f"test-{secrets.token_hex(6)}",
+        models={"scripted": "scripted"},
+        api_keys=("key",),
+        turns_per_minute=0,
+        ping_seconds=0.2,
+        log_level="error",
+    )
+    process, worker = RelayProcess(used), WorkerProcess(used, 1, ())
+    try:
+        process.start()
+        worker.wait_ready()
+        yield process
+    finally:
+        process.kill()
+        worker.stop()
+
+
+@pytest.fixture(scope="module")
+def turn_id(relay: RelayProcess) -> str:
+    """A turn that has finished."""
+    answer = httpx2.post(f"{relay.url}/v1/chat/completions", json=ASKED, headers=KEY, timeout=20)
+    assert answer.status_code == 200, answer.text
+    return answer.headers["x-turn-id"]
+
+
+@DOCUMENT.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,  # the same requests in every run
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_request_is_answered_with_a_fault_of_ours(
+    case: schemathesis.Case, relay: RelayProcess, turn_id: str
+) -> None:
+    check(case, relay)
+    if aim_at_something_real(case, turn_id):
+        check(case, relay)
+
+
+def check(case: schemathesis.Case, relay: RelayProcess) -> None:
+    answer = case.call(base_url=relay.url, headers=KEY, timeout=20)
+    assert answer.status_code not in FAULTS, answer.text
+    if answer.status_code >= 400 and case.method != "HEAD":
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def aim_at_something_real(case: schemathesis.Case, turn_id: str) -> bool:
+    """Make it the same request about a turn or a model that exists: a generated name never does."""
+    real = {"model": "scripted", "turn_id": turn_id, "response_id": f"resp_{turn_id}"}
+    if case.path_parameters:
+        case.path_parameters = {name: real[name] for name in case.path_parameters}
+        return True
+    if isinstance(case.body, dict) and "model" in case.body:
+        case.body = {**case.body, "model": real["model"]}
+        return True
+    return False
+
+
+def test_every_route_for_programs_is_in_the_document() -> None:
+    paths: Any = DOCUMENT.raw_schema["paths"]
+    assert {"/v1/chat/completions", "/v1/responses", "/v1/responses/{response_id}", "/v1/turns/{turn_id}"} <= set(paths)
+    for name in ("chat/completions", "responses", "turns"):
+        body = paths[f"/v1/{name}"]["post"]["requestBody"]
+        assert body["content"]["application/json"]["schema"]["required"][0] == "model"
