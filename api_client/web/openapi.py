@@ -22,9 +22,10 @@ _MESSAGE = {
         "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]},
     },
 }
+_QUESTION = {"role": "user", "content": "What is an ADR?"}
 _TURN: dict[str, Any] = {
-    "model": {"type": "string"},
-    "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+    "model": {"type": "string", "examples": ["scripted"]},
+    "messages": {"type": "array", "minItems": 1, "items": _MESSAGE, "examples": [[_QUESTION]]},
     "session_id": {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS},
     "validators": {"type": "array", "items": {"type": "string"}},
     "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
@@ -60,7 +61,10 @@ _PAIRS = {"type": "string", "maxLength": MAX_VALUE_CHARS}
 RESPONSE_BODY = _body(
     {name: schema for name, schema in _TURN.items() if name != "messages"}
     | {
-        "input": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _ITEM}]},
+        "input": {
+            "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _ITEM}],
+            "examples": [_QUESTION["content"], [_QUESTION]],
+        },
         "instructions": {"type": ["string", "null"]},
         "stream": {"type": ["boolean", "null"]},
         "background": {"type": ["boolean", "null"]},

@@ -21,23 +21,25 @@ from tests.relay import RelayProcess
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.broker import EmbeddedBroker
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
 DOCUMENT = schemathesis.openapi.from_dict(app_with(FakeTurns()).openapi())
 KEY = {"authorization": "Bearer key"}
-#: Faults of ours, and of what stands before us.
-FAULTS = {500, 501, 502, 504}
+#: How turns may end on a server that is well: these are told as 502 and 504.
+ENDINGS = {"incomplete", "error", "expired"}
 ASKED = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], "validators": []}
 
 
 @pytest.fixture(scope="module")
 def relay(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
-    """One relay and one worker for all requests."""
+    """One relay and one worker for all requests, and an agent that answers at once."""
+    root = tmp_path_factory.mktemp("fuzzed")
+    (root / "script.yaml").write_text('- attempts: [[say: "Gut.\\n\\n<!-- STEP: done -->"]]\n')
     used = Settings(
-        root=tmp_path_factory.mktemp("fuzzed"),
+        root=root,
         broker_url=broker.url,
         store_url=broker.url,
         namespace=f"test-{secrets.token_hex(6)}",
-        models={"scripted": "scripted"},
+        models={"scripted": f"inline:{root / 'script.yaml'}"},
         api_keys=("key",),
         turns_per_minute=0,
         ping_seconds=0.2,
@@ -73,27 +75,18 @@ def test_no_request_is_answered_with_a_fault_of_ours(
     case: schemathesis.Case, relay: RelayProcess, turn_id: str
 ) -> None:
     check(case, relay)
-    if aim_at_something_real(case, turn_id):
+    if case.path_parameters:  # once more, about something that exists: a generated name never does
+        real = {"model": "scripted", "turn_id": turn_id, "response_id": f"resp_{turn_id}"}
+        case.path_parameters = {name: real[name] for name in case.path_parameters}
         check(case, relay)
 
 
 def check(case: schemathesis.Case, relay: RelayProcess) -> None:
     answer = case.call(base_url=relay.url, headers=KEY, timeout=20)
-    assert answer.status_code not in FAULTS, answer.text
-    if answer.status_code >= 400 and case.method != "HEAD":
-        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
-
-
-def aim_at_something_real(case: schemathesis.Case, turn_id: str) -> bool:
-    """Make it the same request about a turn or a model that exists: a generated name never does."""
-    real = {"model": "scripted", "turn_id": turn_id, "response_id": f"resp_{turn_id}"}
-    if case.path_parameters:
-        case.path_parameters = {name: real[name] for name in case.path_parameters}
-        return True
-    if isinstance(case.body, dict) and "model" in case.body:
-        case.body = {**case.body, "model": real["model"]}
-        return True
-    return False
+    if answer.status_code >= 400 and case.path != "/readyz":
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert answer.status_code < 500 or error["code"] in ENDINGS, answer.text
 
 
 def test_every_route_for_programs_is_in_the_document() -> None:
