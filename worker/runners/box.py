@@ -96,6 +96,15 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind]) -> list[str]:
     return [*command, "--chdir", str(cwd), "--", *argv]
 
 
+def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
+    """``own`` among other binds: behind those it lies in, which would hide it, and before those that lie in it.
+
+    The folder of a phase's agent lies in its project, which agents may otherwise only read.
+    """
+    around = [bind for bind in others if own.path.is_relative_to(bind.path)]
+    return [*around, own, *(bind for bind in others if bind not in around)]
+
+
 def _closed(folder: Path) -> Iterator[Path]:
     """What not everybody may read below a folder, such as ``/etc/shadow``: a worker that is root could."""
     try:

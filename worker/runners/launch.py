@@ -61,7 +61,7 @@ def run(
         argv = launch.argv
         if level != "none":
             own = Bind(order.directory, writable=not order.read_only)
-            argv = box.boxed(argv, order.directory, [own, *launch.binds])
+            argv = box.boxed(argv, order.directory, box.nested(own, launch.binds))
         agent = agents.spawn(
             argv,
             mark=order.mark,

@@ -60,6 +60,12 @@ def test_the_later_of_two_binds_counts_and_all_come_after_tmp(tmp_path: Path) ->
     assert command[-3:] == ["--", "agent", "-p"]
 
 
+def test_a_folder_that_lies_in_another_is_bound_after_it(tmp_path: Path) -> None:
+    own, project = Bind(tmp_path / "work" / "run", writable=True), Bind(tmp_path / "work")
+    marks, program = Bind(tmp_path / "work" / "run" / "marks"), Bind(Path("/usr/bin/true"))
+    assert box.nested(own, [program, project, marks]) == [project, own, program, marks]
+
+
 def test_what_bubblewrap_itself_says_is_told_from_what_an_agent_says() -> None:
     assert failed("bwrap: Can't mkdir /x: Read-only file system\n") == "bwrap: Can't mkdir /x: Read-only file system"
     assert failed("error: bwrap: no\n") == ""
