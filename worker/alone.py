@@ -10,6 +10,8 @@ import signal
 import sys
 import threading
 
+import structlog
+
 from api_client.contract.tasks import Link
 from worker.app import app, settings_of_process
 from worker.turns.engine import Engine
@@ -21,11 +23,12 @@ def main() -> None:
     engine = Engine(settings_of_process(), app, alone=True)
     signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     engine.start()
-    work = threading.Thread(
-        target=engine.service.carry_out,
-        args=(Link.parse(f"{task}/{attempt}"), turn_id, session_id),
-        kwargs={"alone": True},
-    )
+
+    def carry_out() -> None:
+        with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=int(attempt)):
+            engine.service.carry_out(Link.parse(f"{task}/{attempt}"), turn_id, session_id, alone=True)
+
+    work = threading.Thread(target=carry_out)
     work.start()
     work.join()
     engine.close()

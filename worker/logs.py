@@ -1,4 +1,4 @@
-"""Log lines of every process: structlog, static event names, identifiers as fields.
+"""Log lines of every process: structlog, static event names, identifiers as fields, secrets masked.
 
 The standard library's loggers (Celery, kombu, uvicorn, redis) go through the same renderer.
 """
@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
+from api_client.contract.redaction import redacted, redactor
 from api_client.contract.settings import Settings
 
 #: Loggers that are loud at "info" and say nothing an operator needs.
@@ -50,10 +51,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_repeats, *shared],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendering(settings.log_format, stream),
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(settings, stream)],
         )
     )
     logging.captureWarnings(True)
@@ -64,14 +62,24 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
-def _rendering(log_format: str, stream: TextIO) -> list[Processor]:
-    if log_format == "json":
+def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
+    """From fields to a line, with every secret masked: whatever a library or an error's text says."""
+    redact = redactor(settings)
+
+    def mask_fields(_logger: Any, _method: str, event: EventDict) -> EventDict:
+        return {name: redacted(value, redact) for name, value in event.items()}
+
+    def mask_line(_logger: Any, _method: str, line: Any) -> Any:
+        return redact(line)
+
+    if settings.log_format == "json":
         # Local variables stay out of log lines: they hold users' messages.
         faults = structlog.processors.ExceptionRenderer(
             structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         )
-        return [faults, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+        return [faults, mask_fields, structlog.processors.JSONRenderer(), mask_line]
+    colors = stream.isatty()
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback), mask_line]
 
 
 def _drop_repeats(_logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -22,6 +22,7 @@ _SHORTEST = 6
 #: address.
 _LOOKS = (
     (re.compile(r"\b((?:sk|pk|rk|ghp|gho|xoxb|xoxp)[-_])[A-Za-z0-9_\-]{12,}"), r"\1" + MASK),
+    (re.compile(r"\b(helix-)[A-Za-z0-9_\-]{32,}"), r"\1" + MASK),  # of `turns keys`
     (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/\-]{8,}=*"), r"\1" + MASK),
     (re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@"), r"\1" + MASK + "@"),
 )

@@ -46,10 +46,14 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
         async with asyncio.timeout(seconds):
             await _within_rate(relay, caller)
             if ask.question:
-                return await _submit_or_join(ask, relay)
-            return Submitted(await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key))
+                found = await _submit_or_join(ask, relay)
+            else:
+                found = Submitted(await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key))
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
+    # From here on the log lines of this request name its turn.
+    structlog.contextvars.bind_contextvars(turn_id=found.turn_id, session_id=ask.request.session_id)
+    return found
 
 
 async def _within_rate(relay: Relay, caller: Caller) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import structlog
 
 from api_client.contract.settings import Settings, load
+from api_client.web.keys import PREFIX
 from worker.logs import configure_logging
+
+ROOT = Path(__file__).parents[2]
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
 @pytest.fixture
@@ -103,3 +111,60 @@ def test_celery_leaves_our_set_up_alone() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["here"]
     assert done.stdout == "out\n"
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_secret_of_the_settings_gets_into_a_line_whoever_says_it(stream: io.StringIO, log_format: str) -> None:
+    password = 'päss"word/1'
+    settings = load(
+        {
+            "REDIS_URL": f"redis://relay:{quote(password, safe='')}@db:6379/0",
+            "HELIX_API_KEYS": "key-of-a-team",
+            "HELIX_LOG_FORMAT": log_format,
+        }
+    )
+    configure_logging(settings, stream)
+    structlog.get_logger("x").warning("store.away", address=settings.store_url, keys=["key-of-a-team"], own=password)
+    logging.getLogger("kombu").error("Cannot connect to %s", settings.broker_url)
+    logging.getLogger("other").error("with Authorization: Bearer abcdefghijkl0123456789")
+    logging.getLogger("other").error("with %s", PREFIX + "kfj2" * 10)
+    try:
+        raise ConnectionError(f"refused: {settings.store_url} {password}")
+    except ConnectionError:
+        structlog.get_logger("x").exception("store.crashed")
+    said = stream.getvalue()
+    assert said.count("***") >= 6
+    for secret in (password, "word/1", quote(password, safe=""), "key-of-a-team", "abcdefghijkl0123456789", "kfj2kfj2"):
+        assert secret not in said, secret
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """Every call of a logger in our source, with its place."""
+    for file in [*(ROOT / "api_client").rglob("*.py"), *(ROOT / "worker").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="log" | "logger"), attr=level)) if level in LEVELS:
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}", node
+
+
+def test_every_event_has_a_static_name_of_a_thing_and_what_became_of_it() -> None:
+    found = dict(calls())
+    assert len(found) > 60
+    for place, call in found.items():
+        match call.args:
+            case [ast.Constant(value=str(name))]:
+                assert re.fullmatch(r"[a-z_]+\.[a-z_]+", name), f"{place}: {name}"
+            case _:
+                pytest.fail(f"{place}: {ast.unparse(call)}: the name must be a literal, and the only argument")
+
+
+def test_no_line_carries_what_users_and_agents_wrote() -> None:
+    for place, call in calls():
+        fields = {keyword.arg for keyword in call.keywords}
+        assert not fields & {"prompt", "message", "messages", "text", "answer", "response", "feedback"}, place
+
+
+def test_the_standard_librarys_loggers_are_left_to_libraries() -> None:
+    for file in [*(ROOT / "api_client").rglob("*.py"), *(ROOT / "worker").rglob("*.py")]:
+        if file.name != "logs.py":
+            assert "logging.getLogger" not in file.read_text(), file

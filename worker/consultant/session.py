@@ -166,7 +166,7 @@ def _read_status(session: int) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        log.warning("status_unreadable", reason=str(error))
+        log.warning("session.status_unreadable", reason=str(error))
         return {}
     return status if isinstance(status, dict) else {}
 
@@ -182,7 +182,7 @@ def _documents(path: Path, folder: int) -> dict[str, str]:
         try:
             found[name.removesuffix(".md")] = read(name, folder, _MAX_CONTEXT).decode("utf-8", "replace")
         except OSError as error:
-            log.warning("context_left_out", file=name, reason=str(error))
+            log.warning("session.context_left_out", file=name, reason=str(error))
     return found
 
 

@@ -102,11 +102,11 @@ def written_files(directory: Path) -> dict[str, str]:
                 try:
                     files[name] = read(name, output, MAX_FILE).decode("utf-8", "replace")
                 except OSError as error:
-                    log.warning("agent_file_left_out", directory=str(directory), file=name, reason=str(error))
+                    log.warning("agent.file_left_out", directory=str(directory), file=name, reason=str(error))
             if len(names) > MAX_FILES:
-                log.warning("agent_files_left_out", directory=str(directory), count=len(names) - MAX_FILES)
+                log.warning("agent.files_left_out", directory=str(directory), count=len(names) - MAX_FILES)
     except OSError as error:
-        log.warning("agent_output_unreadable", directory=str(directory), reason=str(error))
+        log.warning("agent.output_unreadable", directory=str(directory), reason=str(error))
     return files
 
 

@@ -68,7 +68,7 @@ def base_of(order: Order) -> Base:
             with opened(order.workdir) as root, opened(TRANSCRIPTS, root) as kept:
                 content = read(path.name, kept, _MAX_TRANSCRIPT)
         except OSError as error:
-            log.warning("agent_session_gone", agent_session=session, reason=str(error))
+            log.warning("agent.session_gone", agent_session=session, reason=str(error))
             continue
         return Base(transcript=path, knows=knows, spent=cost_in(content))
     return Base()
@@ -86,7 +86,7 @@ def keep(order: Order, session: str, transcript: str, home: Path) -> bool:
             replace(f"{session}.jsonl", content, kept)
             os.fsync(kept)
     except (OSError, ValueError) as error:
-        log.warning("agent_session_not_kept", agent_session=session, reason=str(error))
+        log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
         return False
     return True
 

@@ -103,7 +103,7 @@ def _kept(order: Order) -> list[Message]:
         with opened(order.workdir) as session, opened(TRANSCRIPTS, session) as folder:
             kept: Any = json.loads(read(f"{order.agent_session}.json", folder, _MAX_KEPT))
     except (OSError, ValueError) as error:
-        log.warning("agent_session_gone", agent_session=order.agent_session, reason=str(error))
+        log.warning("agent.session_gone", agent_session=order.agent_session, reason=str(error))
         return []
     return kept if isinstance(kept, list) else []
 
@@ -115,6 +115,6 @@ def _keep(order: Order, messages: list[Message]) -> str:
         with opened(order.workdir) as root, made(root, TRANSCRIPTS) as folder:
             replace(f"{session}.json", json.dumps(messages).encode(), folder)
     except OSError as error:
-        log.warning("agent_session_not_kept", agent_session=session, reason=str(error))
+        log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
         return ""
     return session

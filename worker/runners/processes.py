@@ -185,7 +185,7 @@ class _Guard:
             self._agents.clear()
             self._sock.close()
         if orphans:
-            log.error("guard_died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
+            log.error("guard.died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
         for process in orphans:
             # The agent died with its guard (PR_SET_PDEATHSIG); what it started did not.
             process.ended(Exit(cause="guard died", left=marks.sweep(process.mark)))

@@ -105,7 +105,7 @@ class FeedbackChannel:
         try:
             self.write(message, attempt, max_attempts)
         except OSError as error:
-            log.error("feedback_not_written", path=str(self.feedback_path), reason=str(error))
+            log.error("feedback.not_written", path=str(self.feedback_path), reason=str(error))
             return False
         return True
 

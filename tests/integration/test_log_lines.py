@@ -1,0 +1,130 @@
+"""Log lines of real processes, at their finest: a turn is found by its ids, and no secret or text is in them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from api_client.contract.settings import Settings
+from tests.conftest import WorkerProcess, environ_of, turns
+from tests.support import wait_for
+from worker.broker import find_server
+
+PASSWORD, KEY, PROMPT, ANSWER, TROUBLE = (
+    f"{name}-{secrets.token_hex(8)}" for name in ("pw", "key", "ask", "say", "err")
+)
+SCRIPT = f"""
+- when: repariere
+  attempts:
+    - - tool: {{name: Read, detail: "{ANSWER}"}}
+      - say: "Ohne Marker, {ANSWER}."
+    - - say: "Mit Marker, {ANSWER}.\\n\\n<!-- STEP: what -->"
+- when: stirbt
+  attempts:
+    - - say: "Ich fange an, {ANSWER}"
+      - die
+- when: kann nicht
+  attempts:
+    - - error: {{kind: permanent, message: "{TROUBLE}"}}
+"""
+
+
+@pytest.fixture
+def guarded(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+    """Settings of an installation whose broker asks for a password, at the finest level of its logs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = tmp_path / "script.yaml"
+    script.write_text(SCRIPT)
+    command = [
+        str(find_server().path),
+        "--port",
+        str(port),
+        "--requirepass",
+        PASSWORD,
+        "--save",
+        "",
+        "--dir",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+    wait_for(lambda: _pings(url))
+    yield replace(
+        settings,
+        broker_url=url,
+        store_url=url,
+        api_keys=(KEY,),
+        models={"big": f"scripted:{script}"},
+        max_attempts=2,
+        log_format="json",
+        log_level="debug",
+    )
+    process.kill()
+    process.wait(10)
+
+
+def _pings(url: str) -> bool:
+    try:
+        with redis.Redis.from_url(url) as client:
+            return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def test_a_turn_is_found_by_its_ids_and_no_line_holds_a_secret_or_a_text(
+    guarded: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    worker = worker_process(settings=guarded)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path / "web.log"
+    with log.open("wb") as output:
+        environ = environ_of(replace(guarded, web_port=port))
+        relay = subprocess.Popen(turns("web"), env=environ, stdout=output, stderr=output)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(lambda: b"relay.listening" in log.read_bytes(), 20)
+        asked = {text: ask(url, text) for text in ("repariere", "stirbt", "kann nicht")}
+        assert httpx2.get(f"{url}/v1/models", headers={"authorization": f"Bearer {KEY}x"}).status_code == 401
+        with redis.Redis.from_url(guarded.store_url) as client:
+            client.shutdown(nosave=True)  # what is said about a broker that is away is said too
+        wait_for(lambda: "store_away" in worker.log_file.read_text(), 30)
+    finally:
+        relay.kill()
+        relay.wait(10)
+    said = worker.log_file.read_text() + log.read_text()
+    for secret in (PASSWORD, KEY, PROMPT, ANSWER, TROUBLE):
+        assert secret not in said, next(line for line in said.splitlines() if secret in line)[:2000]
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    for text, turn_id in asked.items():
+        found = [line for line in lines if line.get("turn_id") == turn_id]
+        assert {"turn.submitted", "turn.moved", "turn.finished", "request.served"} <= {
+            line["event"] for line in found
+        }, text
+        assert len({line["session_id"] for line in found}) == 1
+        assert {line["attempt"] for line in found if line["event"] == "turn.moved"} >= {1}
+    assert all({"event", "level", "timestamp"} <= set(line) for line in lines)
+
+
+def ask(url: str, text: str) -> str:
+    """The id of the turn that answered; a busy machine's 503 is asked again, as OpenAI's clients do."""
+    body = {"model": "big", "messages": [{"role": "user", "content": f"{text} {PROMPT}"}]}
+    headers = {"authorization": f"Bearer {KEY}"}
+
+    def turn_id() -> str:
+        answer = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=60, headers=headers)
+        return str(answer.headers.get("x-turn-id", ""))
+
+    return str(wait_for(turn_id, 30))
