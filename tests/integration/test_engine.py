@@ -18,6 +18,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY, RUN, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from tests.accounts import disagreements
 from tests.support import wait_for, wait_until
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
 from worker.turns.judges import judge_case, mend_case
@@ -126,6 +127,7 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
         made = Bench(replace(settings, transient_delay_seconds=0.01), client)
         yield made
         made.leases.close()
+        assert disagreements(settings) == {}
 
 
 async def test_a_good_answer_passes_at_once(bench: Bench) -> None:

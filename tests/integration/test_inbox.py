@@ -15,6 +15,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
+from tests.accounts import disagreements
 from tests.integration.test_engine import ADR, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_until
 
@@ -27,6 +28,7 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
         made = Bench(replace(settings, transient_delay_seconds=0.01), client)
         yield made
         made.leases.close()
+        assert disagreements(settings) == {}
 
 
 async def parked(bench: Bench, *more_plays: object, **more: object) -> Turn:

@@ -19,6 +19,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.phases import phase_session
+from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
 from worker.turns.ledger import Claim, Fenced
@@ -76,6 +77,7 @@ async def bench(settings: Settings) -> AsyncIterator[PhaseBench]:
         made = PhaseBench(settings, client)
         yield made
         made.leases.close()
+        assert disagreements(settings) == {}
 
 
 async def test_a_phase_whose_output_passes_its_gates_is_published_and_told_gate_by_gate(bench: PhaseBench) -> None:

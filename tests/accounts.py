@@ -1,0 +1,30 @@
+"""Do the counters say what the logs say? Asked of a real store, with the chaos checker's own sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import redis
+
+from api_client.contract.events import Event
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from worker.chaos.checker.counters import folded
+
+
+def disagreements(settings: Settings) -> dict[str, tuple[int, int]]:
+    """Every counter of the namespace that is not what the logs of its turns add up to: name -> (stored, told)."""
+    told: Counter[str] = Counter()
+    stored: Counter[str] = Counter()
+    with redis.Redis.from_url(settings.redis_url) as store:
+        for shard in range(settings.shards):
+            keys = Keys(settings.namespace, shard)
+            stored.update({name.decode(): int(value) for name, value in store.hgetall(keys.totals).items()})
+            for key in store.scan_iter(f"{keys.turn('t')}*:log", count=1000):
+                turn_id = key.decode().rsplit(":", 2)[1]
+                record = {name.decode(): value.decode() for name, value in store.hgetall(keys.turn(turn_id)).items()}
+                if not record:
+                    return {}  # the test took a record away: nobody can say what belongs to it
+                log = [Event.decode(fields[b"e"]).to_dict() for _, fields in store.xrange(key)]
+                told.update(folded(record, log))
+    return {name: (stored[name], told[name]) for name in told | stored if stored[name] != told[name]}
