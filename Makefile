@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test lint format bench chaos e2e-claude test-openwebui lock clean
+.PHONY: help setup demo up test lint format bench chaos e2e-claude e2e-openwebui lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,7 +71,7 @@ $(CLAUDE):
 
 OPENWEBUI := .helix-tools/openwebui/venv
 OPENWEBUI_VERSION := 0.12.4
-test-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
+e2e-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
 	@command -v chromium >/dev/null || { apt-get update -qq; apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
 	  || { echo "skipped: no chromium on PATH, and apt-get could not install it"; exit 0; }
 	@test -x $(OPENWEBUI)/bin/open-webui || { p=$$(for p in $(PYTHON) python3.11 python3.12; do \
@@ -80,7 +80,7 @@ test-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (install
 	  && $(OPENWEBUI)/bin/pip install --quiet --no-deps open-webui==$(OPENWEBUI_VERSION) \
 	  && $(OPENWEBUI)/bin/pip install --quiet -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } \
 	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12)"; }
-	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py $(PYTEST_ARGS)
 
 BROWSER := .helix-tools/browser/venv
 .PHONY: browser test-pages screenshots

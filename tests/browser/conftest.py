@@ -1,4 +1,4 @@
-"""The real Open WebUI before the real relay, workers and broker. ``make test-openwebui`` installs what is needed."""
+"""The real Open WebUI before the real relay, workers and broker. ``make e2e-openwebui`` installs what is needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEADERS = {
 def missing() -> str:
     """Why the browser tests cannot run here; '' when they can."""
     if not os.environ.get("OPENWEBUI"):
-        return "run by `make test-openwebui`: it installs Open WebUI and takes some minutes"
+        return "run by `make e2e-openwebui`: it installs Open WebUI and takes some minutes"
     if not PYTHON.exists():
         return f"no Open WebUI in {PYTHON.parent.parent}"
     return "" if shutil.which("chromium") else "no chromium"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -18,8 +20,11 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.web.access import LOCAL_OWNER
 from api_client.web.app import create_app
-from tests.integration.test_engine import NO_MARKER, Bench, says
+from tests.conftest import WorkerProcess
+from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
+from tests.integration.test_web_pages import PAGE, serving
 from tests.unit.web.conftest import caller
+from tests.unit.web.openwebui import Reader
 
 BODY = {
     "model": "scripted",
@@ -83,6 +88,32 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
     assert turn.turn_id in answer.text
     assert answer.status_code == (200 if stream else 503)
     assert (await bench.client.get(turn.turn_id)).state == "parked"
+
+
+async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the_decision(
+    settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text(f"- attempts: [[say: {NO_MARKER}]]\n")
+    used = replace(settings, models={"scripted": f"scripted:{script}"})
+    worker_process(settings=used)
+    page, pings, shown_while_parked = Reader(), 0, ""
+    async with (
+        serving(used) as relay,
+        relay.http.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}, headers=PAGE) as answer,
+    ):
+        turn_id = answer.headers["x-turn-id"]
+        waiting = f"Ein Mensch muss entscheiden: turns inbox show {turn_id}"
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                page.read([json.loads(line.removeprefix("data: "))])
+            if line == ": ping" and page.status[-1] == waiting and (pings := pings + 1) == 3:
+                shown_while_parked = page.text
+                await relay.client.decide(turn_id, "edit", by="alice", text=f"Besser: {GOOD}")
+    assert pings >= 3
+    assert shown_while_parked == NO_MARKER
+    assert page.status[-2:] == ["Entschieden; es geht weiter", "Fertig"]
+    assert page.completed == [page.text] == ["Besser: Alles klar."]
 
 
 async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_place(
