@@ -58,7 +58,10 @@ async def test_a_turn_is_exported_and_bundled(settings: Settings, turn_id: str, 
 
     logs = settings.root / ".helix" / "logs"
     logs.mkdir()
-    (logs / "web.log").write_text(f"turn.submitted turn_id={turn_id} key={SECRET}\nanother line\n")
+    (logs / "web.log").write_text(
+        f"2026-01-01T00:00:00Z turn.submitted turn_id={turn_id} key={SECRET}\n"
+        "Traceback ...\n2026-01-01T00:00:01Z another line\n"
+    )
     done = run(settings, tmp_path, "bundle", turn_id, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     path = tmp_path / json.loads(done.stdout)["path"]
@@ -72,7 +75,9 @@ async def test_a_turn_is_exported_and_bundled(settings: Settings, turn_id: str, 
     assert record["turn"]["outcome"] == told["turn"]["outcome"]
     assert record["turn"]["prompt"] == f"<{len(PROMPT)} characters>"
     assert [event["kind"] for event in record["events"]] == [event["kind"] for event in told["events"]]
-    assert files["logs.txt"].startswith(f"web.log: turn.submitted turn_id={turn_id} key=***")
+    assert files["logs.txt"] == (
+        f"web.log: 2026-01-01T00:00:00Z turn.submitted turn_id={turn_id} key=***\nweb.log: Traceback ...\n"
+    )
     assert "another line" not in files["logs.txt"]
     assert json.loads(files["versions.json"])["celery"].startswith("5.7")
     keys = {row["name"]: row for row in json.loads(files["settings.json"])}
@@ -89,6 +94,16 @@ async def test_a_turn_is_exported_and_bundled(settings: Settings, turn_id: str, 
 def test_a_turn_that_does_not_exist_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
     done = run(settings, tmp_path, "bundle", "t0-" + "0" * 32, "-o", "x.zip")
     assert (done.returncode, (tmp_path / "x.zip").exists()) == (1, False)
+
+
+async def test_a_file_that_cannot_be_written_is_named_and_a_dash_is_standard_output(
+    settings: Settings, turn_id: str, tmp_path: Path
+) -> None:
+    for command in ("export", "bundle"):
+        done = run(settings, tmp_path, command, turn_id, "-o", "gone/x")
+        assert done.returncode == 2
+        assert done.stderr == "turns: gone/x: cannot be written: No such file or directory\n"
+    assert json.loads(run(settings, tmp_path, "export", turn_id, "-o", "-").stdout)["turn"]["turn_id"] == turn_id
 
 
 def test_secrets_are_masked_by_value_and_by_look() -> None:

@@ -137,7 +137,8 @@ def main(arguments: list[str] | None = None) -> None:
     except HelixError as error:
         code = _complain([str(error)], USAGE, error.code)
     except OSError as error:
-        code = _complain([str(error)], USAGE)
+        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        code = _complain([said], USAGE)
     sys.exit(code)
 
 

@@ -210,7 +210,7 @@ def audit(since: float, turn_id: str, as_json: bool) -> None:
         write_json([line.to_dict() for line in lines])
         return
     if not lines:
-        click.echo("nobody did anything")
+        click.echo(f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time")
         return
     rows: list[tuple[str, ...]] = [("when", "who", "what", "turn", "bulk", "asked for")]
     for line in lines:

