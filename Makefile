@@ -87,7 +87,8 @@ BROWSER := .helix-tools/browser/venv
 browser: $(READY)
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
 	  || { echo "no chromium on PATH, and apt-get could not install it: install Chromium and try again" >&2; exit 2; }
-	@test -x $(BROWSER)/bin/playwright || { $(PYTHON) -m venv $(BROWSER) && $(BROWSER)/bin/pip install --quiet playwright pillow; } \
+	@$(BROWSER)/bin/python -c 'import axe_core_python, PIL, playwright' 2>/dev/null \
+	  || { $(PYTHON) -m venv $(BROWSER) && $(BROWSER)/bin/pip install --quiet axe-core-python pillow playwright; } \
 	  || { rm -rf $(BROWSER); echo "playwright could not be installed" >&2; exit 2; }
 
 test-pages: browser ## Look at our pages and at Flower in a real browser (installs playwright; needs Chromium or root)

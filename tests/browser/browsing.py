@@ -8,11 +8,19 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from api_client.client import TurnsClient
+from api_client.contract.escalation import Escalation
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest, TurnState, new_session_id
 from tests.conftest import turns
+from tests.support import wait_until
 
+#: What the scripted agent never answers as the rules want it.
+PARKED = "Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen."
 HERE = Path(__file__).parent
 PYTHON = Path(os.environ.get("BROWSER_VENV", ".helix-tools/browser/venv")).absolute() / "bin" / "python"
 
@@ -54,3 +62,28 @@ def submitted(environ: dict[str, str], *arguments: str) -> str:
     """The id of a turn that was handed in by ``turns submit``."""
     found = subprocess.run(turns("submit", *arguments), env=environ, capture_output=True, text=True, check=True)
     return found.stdout.split()[0] if "--wait" not in arguments else found.stderr.split()[1]
+
+
+def store_of(told: dict[str, Any]) -> Settings:
+    """Settings that reach the installation's store."""
+    return replace(Settings(), store_url=told["redis_url"], broker_url=told["redis_url"])
+
+
+async def parked(client: TurnsClient) -> str:
+    """The id of a turn that nobody but a person can end."""
+    turn_id = await client.submit(
+        TurnRequest(
+            model="scripted",
+            messages=({"role": "user", "content": PARKED},),
+            session_id=new_session_id(),
+            max_attempts=2,
+            policy={"adr_structure": ("retry", "escalate")},
+            escalation=Escalation(timeout_seconds=4 * 3600),
+        )
+    )
+
+    async def waits() -> bool:
+        return (await client.get(turn_id)).state is TurnState.PARKED
+
+    await wait_until(waits, 60)
+    return turn_id

@@ -1,10 +1,11 @@
-"""A browser that does what it is told. Runs in an environment of its own, which has playwright and Pillow.
+"""A browser that does what it is told. Runs in an environment of its own, which has playwright.
 
     python look.py < steps.json > seen.json
 
 A step is a list: ["new", {options of a context}], ["goto", address], ["click", selector], ["fill", selector, text],
 ["press", key], ["wait", selector], ["text", selector], ["count", selector], ["eval", script], ["url"],
-["shot", file, full page], ["problems"] (what the console and failed requests said so far).
+["shot", file, full page], ["faults"] (what axe finds that keeps people from using the page),
+["problems"] (what the console and failed requests said so far).
 Seen is what each step answered; a step that fails ends it all.
 """
 
@@ -14,6 +15,7 @@ import json
 import sys
 from typing import Any
 
+from axe_core_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -64,6 +66,9 @@ class Visitor:
             case "shot", [file, full]:
                 page.screenshot(path=file, full_page=full)
                 Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)  # a third of the size
+            case "faults", []:
+                found = Axe().run(page)["violations"]
+                return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
             case "problems", []:
                 return self._problems
             case _:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
-from tests.browser.browsing import browse, installation, missing, submitted
+from tests.browser.browsing import PARKED, browse, installation, missing, parked, store_of, submitted
 from tests.browser.test_pages import LONG, RETRIED, free_port
 from tests.history import Past, Played
+from tests.support import processes_with, wait_until
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
 ADR = "Schreib ein ADR zum Wechsel von Cron zu Celery Beat."
@@ -31,8 +32,10 @@ ASKED = {
     RETRIED: 14,
     ADR: 9,
     "Kannst du uns beim Aufräumen der Log-Dateien helfen?": 6,
-    "Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.": 3,
+    PARKED: 3,
 }
+#: The same a week before.
+WEEK_BEFORE = (50, 30, 9, 6, 5)
 _LARGEST = 200_000
 
 
@@ -65,20 +68,41 @@ def _keep_busy(environ: dict[str, str], taken: threading.Event) -> None:
 
 async def _fill(told: dict[str, Any]) -> str:
     """Play a turn of each kind, and copy them over the last day; returns the one the turn page shows."""
-    settings = replace(Settings(), store_url=told["redis_url"], broker_url=told["redis_url"])
+    settings = store_of(told)
     past, played, found = Past(settings), list[Played](), {}
-    async with TurnsClient(settings):
+    async with TurnsClient(settings) as client:
         for message in ASKED:
             before = past.counters()
             found[message] = submitted_and_ended(told["environ"], message)
             played.append(Played(found[message], past.counters() - before))
+        await _kill_a_worker(client, told)
+        await parked(client)
     chosen, now = random.Random(7), time.time()
     for hour in range(24):
         busy = 12 + int(28 * (1 + math.sin((hour - 6) / 24 * 2 * math.pi)))  # people work by day
         for turn in chosen.choices(played, list(ASKED.values()), k=busy):
             past.finished(turn, now - hour * 3600 - chosen.random() * 3000 - 400, waited=chosen.expovariate(0.5))
+        for turn in chosen.choices(played, WEEK_BEFORE, k=busy // 3):
+            past.finished(turn, now - 7 * 86_400 - hour * 3600 - chosen.random() * 3000 - 400)
     past.write_counters()
     return found[ADR]
+
+
+async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
+    """A turn loses its worker to SIGKILL, and is finished by the next."""
+    turn_id = submitted(told["environ"], LONG)
+
+    async def writes() -> bool:
+        return (await client.outline(turn_id)).pieces > 2
+
+    async def ended() -> bool:
+        return bool((await client.get(turn_id)).outcome)
+
+    await wait_until(writes, 30)
+    for pid, command in processes_with(told["environ"]["HELIX_ROOT"]).items():
+        if " -n run-" in command:
+            os.kill(pid, signal.SIGKILL)
+    await wait_until(ended, 60)
 
 
 def submitted_and_ended(environ: dict[str, str], message: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from api_client.client import TurnsClient
 from api_client.web.keys import ApiKey, add
-from tests.browser.browsing import browse, installation, missing, submitted
+from tests.browser.browsing import browse, installation, missing, parked, store_of, submitted
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
 
@@ -24,7 +27,7 @@ def free_port() -> str:
 
 def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> None:
     key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
-    with installation(tmp_path, HELIX_FLOWER_PORT="0", HELIX_API_KEYS_FILE=str(tmp_path / ".helix/keys.json")) as told:
+    with installation(tmp_path, HELIX_FLOWER_PORT="0") as told:
         web = told["web_url"]
         turn_id = submitted(told["environ"], LONG)
         seen = browse(
@@ -49,7 +52,7 @@ def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> N
         )
         assert seen[2] == ["Sign in"]
         assert seen[6] == ["Replay"]
-        assert seen[12] == ["At work", "Waiting", "Finished", "Asked again", "Dead letters"]
+        assert seen[12] == ["At work", "Waiting", "Workers", "Finished", "Asked again", "Dead letters"]
         assert seen[13] > 0
         assert sorted(seen[16]) == ["cancelled", "passed"]
         assert seen[-1] == []  # no error in the console, no request to anybody else
@@ -66,10 +69,46 @@ def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> Non
         assert "Asked again" in overview[0]
         assert RETRIED in listed[0]
         assert "MISSING_STEP_MARKER" in turn[0]
-        wide = [["new", {"viewport": {"width": 390, "height": 800}}]]
-        for address in ("/overview", "/turns", f"/turns/{turn_id}"):
-            wide += [["goto", told["web_url"] + address], ["eval", "document.documentElement.scrollWidth"]]
-        assert browse(*wide)[2::2] == [390, 390, 390]  # nothing to be pushed sideways
+
+
+def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(tmp_path: Path) -> None:
+    key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    with installation(tmp_path, HELIX_FLOWER_PORT="0") as told:
+        web, retried, waiting = told["web_url"], submitted(told["environ"], "--wait", RETRIED), asyncio.run(park(told))
+        sign_in = [["fill", "input[name=key]", key], ["press", "Enter"], ["wait", "nav"]]
+        addresses = (
+            "/overview",
+            "/turns",
+            "/turns?status=failed",
+            f"/turns/{retried}",
+            f"/turns/{waiting}",
+            "/turns/none",
+        )
+        for scheme, width in [("light", 1200), ("dark", 390)]:
+            steps = [["new", {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}]]
+            steps += [["goto", f"{web}/sign-in"], ["faults"], *sign_in]
+            for address in addresses:
+                steps += [["goto", web + address], ["faults"], ["eval", "document.documentElement.scrollWidth"]]
+            seen = browse(*steps)
+            assert [seen[2], *seen[7::3]] == [[]] * (1 + len(addresses)), scheme
+            assert seen[8::3] == [width] * len(addresses)  # nothing to be pushed sideways
+        decided = browse(
+            ["new", {}],
+            ["goto", f"{web}/turns/{waiting}"],
+            *sign_in,
+            ["fill", "textarea[name=note]", "Nimm es, wie es ist."],
+            ["click", "button:has-text('Accept as it is')"],
+            ["wait", ".pill:has-text('passed by human')"],
+            ["text", "main"],
+            ["problems"],
+        )
+        assert "Nimm es, wie es ist." in decided[-2][0]
+        assert decided[-1] == []
+
+
+async def park(told: dict[str, Any]) -> str:
+    async with TurnsClient(store_of(told)) as client:
+        return await parked(client)
 
 
 def test_flower_finds_all_stages_of_a_turn_and_says_what_came_of_each(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ async def first_page(visitor: VisitorOf) -> Response:
 
 @router.get("/overview")
 async def show_overview(request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "24h") -> Response:
-    """An installation at a glance."""
+    """An installation at a glance, for operators; who is none is led to the own turns."""
     if visitor.owner:
-        raise ApiError(403, "the overview is for operators; your own turns are under Turns", code="operators_only")
+        return _see_other("/turns")
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     seen = await overview(relay.client, span, rows=_ROWS)
