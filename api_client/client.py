@@ -435,10 +435,11 @@ class TurnsClient:
             StoreUnavailable: as ``get``.
         """
         turn = await self.get(turn_id, owner=owner)
-        check_decision(kind, note, text, phase=turn.request.phase is not None)
-        decision_id = decision_id or secrets.token_hex(8)
+        check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
+        # The same id with another decision is no repeat: it is refused like any other second decision.
+        once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
-        arguments = [turn.request.owner, decision_id, kind, by[:200], note, text]
+        arguments = [turn.request.owner, once, kind, by[:200], note, text]
         said, what = await self._call(self._decide, turn_id, session_id, arguments)
         if said == b"not_parked":
             raise NotParked(turn_id, _why_not_parked(await self.get(turn_id)))

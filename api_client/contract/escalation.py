@@ -5,6 +5,7 @@ Stored with the turn, so that whoever carries it out does what was asked for, wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,9 @@ MAX_RUNS = 10
 MAX_TIMEOUT_SECONDS = 2_592_000.0
 #: Longest note and longest edited answer, in characters.
 MAX_NOTE, MAX_TEXT = 10_000, 1_000_000
+#: Longest id of a decision; the ids of a turn's decisions are kept in one text, with spaces between them.
+MAX_ID = 64
+_ID = re.compile(rf"[A-Za-z0-9._@:-]{{1,{MAX_ID}}}", re.ASCII)
 
 
 class DecisionKind(StrEnum):
@@ -79,7 +83,7 @@ def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
         raise BadRequest(message, param="escalation.default")
 
 
-def check_decision(kind: str, note: str, text: str, *, phase: bool) -> DecisionKind:
+def check_decision(kind: str, note: str, text: str, *, phase: bool, decision_id: str = "") -> DecisionKind:
     """The kind of a decision that makes sense.
 
     Raises:
@@ -88,6 +92,9 @@ def check_decision(kind: str, note: str, text: str, *, phase: bool) -> DecisionK
     if kind not in list(DecisionKind):
         known = ", ".join(DecisionKind)
         raise BadRequest(f"decision must be one of {known}, not {kind[:80]!r}", param="decision")
+    if decision_id and not _ID.fullmatch(decision_id):
+        message = f"decision_id must be 1 to {MAX_ID} letters, digits or . _ @ : -, not {decision_id[:80]!r}"
+        raise BadRequest(message, param="decision_id")
     if len(note) > MAX_NOTE:
         raise BadRequest(f"the note must have at most {MAX_NOTE} characters", param="note")
     if kind == DecisionKind.RETRY and not note.strip():

@@ -68,7 +68,7 @@ async def decide(turn_id: str, request: Request, relay: RelayOf, owner: Reach, c
         note=given["note"],
         text=given["text"],
         owner=owner,
-        decision_id=given["decision_id"][:64],
+        decision_id=given["decision_id"],
     )
     return JSON(_shown(turn))
 

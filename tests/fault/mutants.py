@@ -115,7 +115,7 @@ MUTANTS = [
     Mutant(
         "a late decision decides again",
         "decide",
-        "if string.find(turn.decided or '', ARGV[5], 1, true) then",
+        "if string.find(' ' .. (turn.decided or ''), ' ' .. ARGV[5] .. ' ', 1, true) then",
         "if false then",
     ),
     Mutant("a decided turn stays in the inbox", "turn", "redis.call('ZREM', INBOX, ID)\n  look_again", "look_again"),

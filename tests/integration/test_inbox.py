@@ -101,6 +101,18 @@ async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(ben
     assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED, "a late repeat decided the second parking"
 
 
+async def test_a_decision_is_known_by_its_whole_id_and_by_what_it_decides(bench: Bench) -> None:
+    turn = await parked(bench)
+    await bench.client.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
+    for decision_id, kind in (("one", "reject"), ("rival", "reject"), ("one-rival", "approve")):
+        with pytest.raises(NotParked, match="bob decided reject before"):
+            await bench.client.decide(turn.turn_id, kind, by="alice", decision_id=decision_id)
+    await bench.client.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
+    for wrong in ("one rival", "x" * 65, "ä"):
+        with pytest.raises(BadRequest, match="decision_id"):
+            await bench.client.decide(turn.turn_id, "reject", by="bob", decision_id=wrong)
+
+
 async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) -> None:
     turn = await parked(bench)
     with pytest.raises(TurnNotFound):

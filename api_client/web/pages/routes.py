@@ -231,7 +231,7 @@ async def decide(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongFor
         note=told["note"].replace("\r\n", "\n"),
         text=text,
         owner=visitor.owner,
-        decision_id=told["decision_id"][:64],
+        decision_id=told["decision_id"],
     )
     return _see_other(f"/turns/{turn_id}")
 
