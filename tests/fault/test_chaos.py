@@ -56,7 +56,7 @@ def short() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("moment", "number"), [("starting broker", signal.SIGINT), ("chats with", signal.SIGTERM)], ids=["start", "load"]
+    ("moment", "number"), [("starting broker", signal.SIGINT), ("chats and", signal.SIGTERM)], ids=["start", "load"]
 )
 def test_a_run_that_is_interrupted_leaves_neither_files_nor_processes(
     short: Path, moment: str, number: signal.Signals
@@ -70,7 +70,7 @@ def test_a_run_that_is_interrupted_leaves_neither_files_nor_processes(
             env={**os.environ, "TMPDIR": str(short / "tmp")},
         )
     wait_for(lambda: moment in said.read_text(), 60)
-    if moment == "chats with":  # agents run, and something was killed or frozen
+    if moment == "chats and":  # agents run, and something was killed or frozen
         logs = list((short / "tmp").glob("chaos-history-*/*.jsonl"))
         wait_for(lambda: any('"freeze' in log.read_text() for log in logs), 60)
     running.send_signal(number)

@@ -15,6 +15,7 @@ import redis
 
 from api_client.contract.settings import Settings
 from worker.chaos.history import Recorder
+from worker.chaos.stage import TEMPORARY
 
 #: Our own events in the logs; libraries write sentences.
 _NAME = re.compile(r"[a-z]+\.[a-z_]+( \w+)?$")
@@ -93,6 +94,23 @@ def look_at_files(settings: Settings, recorder: Recorder) -> None:
         )
 
 
+def look_at_phases(settings: Settings, recorder: Recorder) -> None:
+    """Each phase's folder: its output, what each delivery left in its own, and whether feedback still lies there."""
+    for folder in sorted(settings.root.glob("*/phases/*")):
+        recorder.write(
+            "phase_files",
+            directory=folder.parents[1].name,
+            phase=folder.name,
+            output=_texts(folder / "output"),
+            deliveries={path.name: _texts(path / "output") for path in sorted((folder / "attempts").glob("*"))},
+            feedback=(folder / "feedback.md").exists(),
+        )
+
+
+def _texts(folder: Path) -> dict[str, str | None]:
+    return {str(path.relative_to(folder)): _read(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
 def _read(path: Path) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
 
@@ -119,7 +137,7 @@ def _event(line: str) -> str:
 
 
 def look_at_processes(directory: Path, owners: set[int], recorder: Recorder) -> None:
-    """Every process of the run that still runs after all was stopped.
+    """Every process of the run that still runs after all was stopped, and every temporary file that lies there.
 
     Ours have the run's folder in their environment; a guard has only its worker's id, one of ``owners``.
     """
@@ -136,4 +154,5 @@ def look_at_processes(directory: Path, owners: set[int], recorder: Recorder) -> 
         guard = b"worker.runners.guard" in words and words[-2].isdigit() and int(words[-2]) in owners
         if guard or needle in environ:
             left.append({"pid": int(entry.name), "command": b" ".join(words).decode(errors="replace")[:200]})
-    recorder.write("processes", left=left)
+    scratch = sorted(path.name for path in (directory / TEMPORARY).iterdir())
+    recorder.write("processes", left=left, scratch=scratch)

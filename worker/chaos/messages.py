@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
+from api_client.contract.tasks import PHASE_VERIFY, RESUME, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
 from worker.chaos.plan import PlannedFault
 
 _COPIES = 3
@@ -76,6 +76,7 @@ class Messages:
         """Announce a link of a live turn that is not its next: one that was, or is to come."""
         turn, link, session = await self._live_turn(pick)
         stale = [Link(VALIDATE, link.attempt), Link("turn.run", 1), Link("turn.retry", 2), Link("turn.fail", 1)]
+        stale += [Link("phase.run", 1), Link(PHASE_VERIFY, link.attempt), Link(RESUME, link.attempt)]
         for other in stale:
             if other != link:
                 await asyncio.to_thread(self._publish, other, turn, session)

@@ -68,7 +68,7 @@ def _plain(program: Program) -> Program:
 async def _play(
     options: Options, stage: Stage, supervisor: Supervisor, recorder: Recorder, tell: Callable[[str], None]
 ) -> None:
-    sessions = plan.sessions(options.seed, options.turns, options.seconds)
+    sessions = plan.chats(options.seed, options.turns, options.seconds)
     faults = plan.faults(options.seed, options.seconds * FAULTY, stage.settings.lease_seconds)
     nemesis = Nemesis(stage, supervisor, recorder)
     begun = time.monotonic()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from worker.chaos.phase_repertoire import PHASES
 from worker.chaos.repertoire import KINDS
 
 #: Seconds of one round of faults: several at once, then calm, then one worker killed alone, to measure its recovery.
 STORM, CALM, ALONE = 11.0, 12.0, 13.0
+
+#: One submission in so many is a phase, and phases begin within this part of the load's time: they take longer.
+PHASES_EVERY, PHASES_WITHIN = 8, 0.8
 
 #: The ``pick`` that hits the busiest.
 BUSIEST = 0.0
@@ -53,7 +57,7 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """One message. ``way``: turn, stream or whole (how it is sent); ``readers``: followers of its events.
+    """One message. ``way``: turn, stream, whole or phase (how it is sent); ``readers``: followers of its events.
 
     ``cancel_after``: seconds until its user calls it off; 0 for never.
     """
@@ -68,18 +72,36 @@ class PlannedTurn:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSession:
-    """One chat: its messages in order. ``hasty``: sends the next one without waiting for the answer."""
+    """One chat: its messages in order. ``hasty``: sends the next one without waiting for the answer.
+
+    Or one folder of phases: ``chat`` is its name, and ``hasty`` sends all of them at once.
+    """
 
     at: float
     chat: str
     hasty: bool
     turns: tuple[PlannedTurn, ...]
 
+    @property
+    def phases(self) -> bool:
+        """True for a folder of phases."""
+        return self.turns[0].way == "phase"
+
 
 def sessions(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
+    """Chats and folders of phases with ``turns`` submissions in all, beginning over ``seconds``."""
+    phases = turns // PHASES_EVERY
+    both = chats(seed, turns - phases, seconds) + folders(seed, phases, seconds * PHASES_WITHIN)
+    return sorted(both, key=lambda session: session.at)
+
+
+def chats(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
     """Chats with ``turns`` messages in all, beginning over ``seconds``."""
     draw = random.Random(f"sessions {seed}")  # noqa: S311 - a plan, no secret
-    kinds = _kinds(draw, turns)
+    kinds = _kinds(draw, {name: kind.weight for name, kind in KINDS.items()}, turns)
+    for place in range(turns // 300):
+        kinds[-1 - place] = "poison"
+    draw.shuffle(kinds)
     planned: list[PlannedSession] = []
     while kinds:
         number = len(planned)
@@ -87,19 +109,32 @@ def sessions(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
         hasty = draw.random() < 0.5
         chat = [_turn(draw, f"k{seed}-{number}-{place}", kinds.pop(), hasty) for place in range(size)]
         planned.append(PlannedSession(0.0, f"chat-{seed}-{number}", hasty, tuple(chat)))
+    return _over(draw, planned, seconds)
+
+
+def folders(seed: int, phases: int, seconds: float) -> list[PlannedSession]:
+    """Folders with ``phases`` phases in all, beginning over ``seconds``."""
+    draw = random.Random(f"phases {seed}")  # noqa: S311 - a plan, no secret
+    kinds = _kinds(draw, {name: kind.weight for name, kind in PHASES.items()}, phases)
+    draw.shuffle(kinds)
+    planned: list[PlannedSession] = []
+    while kinds:
+        number = len(planned)
+        size = min(len(kinds), draw.choice((1, 1, 2, 3)))
+        turns = tuple(_phase(draw, f"p{seed}-{number}-{place}", kinds.pop()) for place in range(size))
+        planned.append(PlannedSession(0.0, f"phases-{seed}-{number}", size > 1 and draw.random() < 0.5, turns))
+    return _over(draw, planned, seconds)
+
+
+def _over(draw: random.Random, planned: list[PlannedSession], seconds: float) -> list[PlannedSession]:
     starts = sorted(draw.uniform(0, seconds) for _ in planned)
-    return [PlannedSession(at, s.chat, s.hasty, s.turns) for at, s in zip(starts, planned, strict=True)]
+    return [replace(session, at=at) for at, session in zip(starts, planned, strict=True)]
 
 
-def _kinds(draw: random.Random, turns: int) -> list[str]:
-    """As many kinds as turns: every kind at least once if there are enough, the rest by weight."""
-    drawn = [name for name, kind in KINDS.items() if kind.weight][:turns]
-    weights = [kind.weight for kind in KINDS.values()]
-    drawn += draw.choices(list(KINDS), weights, k=turns - len(drawn))
-    for place in range(turns // 300):
-        drawn[-1 - place] = "poison"
-    draw.shuffle(drawn)
-    return drawn
+def _kinds(draw: random.Random, weights: dict[str, int], count: int) -> list[str]:
+    """So many kinds: every kind at least once if there are enough, the rest by weight."""
+    drawn = [name for name, weight in weights.items() if weight][:count]
+    return drawn + draw.choices(list(weights), list(weights.values()), k=count - len(drawn))
 
 
 def _turn(draw: random.Random, key: str, kind: str, hasty: bool) -> PlannedTurn:
@@ -111,6 +146,13 @@ def _turn(draw: random.Random, key: str, kind: str, hasty: bool) -> PlannedTurn:
         readers=draw.choice((0, 1, 1) if hasty else (0, 0, 1)),
         double_text=draw.choices(("queue", "reject", "interrupt"), (16, 1, 3))[0] if hasty else "queue",
         cancel_after=draw.uniform(0.1, 4.0) if kind != "poison" and draw.random() < 0.05 else 0.0,
+    )
+
+
+def _phase(draw: random.Random, key: str, kind: str) -> PlannedTurn:
+    cancel_after = draw.uniform(0.1, 6.0) if draw.random() < 0.05 else 0.0
+    return PlannedTurn(
+        key=key, kind=kind, way="phase", readers=draw.choice((0, 0, 1)), double_text="queue", cancel_after=cancel_after
     )
 
 

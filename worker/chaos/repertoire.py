@@ -5,6 +5,7 @@ A message names its kind, so that the script finds it: ``[k-17] forgetful: ...``
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,13 +90,13 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def script() -> str:
-    """The script of all kinds, as the scripted agent reads it."""
+def script(before: Iterable[dict[str, Any]] = ()) -> str:
+    """The script of all kinds, behind other rules, as the scripted agent reads it."""
     rules = [
         {"when": f"{name}:"} | ({"deliveries": kind.deliveries} if kind.deliveries else {"attempts": kind.attempts})
         for name, kind in KINDS.items()
     ]
-    return yaml.safe_dump(rules, allow_unicode=True, sort_keys=False)
+    return yaml.safe_dump([*before, *rules], allow_unicode=True, sort_keys=False)
 
 
 def message(key: str, kind: str) -> str:

@@ -55,6 +55,7 @@ def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] 
             turns = aftermath.dump_store(stage.settings, recorder)
             aftermath.ask_relays(stage.relays, turns, recorder)
         aftermath.look_at_files(stage.settings, recorder)
+        aftermath.look_at_phases(stage.settings, recorder)
         aftermath.count_log_events(logs, recorder)
         aftermath.look_at_processes(directory, _owners(history), recorder)
         recorder.write("phase", name="end", load=os.getloadavg()[0])
@@ -92,11 +93,15 @@ def workplace() -> Iterator[Path]:
 async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder: Recorder, tell: Tell) -> None:
     sessions = plan.sessions(options.seed, options.turns, options.seconds)
     faults = plan.faults(options.seed, options.seconds * FAULTY, stage.settings.lease_seconds)
-    load = Load(stage.relays, recorder, options.seed)
+    load = Load(stage.relays, recorder, options.seed, stage.settings.root)
     nemesis = Nemesis(stage, supervisor, recorder)
     sampling = asyncio.create_task(_sample(recorder))
     begun = time.monotonic()
-    tell(f"{len(sessions)} chats with {options.turns} turns over {options.seconds:g} s, {len(faults)} faults")
+    folders = [session.chat for session in sessions if session.phases]
+    for folder in folders:
+        (stage.settings.root / folder).mkdir()
+    counted = f"{len(sessions) - len(folders)} chats and {len(folders)} folders of phases with {options.turns} turns"
+    tell(f"{counted} over {options.seconds:g} s, {len(faults)} faults")
     recorder.write("phase", name="load and faults")
     playing = asyncio.create_task(load.play(sessions, begun))
     await nemesis.play(faults, begun)
@@ -106,7 +111,7 @@ async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder
     await nemesis.heal()
     recorder.write("phase", name="load without faults")
     await playing
-    tell(f"all turns are sent; waiting for {len(load.tasks)} clients")
+    tell(f"all turns are sent; waiting for {load.waiting} clients")
     recorder.write("phase", name="quiet")
     until = time.monotonic() + QUIET_SECONDS
     left = await load.finish(QUIET_SECONDS)

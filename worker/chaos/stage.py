@@ -16,12 +16,15 @@ from pathlib import Path
 from api_client.contract.settings import Settings
 from worker.broker import EmbeddedBroker
 from worker.chaos.history import WITNESS
+from worker.chaos.phase_repertoire import phase_rules
 from worker.chaos.repertoire import script
 from worker.cli import programs
 from worker.program import Program
 
 WORKERS = ("worker-a", "worker-b")
 RELAYS = ("relay-a", "relay-b")
+#: Where workers and relays put temporary files.
+TEMPORARY = "tmp"
 
 # A program that starts only while a file is not there: so an outage lasts as long as the nemesis wants.
 _HELD = "import os, sys, time\nwhile os.path.exists(sys.argv[1]): time.sleep(0.02)\nos.execv(sys.argv[2], sys.argv[2:])"
@@ -50,17 +53,18 @@ def settings_for(directory: Path, history: Path) -> Settings:
     root = directory / "root"
     root.mkdir(parents=True)
     played = directory / "script.yaml"
-    played.write_text(script(), encoding="utf-8")
+    played.write_text(script(phase_rules()), encoding="utf-8")
     return Settings(
         root=root,
         namespace="chaos",
-        models={"scripted": f"scripted:{played}"},
+        models={"scripted": f"scripted:{played}", "expert": f"scripted:{played}"},
         witness=str(history / WITNESS),
         idle_seconds=3.0,
         kill_grace_seconds=1.0,
         shutdown_seconds=2.0,
         ping_seconds=2.0,
         deadline_seconds=600.0,
+        verifier_seconds=10.0,
         flower_port=0,
         log_format="json",
     )
@@ -70,6 +74,9 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
     """Lay out the installation; nothing is started yet. ``environ`` is added to that of workers and relays."""
     broker = EmbeddedBroker(directory / "broker", durability=settings.durability)
     settings = _reaching(settings, broker.url)
+    temporary = directory / TEMPORARY
+    temporary.mkdir()
+    environ = {**environ, "TMPDIR": str(temporary)}
     sockets = directory / "s"
     sockets.mkdir(mode=0o700)
     hold, control = directory / "hold", str(sockets / "control")

@@ -16,12 +16,15 @@ SHOWN = "Die Antwort."
 CHAT, FIRST, SECOND, CANCELLED = "chat-a", "t0-1", "t0-2", "t0-3"
 VALIDATORS = ["step_marker"]
 ISSUE = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
+PHASE, PARKED = "t0-4", "t0-5"
+DECISION, DONE, OUTPUT = "k5@11", "Fertig.", {"result.json": '{"done": true}'}
+BROKEN = {"code": "JSON_SYNTAX", "validator": "syntax", "severity": "error"}
 
 
 class Turn:
     """A turn of the history: its log, record and attempts grow together."""
 
-    def __init__(self, turn: str, key: str, session: str) -> None:
+    def __init__(self, turn: str, key: str, session: str, phase: Line | None = None) -> None:
         self.turn, self.key, self.session = turn, key, session
         self.log: list[Line] = []
         self.record = {
@@ -39,14 +42,16 @@ class Turn:
                 {
                     "messages": [{"role": "user", "content": f"[{key}] steady: Bitte antworte."}],
                     "session_id": session,
-                    "validators": VALIDATORS,
+                    "validators": [] if phase else VALIDATORS,
                     "max_attempts": 3,
+                    "phase": phase,
+                    "directory": "work" if phase else "",
                 }
             ),
         }
         self.attempts: dict[str, str] = {}
 
-    def tell(self, at: float, kind: str, **data: Any) -> None:
+    def tell(self, at: float, kind: str, /, **data: Any) -> None:
         seq = len(self.log) + 1
         event = {"seq": seq, "epoch": self.record["epoch"], "at": int((BEGIN + at) * 1000), "kind": kind, "data": data}
         self.log.append(event)
@@ -66,9 +71,27 @@ class Turn:
         self.tell(at + 0.2, "attempt.completed", attempt=attempt, verdict="complete", reason="")
         self.attempts |= {f"{attempt}:text": text, f"{attempt}:last_delivery": self.record["delivery"]}
 
-    def finish(self, at: float, outcome: str, response: str = "") -> None:
+    def verify(self, at: float, attempt: int, *, passed: bool, judged: bool = False) -> None:
+        """Code checks the output, and then another agent, where it is asked."""
+        self.tell(at, "gate.checked", attempt=attempt, gate="files_exist", passed=True, skipped=False, issues=[])
+        self.tell(at, "gate.checked", attempt=attempt, gate="syntax", passed=passed, skipped=False, issues=[])
+        if judged:
+            self.tell(at, "verifier.started", attempt=attempt, model="m")
+            self.tell(at, "verifier.judged", attempt=attempt, success=True, ground="verdict", errors=[])
+        self.attempts[f"{attempt}:verification"] = json.dumps({"success": passed})
+        self.tell(at + 0.1, "attempt.accepted" if passed else "attempt.rejected", attempt=attempt,
+                  issues=[] if passed else [BROKEN])  # fmt: skip
+
+    def park(self, at: float, attempt: int) -> None:
+        """It is handed to a person, for five seconds."""
+        self.tell(at, "turn.escalated", attempt=attempt, stage=2, reason="rejected", issues=[BROKEN])
+        self.tell(at, "turn.parked", attempt=attempt, timeout_seconds=5, default="reject")
+
+    def finish(
+        self, at: float, outcome: str, response: str = "", step: str = "done", error: Line | None = None
+    ) -> None:
         told: dict[str, Any] = {"attempts": int(self.record["attempt"]), "deliveries": int(self.record["delivery"])}
-        told |= {"step": "done" if response else "", "error": {}}
+        told |= {"step": step if response else "", "error": error or {}}
         self.tell(at, "turn.finished", outcome=outcome, response=response, **told)
         finished_at = str(int((BEGIN + at) * 1000))
         self.record |= {"state": "finished", "outcome": outcome, "response": response, "finished_at": finished_at}
@@ -102,36 +125,91 @@ def turns() -> list[Turn]:
     cancelled.tell(4.5, "turn.stopping", reason="cancelled")
     cancelled.tell(4.7, "attempt.completed", attempt=1, verdict="cancelled", reason="")
     cancelled.finish(4.7, "cancelled")
-    return [first, second, cancelled]
+    return [first, second, cancelled, verified_phase(), parked_phase()]
+
+
+def verified_phase() -> Turn:
+    """A phase that is rejected once by a gate, and then passes gates and verifier."""
+    phase = Turn(PHASE, "k4", "phases-a", {"id": "p0", "verify_agent": True})
+    phase.tell(7.0, "turn.queued", position=0)
+    phase.start(7.1, 1, 200)
+    phase.run(7.2, 1, DONE)
+    phase.verify(7.5, 1, passed=False)
+    phase.tell(7.6, "turn.retrying", attempt=2, reason="rejected")
+    phase.start(7.7, 2, 200)
+    phase.run(7.8, 2, DONE)
+    phase.verify(8.3, 2, passed=True, judged=True)
+    phase.finish(8.4, "passed_after_retry", DONE, step="")
+    return phase
+
+
+def parked_phase() -> Turn:
+    """A phase that is never right: another model, a person who has it tried again, and a time-out that rejects."""
+    phase = Turn(PARKED, "k5", "phases-b", {"id": "p1", "verify_agent": False})
+    phase.tell(5.0, "turn.queued", position=0)
+    phase.start(5.1, 1, 200)
+    phase.run(5.2, 1, DONE)
+    phase.verify(5.5, 1, passed=False)
+    phase.tell(5.6, "turn.escalated", attempt=1, stage=1, reason="rejected", model="expert", issues=[BROKEN])
+    phase.start(5.7, 2, 200)
+    phase.run(5.8, 2, DONE)
+    phase.verify(6.1, 2, passed=False)
+    phase.park(6.2, 2)
+    phase.tell(9.0, "turn.decided", attempt=2, kind="retry", by=DECISION, note="")
+    phase.tell(9.1, "turn.retrying", attempt=3, reason="decided")
+    phase.start(9.2, 3, 200)
+    phase.run(9.3, 3, DONE)
+    phase.verify(9.6, 3, passed=False)
+    phase.park(9.7, 3)
+    phase.tell(14.7, "turn.decided", attempt=3, kind="reject", by="timeout", note="")
+    phase.finish(14.8, "failed", error={"code": "undecided", "issues": [BROKEN]})
+    phase.record |= {"allowed": "3", "best": "3"}
+    return phase
 
 
 COUNTERS = {
-    "turn.submitted": 3,
+    "turn.submitted": 5,
     "turn.finished|passed|m|v2|done|0": 1,
     "turn.finished|passed_after_retry|m|v2|done|1": 1,
     "turn.finished|cancelled|m|v2|none|0": 1,
-    "delivery.started": 5,
+    "turn.finished|passed_after_retry|m|v2|none|1": 1,
+    "turn.finished|failed|m|v2|none|0": 1,
+    "turn.escalated|1": 1,
+    "turn.escalated|2": 2,
+    "turn.decided|retry": 1,
+    "turn.decided|reject": 1,
+    "delivery.started": 10,
     "delivery.lost|running": 1,
-    "attempt.ended|complete|m": 3,
+    "attempt.ended|complete|m": 8,
     "attempt.ended|cancelled|m": 1,
-    "attempt.judged|accept|m": 2,
-    "attempt.judged|retry|m": 1,
+    "attempt.judged|accept|m": 3,
+    "attempt.judged|retry|m": 2,
+    "attempt.judged|escalate|m": 3,
+    "phase.judged|accept": 1,
+    "phase.judged|retry": 1,
+    "phase.judged|escalate": 3,
     "validator.judged|step_marker": 3,
     "validator.rejected|step_marker|retry": 1,
     "code.rejected|MISSING_STEP_MARKER|retry": 1,
-    "time.wait.ms": 300,
-    "time.wait.le|100": 3,
-    "time.agent.ms|m": 300 + 300 + 300 + 600,
-    "time.agent.le|m|500": 3,
+    "validator.rejected|syntax|retry": 1,
+    "code.rejected|JSON_SYNTAX|retry": 1,
+    "validator.rejected|syntax|escalate": 3,
+    "code.rejected|JSON_SYNTAX|escalate": 3,
+    "validator.gave_up|syntax": 1,
+    "code.gave_up|JSON_SYNTAX": 1,
+    "time.wait.ms": 500,
+    "time.wait.le|100": 5,
+    "time.agent.ms|m": 300 + 300 + 300 + 600 + 5 * 300,
+    "time.agent.le|m|500": 8,
     "time.agent.le|m|1000": 1,
-    "time.validation.ms": 200 + 200 + 300,
-    "time.validation.le|250": 2,
-    "time.validation.le|500": 1,
+    "time.validation.ms": 200 + 200 + 300 + 200 + 400 + 200 + 200 + 200,
+    "time.validation.le|250": 6,
+    "time.validation.le|500": 2,
     "time.recovery.ms": 6200,
     "time.recovery.le|10000": 1,
-    "time.turn.ms": 1200 + 8800 + 700,
-    "time.turn.le|2500": 1,
-    "time.turn.le|10000": 1,
+    "time.turn.ms": 1200 + 8800 + 700 + 1400 + 9800,
+    "time.turn.le|2500": 2,
+    "time.turn.le|10000": 2,
     "time.turn.le|1000": 1,
 }
 
@@ -156,8 +234,8 @@ class History:
         """The first line of a kind with these facts."""
         return next(line for line in self.lines if line["f"] == f and facts.items() <= line.items())
 
-    def submit(self, at: float, key: str, chat: str, turn: str, way: str) -> None:
-        told = {"key": key, "chat": chat, "kind": "steady", "way": way, "answers": [ANSWER]}
+    def submit(self, at: float, key: str, chat: str, turn: str, way: str, answer: str = ANSWER) -> None:
+        told = {"key": key, "chat": chat, "kind": "steady", "way": way, "answers": [answer]}
         self.add(at, "submit", "invoke", **told)
         self.add(at + 0.05, "submit", "ok", **told, turn=turn)
 
@@ -167,6 +245,11 @@ class History:
         self.submit(2.9, "k2", CHAT, SECOND, "turn")
         self.submit(3.9, "k3", "chat-b", CANCELLED, "whole")
         self.add(4.8, "chat", key="k3", turn=CANCELLED, text="", error="cancelled")
+        self.submit(4.9, "k5", "phases-b", PARKED, "phase", DONE)
+        self.submit(6.9, "k4", "phases-a", PHASE, "phase", DONE)
+        told = {"turn": PARKED, "decision": DECISION, "kind": "retry"}
+        self.add(8.9, "decide", "invoke", **told)
+        self.add(9.0, "decide", **told)
         self.add(3.0, "read", "invoke", reader=1, turn=SECOND, after="")
         log = self.turns[SECOND].log
         for event in log[:3]:
@@ -202,6 +285,11 @@ class History:
                  deliveries=[f"{FIRST}-1-1", f"{FIRST}-2-2", f"{SECOND}-1-1", f"{SECOND}-1-2"], strays=[])  # fmt: skip
         self.add(21.0, "files", session="chat-b-id", done=None, response=None, deliveries=[f"{CANCELLED}-1-1"],
                  strays=[])  # fmt: skip
+        deliveries: dict[str, Line] = {f"{PHASE}-1-1": {"result.json": "{"}, f"{PHASE}-2-2": OUTPUT}
+        folder: Line = {"directory": "work", "feedback": False}
+        self.add(21.0, "phase_files", **folder, phase="p0", output=OUTPUT, deliveries=deliveries)
+        tried: dict[str, Line] = {f"{PARKED}-{number}-{number}": {"result.json": "{"} for number in (1, 2, 3)}
+        self.add(21.0, "phase_files", **folder, phase="p1", output={}, deliveries=tried)
 
     def made(self) -> list[Line]:
         """The lines as a run would have left them, with the store's content and the relays' answers at the end."""

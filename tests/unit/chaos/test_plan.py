@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.phase import read_phases
 from worker.chaos import plan
 from worker.chaos.checker.recovery import HARMLESS
 from worker.chaos.options import FAULTY
+from worker.chaos.phase_repertoire import FILE, PHASES, phase, phase_rules
 from worker.chaos.repertoire import KINDS, message, script
 from worker.runners.script import load, steps_for
+from worker.verification.prompt import verifier_prompt
 
 
 def test_the_same_seed_makes_the_same_plan_and_another_seed_another() -> None:
@@ -25,8 +28,16 @@ def test_the_same_seed_makes_the_same_plan_and_another_seed_another() -> None:
 def test_as_many_turns_are_planned_as_asked_for_each_with_a_key_of_its_own(turns: int) -> None:
     planned = [turn for session in plan.sessions(1, turns, 60.0) for turn in session.turns]
     assert len(planned) == len({turn.key for turn in planned}) == turns
-    assert len({turn.kind for turn in planned}) >= min(turns, 16)
-    assert [turn.kind for turn in planned].count("poison") == turns // 300
+    assert len({turn.kind for turn in planned}) >= min(turns - turns // plan.PHASES_EVERY, 16)
+    assert [turn.kind for turn in planned].count("poison") == (turns - turns // plan.PHASES_EVERY) // 300
+
+
+def test_one_submission_in_eight_is_a_phase_and_every_kind_of_it_is_there() -> None:
+    planned = [session for session in plan.sessions(3, 200, 60.0) if session.phases]
+    phases = [turn for session in planned for turn in session.turns]
+    assert len(phases) == 200 // plan.PHASES_EVERY
+    assert {turn.kind for turn in phases} == set(PHASES)
+    assert {session.hasty for session in planned} == {True, False}
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
@@ -56,5 +67,17 @@ def test_in_each_round_one_worker_is_killed_alone() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_agents_script_has_an_answer_for_every_kind(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "script.yaml"
-    path.write_text(script(), encoding="utf-8")
-    assert steps_for(load(path), message("k1-0-0", kind), 1, 1)
+    path.write_text(script(phase_rules()), encoding="utf-8")
+    assert steps_for(load(path), message("k1-0-0", kind), 1, 1)[0][0] != "write"
+
+
+@pytest.mark.parametrize("kind", PHASES)
+def test_a_phase_is_valid_and_its_agents_and_its_verifier_play_different_things(kind: str, tmp_path: Path) -> None:
+    [made] = read_phases([phase(0, kind, message("p1-0-0", kind))])
+    path = tmp_path / "script.yaml"
+    path.write_text(script(phase_rules()), encoding="utf-8")
+    rules = load(path)
+    assert [name for name, _ in steps_for(rules, made.description, 1, 1)] == ["write", "say"]
+    asked = verifier_prompt(made, "0" * 32, files={FILE: "{}"})
+    if made.verify_agent:
+        assert "write" not in [name for name, _ in steps_for(rules, asked, 1, 1)]

@@ -1,4 +1,4 @@
-"""The checker: judges a stored history by the 16 invariants, without any server.
+"""The checker: judges a stored history by the 19 invariants, without any server.
 
 It imports nothing of the engine. Each rule reads ``Facts`` and yields ``Problem``; an invariant whose evidence is
 missing gets no good verdict but ``unknown``.
@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from worker.chaos.checker.counters import counters_equal
+from worker.chaos.checker.decisions import decided_once
 from worker.chaos.checker.ends import nothing_follows, nothing_invented, nothing_lost, one_end
 from worker.chaos.checker.facts import Facts, Line, Problem, gather
 from worker.chaos.checker.files import files_marked
 from worker.chaos.checker.leftovers import nothing_left, within_budget
 from worker.chaos.checker.order import session_order
+from worker.chaos.checker.parked import parked_hold_nothing
 from worker.chaos.checker.path import legal_path, no_overlap, one_commit, whole_log
+from worker.chaos.checker.phases import verified_files, verified_once
 from worker.chaos.checker.rare import SURE, rare_events
 from worker.chaos.checker.readers import readers_agree
 from worker.chaos.checker.recovery import bounded_recovery, recoveries
@@ -42,16 +45,19 @@ INVARIANTS: dict[int, tuple[str, tuple[str, ...]]] = {
     14: ("bounded recovery", ("server", "fault")),
     15: ("nothing left behind", ("server", "processes")),
     16: ("within budget", ("server", "execution")),
+    17: ("phases verified once", ("server", "phase_files")),
+    18: ("parked turns hold nothing", ("server", "alive")),
+    19: ("decisions applied once", ("server", "decide")),
 }
 _RULES: tuple[Callable[[Facts], Iterable[Problem]], ...] = (
     *(one_end, nothing_follows, nothing_lost, nothing_invented, legal_path, one_commit, no_overlap, session_order),
     *(counters_equal, readers_agree, whole_log, client_texts, committed_texts, files_marked, bounded_recovery),
-    *(nothing_left, within_budget),
+    *(nothing_left, within_budget, verified_once, verified_files, parked_hold_nothing, decided_once),
 )
 #: Figures that must be zero, as the result names them; any other figure a rule counts must be zero too.
 MUST_BE_ZERO = (
     *("lost", "finished_twice", "late_commits_accepted", "seq_gaps", "seq_duplicates", "order_violations"),
-    *("client_text_differs", "counters_differ"),
+    *("client_text_differs", "counters_differ", "verified_twice", "blocked_by_parked", "decided_twice"),
 )
 
 
@@ -115,6 +121,7 @@ def judge(lines: Sequence[Line]) -> Judgement:
         "submitted": len(facts.submits),
         "acknowledged": sum(bool(submit.turns) for submit in facts.submits.values()),
         "finished": sum(turn.finished for turn in facts.turns.values()),
+        "phases": sum(bool(turn.phase) for turn in facts.turns.values()),
         **{name: counted[name] for name in MUST_BE_ZERO},
         **{name: count for name, count in counted.items() if name not in MUST_BE_ZERO},
         "agent_runs": sum(line["event"] == "start" for line in facts.by["execution"]),

@@ -42,7 +42,7 @@ class Submit:
 
 @dataclass(slots=True)
 class TurnFacts:
-    """A turn as the store holds it at the end. ``key`` is empty when no user sent it."""
+    """A turn as the store holds it at the end. ``key`` is empty when no user sent it, ``phase`` when it is none."""
 
     turn: str
     record: dict[str, str]
@@ -50,6 +50,8 @@ class TurnFacts:
     attempts: dict[str, str] = field(default_factory=dict)
     key: str = ""
     session: str = ""
+    phase: Line = field(default_factory=dict)
+    directory: str = ""
 
     @property
     def finished(self) -> bool:
@@ -59,6 +61,12 @@ class TurnFacts:
     def number(self, name: str) -> int:
         """A number of the record."""
         return int(self.record.get(name) or 0)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, by its log; empty when it has not."""
+        end = self.last(FINISHED)
+        return str(end["data"]["outcome"]) if end else ""
 
     def last(self, kind: str) -> Line | None:
         """The last event of a kind."""
@@ -174,6 +182,7 @@ def _turns(facts: Facts) -> None:
         prompt = (request.get("messages") or [{"content": ""}])[-1]["content"]
         turn.key = prompt[1 : prompt.find("]")] if prompt.startswith("[") else ""
         turn.session = request.get("session_id", "")
+        turn.phase, turn.directory = request.get("phase") or {}, request.get("directory", "")
         facts.turns[turn.turn] = turn
     for line in facts.keys:
         parts = line["name"].split(":")

@@ -15,10 +15,12 @@ DECLARED = re.compile(r"\{\d+\}:(metrics:total|due|finished|dead|audit|session:.
 
 
 def nothing_left(facts: Facts) -> Iterator[Problem]:
-    """15: no process, no key without expiry beyond the declared ones, no channel of a turn."""
+    """15: no process, no temporary folder, no key without expiry beyond the declared ones, no channel of a turn."""
     for line in facts.by["processes"]:
         for process in line["left"]:
             yield Problem(15, "leftovers", f"process {process['pid']} still runs: {process['command'][:100]}")
+        for name in line.get("scratch", ()):
+            yield Problem(15, "leftovers", f"the temporary folder {name} was left")
     # Those that live have no expiry on purpose: invariant 3 judges that they live.
     kept = {turn.turn for turn in facts.turns.values() if turn.record.get("outcome") == "dead" or not turn.finished}
     for line in facts.keys:
@@ -37,7 +39,9 @@ def within_budget(facts: Facts) -> Iterator[Problem]:
     most_transients = facts.setting("transient_retries", 4)
     for turn in facts.turns.values():
         request = json.loads(turn.record.get("request") or "{}")
-        if turn.number("attempt") > int(request.get("max_attempts", 3)):
+        # Another model's runs, and those a person orders, are more than the request names.
+        allowed = turn.number("allowed") or int(request.get("max_attempts", 3))
+        if turn.number("attempt") > allowed:
             yield Problem(16, "over_budget", f"{turn.turn}: {turn.number('attempt')} attempts")
         if turn.number("transients") > most_transients:
             yield Problem(16, "over_budget", f"{turn.turn}: {turn.number('transients')} passing errors forgiven")

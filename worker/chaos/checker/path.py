@@ -18,28 +18,42 @@ _COMMITS = {
     "turn.mended",
     "turn.retrying",
     "turn.fallback",
+    "turn.escalated",
+    "turn.parked",
 }
+#: Events only the delivery that verifies a phase may tell.
+_OF_A_CHECK = {"gate.checked", "verifier.started", "verifier.judged"}
 _GIVEN_UP = {"cancelled", "expired", "dead"}
+
+#: A turn on which somebody decided; what was decided is part of the state.
+_DECIDED = {f"decided {kind}" for kind in ("approve", "edit", "retry", "reject")}
 
 # kind of event -> states it may come in. ``run`` is the state while an agent runs.
 _MAY_COME = {
     "turn.queued": {"new"},
     "attempt.started": {"queued"},
     **{kind: {"run"} for kind in _OF_A_RUN},
-    "attempt.lost": {"run", "ran", "failing", "fallback"},
+    **{kind: {"ran"} for kind in _OF_A_CHECK},
+    "attempt.lost": {"run", "ran", "failing", "fallback", *_DECIDED},
     "attempt.accepted": {"ran"},
     "attempt.rejected": {"ran"},
-    "turn.retrying": {"failing"},
+    "turn.retrying": {"failing", "decided retry"},
     "turn.fallback": {"failing"},
     "turn.mended": {"fallback"},
-    "turn.stopping": {"run", "ran", "failing", "fallback", "queued"},
+    "turn.escalated": {"failing"},
+    "turn.parked": {"escalated"},
+    "turn.decided": {"parked"},
+    "turn.stopping": {"run", "ran", "failing", "fallback", "queued", *_DECIDED},
 }
+#: The first stage of an escalation: the turn goes on with another model. The second parks it.
+_ANOTHER_MODEL = 1
 #: outcome -> states it may follow.
 _MAY_END = {
     "passed": {"accepted"},
     "passed_after_retry": {"accepted"},
     "passed_by_fallback": {"mended"},
-    "failed": {"failing", "mended", "fallback"},
+    "passed_by_human": {"decided approve", "decided edit"},
+    "failed": {"failing", "mended", "fallback", "decided reject"},
     "incomplete": {"failing"},
     "error": {"failing"},
 }
@@ -92,6 +106,8 @@ class _Path:
             self.attempt, self.delivery = data["attempt"], data["delivery"]
         if kind == "turn.retrying":
             self.attempt = data["attempt"]
+        if kind == "turn.escalated" and data["stage"] == _ANOTHER_MODEL:
+            self.attempt += 1
         if kind == "attempt.lost":
             # Lost while it was judged: judged again from where it was.
             self.state = "queued" if self.state == "run" else self.state
@@ -105,6 +121,9 @@ class _Path:
             "turn.retrying": "queued",
             "turn.fallback": "fallback",
             "turn.mended": "mended",
+            "turn.escalated": "queued" if data.get("stage") == _ANOTHER_MODEL else "escalated",
+            "turn.parked": "parked",
+            "turn.decided": f"decided {data.get('kind')}",
             FINISHED: "ended",
         }
         self.state = after.get(kind, self.state)
@@ -116,7 +135,7 @@ def legal_path(facts: Facts) -> Iterator[Problem]:
         path = _Path()
         for event in turn.log:
             wrong = path.problem(event)
-            if wrong and event["kind"] in _COMMITS | _OF_A_RUN:
+            if wrong and event["kind"] in _COMMITS | _OF_A_RUN | _OF_A_CHECK:
                 yield Problem(7, "late_commits_accepted", f"{turn.turn}, event {event['seq']}: {wrong}")
             elif wrong:
                 yield Problem(5, "illegal_steps", f"{turn.turn}, event {event['seq']}: {wrong}")
@@ -184,7 +203,7 @@ def whole_log(facts: Facts) -> Iterator[Problem]:
     unfinished = {turn.turn for turn in facts.turns.values() if not turn.finished}
     for line in facts.keys:
         kind = line["name"].split(":")[1]
-        if kind in {"due", "session"} and line["name"].startswith("{"):
+        if kind in {"due", "session", "inbox"} and line["name"].startswith("{"):
             strangers = set(line["value"]) - unfinished
             if strangers:
                 yield Problem(11, "left_waiting", f"{line['name']} still names {sorted(strangers)[:3]}")

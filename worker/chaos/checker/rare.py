@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from worker.chaos.checker.facts import Facts
+from worker.chaos.checker.parked import parkings, waits
+from worker.chaos.checker.recovery import HARMLESS
 
 #: Log lines of the processes: the only trace of what was refused.
 _LOGGED = {
@@ -19,6 +21,11 @@ SURE = (
     "reader resumed after an event",
     "agent asked again",
     "answer mended by the fallback",
+    "phase asked again with feedback",
+    "phase handed to another model",
+    "parked turn decided by a person",
+    "parked turn decided by its time-out",
+    "turn started beside a parked one",
 )
 
 
@@ -49,7 +56,35 @@ def rare_events(facts: Facts) -> dict[str, int]:
         "turn interrupted by the next": len(facts.of_kind("turn.stopping")),
         "poisoned turn set aside": outcomes.count("dead"),
     }
-    return found
+    return found | _of_phases(facts)
+
+
+def _of_phases(facts: Facts) -> dict[str, int]:
+    decided = [event["data"]["by"] for _, event in facts.of_kind("turn.decided")]
+    parked = parkings(facts)
+    return {
+        "phase asked again with feedback": sum(bool(turn.phase) for turn, _ in facts.of_kind("turn.retrying")),
+        "phase handed to another model": sum(e["data"]["stage"] == 1 for _, e in facts.of_kind("turn.escalated")),
+        "verification of an attempt made again": sum(
+            bool(turn.phase) and event["data"]["during"] == "validating"
+            for turn, event in facts.of_kind("attempt.lost")
+        ),
+        "parked turn decided by a person": sum(by != "timeout" for by in decided),
+        "parked turn decided by its time-out": sum(by == "timeout" for by in decided),
+        "decision refused, another came first": len(
+            {line["decision"] for line in facts.by["decide"] if line["type"] == "fail"}
+        ),
+        "worker killed while a turn was parked": sum(
+            span.begin < fault.begin < span.end
+            for span in parked
+            for fault in facts.faults
+            if fault.kind.startswith("kill") and fault.kind not in HARMLESS
+        ),
+        "turn started beside a parked one": sum(
+            any(span.begin < wait.end < span.end and span.turn.session != wait.turn.session for span in parked)
+            for wait in waits(facts)
+        ),
+    }
 
 
 def _streaming_during(facts: Facts, object_: str) -> int:

@@ -15,7 +15,7 @@ HARMLESS = {"kill agent", "freeze agent", "kill relay", "freeze relay", "cut cli
 #: Faults whose victims ran agents.
 _OF_WORKERS = {"kill run", "kill worker"}
 #: A killed worker is back, and its reaper awake, one lease and this many seconds later.
-_RESTART_SECONDS = 4.0
+RESTART_SECONDS = 4.0
 _LATE_SECONDS = 5.0
 
 
@@ -23,8 +23,8 @@ def recoveries(facts: Facts) -> list[tuple[str, float]]:
     """(turn, seconds from the kill to the next claim) for each turn whose delivery was killed alone."""
     found: list[tuple[str, float]] = []
     disturbing = [fault for fault in facts.faults if fault.kind not in HARMLESS]
-    poison = _poison_times(facts)
-    settle = facts.setting("lease_seconds", 6.0) + _RESTART_SECONDS
+    poison = poison_times(facts)
+    settle = facts.setting("lease_seconds", 6.0) + RESTART_SECONDS
     for fault in disturbing:
         if fault.kind not in _OF_WORKERS:
             continue
@@ -38,7 +38,8 @@ def recoveries(facts: Facts) -> list[tuple[str, float]]:
     return found
 
 
-def _poison_times(facts: Facts) -> list[float]:
+def poison_times(facts: Facts) -> list[float]:
+    """When an agent ran that kills its worker, in seconds since the epoch."""
     poison = {turn.turn for turn in facts.turns.values() if _kind(facts, turn) == "poison"}
     return [line["at"] for line in facts.by["execution"] if line["turn"] in poison]
 
@@ -86,7 +87,8 @@ def bounded_recovery(facts: Facts) -> Iterator[Problem]:
             yield Problem(14, "slow_recoveries", f"{turn_id} waited {seconds:.1f} s for another worker")
     for turn in facts.turns.values():
         late = (turn.number("finished_at") - turn.number("deadline_at")) / 1000
-        if turn.number("finished_at") and late > _LATE_SECONDS:
+        # A phase's time begins with its first claim: one that was called off before has no deadline.
+        if turn.number("finished_at") and turn.number("deadline_at") and late > _LATE_SECONDS:
             yield Problem(14, "after_the_deadline", f"{turn.turn} ended {late:.1f} s after its deadline")
     for line in facts.by["phase"]:
         if line.get("clients_left"):
