@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: When the store's clock was set back, turns of so long before are sent again, in ms.
 _OVERLAP_MS = 60_000
+#: Where nothing ends, the time is noted so often.
+_IDLE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class Backlog:
     def __init__(self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
         self._redis = redis
         self._keys = [Keys(settings.namespace, shard) for shard in range(settings.shards)]
+        self._life = int(settings.retention_seconds)
         self._ask = ask
 
     async def begin(self, since_seconds: float | None = None) -> None:
@@ -42,9 +45,9 @@ class Backlog:
         now = await self._now()
         for keys in self._keys:
             if since_seconds is None:
-                await self._ask(self._redis.set(keys.traced, now, nx=True))
+                await self._ask(self._redis.set(keys.traced, now, nx=True, ex=self._life))
             else:
-                await self._ask(self._redis.set(keys.traced, now - round(since_seconds * 1000)))
+                await self._note(keys, now - round(since_seconds * 1000))
 
     async def next(self, size: int) -> Batch | None:
         """About ``size`` turns that come next; None when none waits."""
@@ -58,6 +61,8 @@ class Backlog:
                 self._redis.zrangebyscore(keys.finished, since, f"({now}", start=0, num=size, withscores=True)
             )
             if not found:
+                if now - since > _IDLE_MS:
+                    await self._note(keys, now)
                 continue
             last = int(found[-1][1])
             # All that ended in the same millisecond as the last of them, so that the next batch begins after it.
@@ -68,7 +73,20 @@ class Backlog:
 
     async def sent(self, batch: Batch) -> None:
         """Note that a batch is done."""
-        await self._ask(self._redis.set(self._keys[batch.shard].traced, batch.until))
+        await self._note(self._keys[batch.shard], batch.until)
+
+    async def waiting(self, longer_than: float) -> int | None:
+        """How many turns ended longer ago than that (seconds) and are not sent; None where nothing was ever sent."""
+        until = await self._now() - round(longer_than * 1000)
+        found = None
+        for keys in self._keys:
+            if since := await self._ask(self._redis.get(keys.traced)):
+                found = (found or 0) + int(await self._ask(self._redis.zcount(keys.finished, int(since), f"({until}")))
+        return found
+
+    async def _note(self, keys: Keys, until: int) -> None:
+        """It lives as long as turns do: where traces were given up, nothing waits to be sent any more."""
+        await self._ask(self._redis.set(keys.traced, until, ex=self._life))
 
     async def _now(self) -> int:
         seconds, microseconds = await self._ask(self._redis.time())

@@ -75,10 +75,11 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
     app = Celery(set_as_current=False)
     app.conf.update(celery_settings(impatient))
     app.control.cancel_consumer(RUN_QUEUE, reply=True, timeout=5)
+    # Nothing waits: only a probe that nobody claims can tell.
+    await wait_until(lambda: "worker.deaf" in worker.log_file.read_text(), 30)
     async with TurnsClient(impatient) as client:
         message = {"role": "user", "content": "hello"}
         turn_id = await client.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
-        await wait_until(lambda: "worker.deaf" in worker.log_file.read_text(), 30)
         await client.result(turn_id, timeout=30)
     after = worker.children()
     assert after["run"] != before["run"]

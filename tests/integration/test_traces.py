@@ -215,10 +215,12 @@ async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_ba
     settings: Settings, client: TurnsClient
 ) -> None:
     backlog = client.untraced
+    assert await backlog.waiting(0) is None
     await backlog.begin(3600)
     now = int(await backlog._now())
     ids = {f"t0-{number:032x}": now - 1000 + number // 3 for number in range(7)}
     await client._redis.zadd(Keys(settings.namespace).finished, ids)
+    assert (await backlog.waiting(0.5), await backlog.waiting(60)) == (7, 0)
     seen: list[str] = []
     while batch := await backlog.next(2):
         seen += batch.turn_ids
@@ -280,3 +282,16 @@ def test_turns_up_starts_the_sender_only_where_a_receiver_is_configured(
     assert "traces" not in [program.name for program in plan(settings).programs]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     assert "traces" in [program.name for program in plan(settings).programs]
+
+
+async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was(
+    settings: Settings, client: TurnsClient
+) -> None:
+    keys = Keys(settings.namespace)
+    await client.untraced.begin(3600)
+    assert await client.untraced.next(9) is None
+    noted = int(await client._redis.get(keys.traced))
+    assert await client.untraced._now() - noted < 60_000
+    assert 0 < await client._redis.ttl(keys.traced) <= settings.retention_seconds
+    await client._redis.zadd(keys.finished, {"t0-" + "1" * 32: noted + 1})
+    assert await wait_until(lambda: client.untraced.next(9))

@@ -158,6 +158,12 @@ def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:
     assert [found.state for found in workers.backlog(facts | {"overdue": 0, "dead": 0})] == ["ok", "ok", "ok"]
 
 
+def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent() -> None:
+    assert list(workers.traces(None)) == []
+    assert [found.state for found in workers.traces(0)] == ["ok"]
+    assert [found.state for found in workers.traces(3)] == ["warning"]
+
+
 @pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (2**30, "warning"), (2**20, "wrong")])
 def test_a_disk_without_room_is_told(free: int, state: str) -> None:
     finding: Finding = disk(free, "/data")

@@ -19,6 +19,8 @@ _GONE_SECONDS = 15.0
 #: Turns nobody looked at for so long after they were due, in seconds.
 _OVERDUE_SECONDS = 15.0
 _PROBE_SECONDS = 5.0
+#: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.
+_UNTRACED_SECONDS = 120.0
 _ROLES = {RUN_QUEUE: "run agents", CHECK_QUEUE: "judge answers"}
 _START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
@@ -28,7 +30,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
     if not settings.store_url:
         return
     try:
-        told, probes, facts = asyncio.run(_ask(settings))
+        told, probes, facts, untraced = asyncio.run(_ask(settings))
     except HelixError as error:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
@@ -37,12 +39,16 @@ def workers(settings: Settings) -> Iterator[Finding]:
     for probe in probes:
         yield claimed(probe)
     yield from backlog(facts)
+    yield from traces(untraced)
 
 
-async def _ask(settings: Settings) -> tuple[list[dict[str, Any]], tuple[QueueProbe, ...], dict[str, int]]:
+async def _ask(
+    settings: Settings,
+) -> tuple[list[dict[str, Any]], tuple[QueueProbe, ...], dict[str, int], int | None]:
     async with TurnsClient(settings) as client:
         probes = await client.prober.probe(_PROBE_SECONDS)
-        return await client.workers(), probes, await client.backlog(_OVERDUE_SECONDS)
+        untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
+        return await client.workers(), probes, await client.backlog(_OVERDUE_SECONDS), untraced
 
 
 def alive(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
@@ -99,3 +105,12 @@ def backlog(facts: dict[str, int]) -> Iterator[Finding]:
         yield Finding("dead letters", "warning", f"{facts['dead']} turns took down their workers", fix)
     else:
         yield Finding("dead letters", "ok", "none")
+
+
+def traces(untraced: int | None) -> Iterator[Finding]:
+    """Whether finished turns are sent as traces, where that was ever begun. Pure."""
+    if untraced:
+        fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"
+        yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)
+    elif untraced is not None:
+        yield Finding("traces", "ok", "all finished turns are sent")
