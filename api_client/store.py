@@ -14,6 +14,8 @@ from api_client.contract.settings import Settings, require_store
 
 #: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``TurnsClient.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
+#: Every reader of a turn holds one. The library's own limit (100) would be the number of streams a relay can serve.
+_MOST_CONNECTIONS = 2**16
 
 
 def open_store(settings: Settings) -> aioredis.Redis:
@@ -26,6 +28,7 @@ def open_store(settings: Settings) -> aioredis.Redis:
         "socket_connect_timeout": _CONNECT_SECONDS,
         "socket_timeout": _ANSWER_SECONDS,
         "retry": Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
+        "max_connections": _MOST_CONNECTIONS,
     }
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]

@@ -192,6 +192,7 @@ class Readers:
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=read, args=(theirs, relay.settings.web_port, count, until), daemon=True)
         self.process.start()
+        theirs.close()  # so that their death is seen at once
         self.turn_ids: list[str] = self._received()
         self.began = time.monotonic()
 
@@ -201,7 +202,8 @@ class Readers:
         return found
 
     def _received(self) -> list[object]:
-        assert self._pipe.poll(_PATIENCE_SECONDS), "the readers have not got everything"
+        if not self._pipe.poll(_PATIENCE_SECONDS):
+            raise TimeoutError("the readers have not got everything")
         received: list[object] = self._pipe.recv()
         return received
 

@@ -19,8 +19,10 @@ import pytest
 import redis
 import uvicorn
 
+from api_client.client import TurnsClient
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
 from api_client.web.app import create_app
 from tests.conftest import environ_of
 from tests.support import wait_for, wait_until
@@ -184,6 +186,17 @@ async def test_readers_that_leave_at_any_moment_leave_nothing_behind(settings: S
         assert (await client.get(turn["url"])).json()["state"] == "queued"
     server.should_exit = True
     await serving
+
+
+async def test_one_relay_serves_more_readers_than_the_library_would_give_connections(settings: Settings) -> None:
+    async with TurnsClient(settings) as client:
+        request = TurnRequest(model="scripted", messages=tuple(BODY["messages"]), session_id="s")
+        turn_id = await client.submit(request)
+        readers = [client.follow(turn_id) for _ in range(120)]
+        first = await asyncio.gather(*map(anext, readers))
+        assert [event.kind for event in first if event] == ["turn.queued"] * 120
+        for reader in readers:
+            await reader.aclose()
 
 
 def _turns_of(settings: Settings) -> list[bytes]:

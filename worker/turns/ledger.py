@@ -38,6 +38,8 @@ log = structlog.get_logger()
 _LUA = Path(__file__).with_name("lua")
 #: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
 _PATIENCE_SECONDS = 120.0
+#: Every agent's writer may hold one at a time. The library's own limit (100) is below what HELIX_RUN_SLOTS may be.
+_MOST_CONNECTIONS = 2**16
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 
 
@@ -102,6 +104,7 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
         "socket_connect_timeout": min(2.0, answer_seconds),
         "socket_timeout": answer_seconds,
         "retry": Retry(backoff, resends),
+        "max_connections": _MOST_CONNECTIONS,
     }
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
