@@ -97,9 +97,11 @@ test-pages: browser ## Look at our pages and at Flower in a real browser (instal
 screenshots: browser ## Take the pictures of docs/images anew, in a real browser from a real installation
 	BROWSER_VENV=$(BROWSER) $(BIN)/python -m tests.browser.pictures
 
-lock: $(READY) ## Write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --no-emit-index-url --no-emit-find-links --all-extras pyproject.toml -o requirements.lock
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+  --no-emit-index-url --no-emit-find-links pyproject.toml
+lock: $(READY) ## Write both locks anew from pyproject.toml (needs uv): ours, and that of the image
+	$(LOCK) --all-extras -o requirements.lock
+	$(LOCK) --extra image --constraint requirements.lock -o compose/requirements.lock
 
 clean: ## Remove the virtual environment and everything made here
 	rm -rf $(VENV) .helix .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
