@@ -110,9 +110,9 @@ class Schedule:
         elif dice < 0.86 and self._history:
             yield from self._again(random.choice(self._history[-8:] if random.random() < 0.6 else self._history))
         elif dice < 0.88:
-            yield from self._cancel(random.choice(self._turns))
+            yield from self._cancel(self._one_that("accepted"))
         elif dice < 0.885:
-            yield from self._drop(random.choice(self._turns))
+            yield from self._drop(self._one_that("dead"))
         elif dice < 0.89 or (self._inbox and dice < 0.93):
             yield from self._decide(self._someone())
         else:
@@ -281,6 +281,15 @@ class Schedule:
 
     def _drop(self, turn: PretendTurn) -> Ask:
         yield from self._do("drop", turn, turn.submit[2])
+
+    def _one_that(self, matters: str) -> PretendTurn:
+        """A turn, rather one that is rare: whose answer is being published, or that is dead."""
+        rare = [
+            t
+            for t in self._turns
+            if t.seen and (t.seen.accepted if matters == "accepted" else t.seen.outcome == b"dead")
+        ]
+        return self._random.choice(rare if rare and self._random.random() < 0.7 else self._turns)
 
     def _overdue(self) -> PretendTurn | None:
         due = [member for member, score in self._due.items() if score <= self._now]
