@@ -111,9 +111,9 @@ class Schedule:
             yield from self._again(random.choice(self._history[-8:] if random.random() < 0.6 else self._history))
         elif dice < 0.88:
             yield from self._cancel(self._one_that("accepted"))
-        elif dice < 0.885:
+        elif dice < 0.9:
             yield from self._drop(self._one_that("dead"))
-        elif dice < 0.89 or (self._inbox and dice < 0.93):
+        elif dice < 0.905 or (self._inbox and dice < 0.94):
             yield from self._decide(self._someone())
         else:
             yield from self._reap(self._overdue() or random.choice(self._turns), random.random() < 0.8)

@@ -25,7 +25,7 @@ SCHEDULES = int(os.environ.get("INTERLEAVER_SCHEDULES", "20000"))
 FIRST = int(os.environ.get("INTERLEAVER_FIRST", "0"))
 SEED = os.environ.get("INTERLEAVER_SEED", "")
 #: Within so many schedules every mutant must be found.
-_ENOUGH = 1500
+_ENOUGH = 6000
 
 #: A run that never saw one of these proves nothing about it.
 RARE = (
