@@ -297,18 +297,21 @@ class Ledger:
         """
         until = time.monotonic() + _PATIENCE_SECONDS
         pause = threading.Event()
+        said = ""
         while True:
             try:
                 return command()
             except _PASSING as error:
                 if time.monotonic() > until:
                     raise
-                log.warning("store.away", error=type(error).__name__)
+                if said != (said := type(error).__name__):  # once, however often it is asked again
+                    log.warning("store.away", error=said)
             except ResponseError as error:
                 # The disk is full: the script was refused before its first write.
                 if time.monotonic() > until or not str(error).startswith("MISCONF"):
                     raise
-                log.warning("store.full", error=str(error)[:80])
+                if said != (said := str(error)[:80]):
+                    log.warning("store.full", error=said)
             pause.wait(0.3)
 
 

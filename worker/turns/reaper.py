@@ -80,12 +80,18 @@ class Reaper:
         self._closing.set()
 
     def _work(self) -> None:
+        away = False
         while not self._closing.wait(self._settings.reap_seconds):
             try:
                 self.look()
+                if away:
+                    away = False
+                    log.info("reaper.store_back")
             except RedisError as error:
                 self._watch.lost()
-                log.warning("reaper.store_away", error=type(error).__name__)
+                if not away:  # once, however long it lasts
+                    away = True
+                    log.warning("reaper.store_away", error=type(error).__name__)
             except Exception:
                 # Whatever it was: without this thread, turns of dead workers would stay where they are.
                 log.exception("reaper.look_failed")
