@@ -72,6 +72,7 @@ async def measure(settings: Settings, turn_id: str) -> None:
         "turns": "/turns",
         "turns, the failed": "/turns?status=failed",
         "turns, of one session": "/turns?session=chat-9999",
+        "turns, worker lost": "/turns?lost=1",
         "turns, running": "/turns?status=running",
         "one turn": f"/turns/{turn_id}",
     }

@@ -69,18 +69,17 @@ def store_of(told: dict[str, Any]) -> Settings:
     return replace(Settings(), store_url=told["redis_url"], broker_url=told["redis_url"])
 
 
+def asked(message: str, **more: Any) -> TurnRequest:
+    """A turn of a session of its own."""
+    messages = ({"role": "user", "content": message},)
+    return TurnRequest(model="scripted", messages=messages, session_id=new_session_id(), **more)
+
+
 async def parked(client: TurnsClient) -> str:
     """The id of a turn that nobody but a person can end."""
-    turn_id = await client.submit(
-        TurnRequest(
-            model="scripted",
-            messages=({"role": "user", "content": PARKED},),
-            session_id=new_session_id(),
-            max_attempts=2,
-            policy={"adr_structure": ("retry", "escalate")},
-            escalation=Escalation(timeout_seconds=4 * 3600),
-        )
-    )
+    escalation = Escalation(timeout_seconds=4 * 3600)
+    policy = {"adr_structure": ("retry", "escalate")}
+    turn_id = await client.submit(asked(PARKED, max_attempts=2, policy=policy, escalation=escalation))
 
     async def waits() -> bool:
         return (await client.get(turn_id)).state is TurnState.PARKED

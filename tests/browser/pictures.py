@@ -6,6 +6,7 @@ The turns that are shown were played by the scripted agent. The day before them 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import os
 import random
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from api_client.client import TurnsClient
-from tests.browser.browsing import PARKED, browse, installation, missing, parked, store_of, submitted
+from api_client.overview import overview
+from tests.browser.browsing import PARKED, asked, browse, installation, missing, parked, store_of, submitted
 from tests.browser.test_pages import LONG, RETRIED, free_port
 from tests.history import Past, Played
 from tests.support import processes_with, wait_until
@@ -45,12 +47,12 @@ def main() -> None:
         sys.exit(f"make screenshots: {reason}")
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, installation(Path(folder), HELIX_FLOWER_PORT=free_port()) as told:
-        adr = asyncio.run(_fill(told))
+        passed, waiting = asyncio.run(_fill(told))
         taken = threading.Event()
-        busy = threading.Thread(target=_keep_busy, args=(told["environ"], taken))
+        busy = threading.Thread(target=lambda: asyncio.run(_keep_busy(told, taken)))
         busy.start()
         try:
-            _take(told, adr)
+            _take(told, passed, waiting)
         finally:
             taken.set()
             busy.join()
@@ -59,15 +61,17 @@ def main() -> None:
         assert file.stat().st_size < _LARGEST
 
 
-def _keep_busy(environ: dict[str, str], taken: threading.Event) -> None:
-    """Hand in turns, so that agents are at work in the pictures."""
-    while not taken.is_set():
-        for message in (LONG, RETRIED, LONG):
-            submitted(environ, message)
+async def _keep_busy(told: dict[str, Any], taken: threading.Event) -> None:
+    """Hand in turns, one a second, so that agents are at work in the pictures."""
+    async with TurnsClient(store_of(told)) as client:
+        for message in itertools.cycle((LONG, RETRIED, LONG)):
+            await client.submit(asked(message))
+            if await asyncio.to_thread(taken.wait, 1):
+                return
 
 
-async def _fill(told: dict[str, Any]) -> str:
-    """Play a turn of each kind, and copy them over the last day; returns the one the turn page shows."""
+async def _fill(told: dict[str, Any]) -> tuple[str, str]:
+    """Play a turn of each kind, and copy them over the last day; returns two to show: one passed, one parked."""
     settings = store_of(told)
     past, played, found = Past(settings), list[Played](), {}
     async with TurnsClient(settings) as client:
@@ -76,7 +80,7 @@ async def _fill(told: dict[str, Any]) -> str:
             found[message] = submitted_and_ended(told["environ"], message)
             played.append(Played(found[message], past.counters() - before))
         await _kill_a_worker(client, told)
-        await parked(client)
+        waiting = await parked(client)
     chosen, now = random.Random(7), time.time()
     for hour in range(24):
         busy = 12 + int(28 * (1 + math.sin((hour - 6) / 24 * 2 * math.pi)))  # people work by day
@@ -85,7 +89,7 @@ async def _fill(told: dict[str, Any]) -> str:
         for turn in chosen.choices(played, WEEK_BEFORE, k=busy // 3):
             past.finished(turn, now - 7 * 86_400 - hour * 3600 - chosen.random() * 3000 - 400)
     past.write_counters()
-    return found[ADR]
+    return found[ADR], waiting
 
 
 async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
@@ -104,6 +108,11 @@ async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
             os.kill(pid, signal.SIGKILL)
     await wait_until(ended, 60)
 
+    async def one_worker() -> bool:  # the killed one is forgotten after a while
+        return (await overview(client)).crew.agents == 1
+
+    await wait_until(one_worker, 60)
+
 
 def submitted_and_ended(environ: dict[str, str], message: str) -> str:
     """A turn that has ended, whether it passed or not."""
@@ -111,9 +120,9 @@ def submitted_and_ended(environ: dict[str, str], message: str) -> str:
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False).stderr.split()[1]
 
 
-def _take(told: dict[str, Any], adr: str) -> None:
+def _take(told: dict[str, Any], passed: str, waiting: str) -> None:
     web, flower = told["web_url"], told["flower_url"]
-    shape = {"viewport": {"width": 1240, "height": 940}}
+    shape = {"viewport": {"width": 1240, "height": 990}}
     login = {"http_credentials": {"username": "turns", "password": told["flower_password"]}}
     browse(
         ["new", shape],
@@ -121,15 +130,18 @@ def _take(told: dict[str, Any], adr: str) -> None:
         ["wait", "section[aria-labelledby=working] li:nth-child(3)"],
         ["shot", str(PICTURES / "overview.png"), False],
         ["new", {"viewport": {"width": 1060, "height": 1640}}],
-        ["goto", f"{web}/turns/{adr}"],
+        ["goto", f"{web}/turns/{passed}"],
         ["shot", str(PICTURES / "turn.png"), False],
-        ["new", shape],
+        ["new", {"viewport": {"width": 1060, "height": 1010}}],
+        ["goto", f"{web}/turns/{waiting}"],
+        ["shot", str(PICTURES / "decide.png"), False],
+        ["new", {"viewport": {"width": 1240, "height": 940}}],
         ["goto", f"{web}/turns"],
         ["shot", str(PICTURES / "turns.png"), False],
         ["new", {**shape, "color_scheme": "dark"}],
         ["goto", f"{web}/overview"],
         ["shot", str(PICTURES / "overview-dark.png"), False],
-        ["new", {**login, "viewport": {"width": 1500, "height": 620}}],
+        ["new", {**login, "viewport": {"width": 1680, "height": 640}}],
         ["goto", f"{flower}/tasks"],
         ["wait", "td:has-text('MISSING_STEP_MARKER')"],
         ["shot", str(PICTURES / "flower.png"), False],
