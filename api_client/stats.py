@@ -97,6 +97,36 @@ class RuleRow:
         return asdict(self) | rates
 
 
+@dataclass(slots=True, kw_only=True)
+class PhaseRow:
+    """Attempts of phases that were verified.
+
+    Attributes:
+        judged: verifications with an outcome. passed: the output was verified. asked_again: its agent was, with
+            feedback. escalated: it was handed on, to another model or a person. failed: the phase ended with it.
+    """
+
+    judged: int = 0
+    passed: int = 0
+    asked_again: int = 0
+    escalated: int = 0
+    failed: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """Verified attempts divided by judged ones."""
+        return share(self.passed, self.judged)
+
+    @property
+    def attempts(self) -> float | None:
+        """Attempts it took for each that was verified."""
+        return share(self.judged, self.passed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as a JSON-ready mapping, with their rates."""
+        return asdict(self) | {"pass_rate": self.rate, "attempts_per_pass": self.attempts}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
     """How long something took: ``count`` times, ``seconds`` in all.
@@ -131,7 +161,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The figures of a span of time (``since`` to ``until``, seconds since the epoch)."""
+    """The figures of a span of time (``since`` to ``until``, seconds since the epoch).
+
+    ``escalated`` is by stage (``model``, ``person``) and ``decided`` by what was decided, of phases and messages alike.
+    """
 
     since: float
     until: float
@@ -144,6 +177,9 @@ class Stats:
     rows: tuple[TurnRow | RuleRow, ...] = ()
     durations: tuple[Duration, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    phases: PhaseRow = field(default_factory=PhaseRow)
+    escalated: Mapping[str, int] = field(default_factory=dict)
+    decided: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a JSON-ready mapping."""
@@ -155,6 +191,9 @@ class Stats:
             "deliveries": {"started": self.started, "lost": self.lost, "handed_over": self.handed_over},
             "submitted": self.submitted,
             "outcomes": dict(self.outcomes),
+            "phases": self.phases.to_dict(),
+            "escalated": dict(self.escalated),
+            "decided": dict(self.decided),
             "durations": [duration.to_dict() for duration in self.durations],
             "rows": [row.to_dict() for row in self.rows],
         }

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse
+from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import Outcome
-from api_client.stats import Duration, RetryRate, RuleRow, Share, Stats, TurnRow
+from api_client.stats import Duration, PhaseRow, RetryRate, RuleRow, Share, Stats, TurnRow
 
 #: Durations that are counted: wait, agent, validation, recovery, turn.
 DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))
@@ -17,6 +18,9 @@ DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.starts
 _OF_RULES = ("validator", "code")
 #: What a decision on a rejected answer adds to in a ``RuleRow``.
 _FOLLOWED = {"retry": "retried", "fallback": "fallback", "escalate": "escalated", "fail": "failed"}
+#: What a decision on a phase's attempt adds to in a ``PhaseRow``.
+_VERIFIED = {"accept": "passed", "retry": "asked_again", "escalate": "escalated", "fail": "failed"}
+_STAGES = {"1": "model", "2": "person"}
 #: Counters by model, and what they add to in a ``TurnRow``, as often as this.
 _USED = {
     "attempt.ended": ("runs", 1),
@@ -55,7 +59,27 @@ def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str
         rows=tuple(rows),
         durations=durations_of(parsed),
         outcomes=dict(outcomes),
+        phases=_phase_row(parsed),
+        escalated=_by_label(parsed, "turn.escalated", _STAGES),
+        decided=_by_label(parsed, "turn.decided", {kind.value: kind.value for kind in DecisionKind}),
     )
+
+
+def _phase_row(parsed: Parsed) -> PhaseRow:
+    row = PhaseRow()
+    for decision, value in _by_label(parsed, "phase.judged", _VERIFIED).items():
+        setattr(row, decision, value)
+        row.judged += value
+    return row
+
+
+def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
+    """A counter of one label, by what its labels are called; 0 for those that were not counted."""
+    found = dict.fromkeys(names.values(), 0)
+    for name, labels, value in parsed:
+        if name == counter and labels[0] in names:
+            found[names[labels[0]]] += value
+    return found
 
 
 def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:

@@ -158,3 +158,22 @@ def test_a_dead_letter_is_listed_shown_replayed_and_gone(run: Run, settings: Set
     assert new["replay_of"] == turn_id
     assert json.loads(run("show", new["turn_id"], "--json").stdout)["replay_of"] == turn_id
     assert json.loads(run("dead", "list", "--json").stdout) == []
+
+
+def test_phases_that_wait_are_listed_as_they_are_and_wrong_ones_are_told(run: Run, settings: Settings) -> None:
+    work = settings.root / "work"
+    work.mkdir()
+    (work / "phases.yaml").write_text("- {id: one, description: Tu es.}\n- {id: two, description: Tu es.}\n")
+    [submitted] = json.loads(run("phase", "run", str(work), "--phase", "two", "--json").stdout)
+    listed = json.loads(run("phase", "list", str(work), "--json").stdout)
+    assert [(phase["id"], phase["state"], phase["turn_id"]) for phase in listed] == [
+        ("one", "", ""),
+        ("two", "queued", submitted["turn_id"]),
+    ]
+    assert "not run" in run("phase", "list", str(work)).stdout
+    assert "phase    two of work" in run("show", submitted["turn_id"]).stdout
+    unknown = run("phase", "run", str(work), "--phase", "three")
+    assert unknown.returncode == 2
+    assert "has no phase 'three'; it has: one, two" in unknown.stderr
+    empty = run("inbox", "edit", submitted["turn_id"], "--text", "-")
+    assert (empty.returncode, "empty" in empty.stderr) == (2, True)

@@ -69,6 +69,20 @@ def test_the_total_adds_up_every_turn_and_every_run() -> None:
     assert total.to_dict()["retry_rate"] == pytest.approx(4 / 12)
 
 
+def test_phases_tell_how_many_attempts_were_verified_and_who_they_were_handed_to() -> None:
+    judged = {"phase.judged|accept": 4, "phase.judged|retry": 3, "phase.judged|escalate": 2, "phase.judged|fail": 1}
+    handed = {"turn.escalated|1": 1, "turn.escalated|2": 2, "turn.decided|retry": 1, "turn.decided|reject": 1}
+    stats = stats_of({**judged, **handed}, since=0, until=60).to_dict()
+    assert stats["phases"] == {
+        "judged": 10, "passed": 4, "asked_again": 3, "escalated": 2, "failed": 1, "pass_rate": 0.4,
+        "attempts_per_pass": 2.5,
+    }  # fmt: skip
+    assert stats["escalated"] == {"model": 1, "person": 2}
+    assert stats["decided"] == {"approve": 0, "edit": 0, "retry": 1, "reject": 1}
+    nothing = stats_of({}, since=0, until=60).phases
+    assert (nothing.rate, nothing.attempts) == (None, None), "no rate is made of nothing"
+
+
 def test_rows_by_model_carry_cost_and_rows_by_flow_compare_outcomes() -> None:
     models, flows = figures("model"), figures("flow")
     assert (models["big"].turns, models["big"].cost_usd, models["small"].runs) == (8, 1.5, 3)

@@ -21,7 +21,7 @@ from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.logs import configure_logging
 
 #: The guards that can be switched off, to see the checker notice; see docs/reliability.md.
-BREAKABLE = ("fencing", "lease", "reaper", "order", "counters")
+BREAKABLE = ("fencing", "lease", "reaper", "order", "inbox", "counters")
 _SHOWN_PROBLEMS = 20
 
 

@@ -9,6 +9,7 @@ from typing import TextIO
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Turn
 from api_client.inbox import proposal
@@ -106,6 +107,8 @@ def edit(turn_id: str, file: TextIO | None, note: str, as_json: bool) -> None:
     `turns inbox show` says where the files of a phase are. The turn ends as passed_by_human.
     """
     text = file.read() if file is not None else ""
+    if file is not None and not text.strip():
+        raise BadRequest(f"{file.name} is empty: nothing would be the answer", param="text")
     _decide(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
 
 

@@ -13,6 +13,8 @@ from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.phase import Phase
 from api_client.contract.settings import load
 from api_client.contract.turn import Turn
+from api_client.lists import Search
+from api_client.phases import phase_session
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.timeline import error_lines
@@ -50,13 +52,19 @@ def run(
     directory = directory_of(path)
     phases = [each for each in load_phases(path) if only in {None, each.id}]
     if not phases:
-        raise BadRequest(f"{phases_file(path)} has no phase {only!r}")
+        known = ", ".join(each.id for each in load_phases(path))
+        raise BadRequest(f"{phases_file(path)} has no phase {only!r}; it has: {known}")
     more: dict[str, Any] = {"model": model, "locale": locale or "", "deadline_seconds": deadline or 0.0}
 
     async def action(client: TurnsClient) -> list[Turn]:
         turn_ids = await client.submit_phases(phases, directory=directory, **more)
         _accepted(phases, turn_ids, as_json=as_json, to_stderr=watching)
-        return [await follow_turn(client, turn_id, as_json=as_json) for turn_id in turn_ids if watching]
+        return [await follow(client, each, turn_id) for each, turn_id in zip(phases, turn_ids, strict=True) if watching]
+
+    async def follow(client: TurnsClient, each: Phase, turn_id: str) -> Turn:
+        if not as_json:
+            click.echo(f"phase {each.id}: {one_line(each.name)}" if each.name != each.id else f"phase {each.id}")
+        return await follow_turn(client, turn_id, as_json=as_json)
 
     turns = with_client(action)
     failed = [turn for turn in turns if not (turn.outcome and turn.outcome.success)]
@@ -97,26 +105,38 @@ def list_phases(path: Path, as_json: bool) -> None:
     folder = phases_file(path).resolve().parent / "phases"
     noted = {each.id: _noted(folder / each.id / "status.json") for each in phases}
 
-    async def states(client: TurnsClient) -> dict[str, str]:
+    async def states(client: TurnsClient) -> dict[str, tuple[str, str]]:
         found = {}
         for name, status in noted.items():
+            turn_id = (status or {}).get("turn_id", "")
             try:
-                turn = await client.get(status["turn_id"]) if status else None
+                turn = await client.get(turn_id) if turn_id else None
             except TurnNotFound:
                 turn = None  # its record was kept long enough
-            found[name] = _state(turn) or (status or {}).get("status", "")
+            found[name] = (_state(turn) or (status or {}).get("status", ""), turn_id)
+        for turn in await _unfinished(client, path):
+            found[str((turn.request.phase or {}).get("id"))] = (turn.state.value, turn.turn_id)
         return found
 
     found = with_client(states)
     if as_json:
-        last = {name: (status or {}).get("turn_id", "") for name, status in noted.items()}
-        write_json([{**each.to_dict(), "state": found[each.id], "turn_id": last[each.id]} for each in phases])
+        last = {name: {"state": state, "turn_id": turn_id} for name, (state, turn_id) in found.items()}
+        write_json([{**each.to_dict(), **last[each.id]} for each in phases])
         return
     rows: list[tuple[str, ...]] = [("phase", "type", "state", "turn", "name")]
     for each in phases:
-        turn_id = (noted[each.id] or {}).get("turn_id", "")
-        rows.append((each.id, each.type, found[each.id] or "not run", turn_id, one_line(each.name, 60)))
+        state, turn_id = found[each.id]
+        rows.append((each.id, each.type, state or "not run", turn_id, one_line(each.name, 60)))
     write_table(rows)
+
+
+async def _unfinished(client: TurnsClient, path: Path) -> list[Turn]:
+    """The folder's turns that wait or work, oldest first; none where no worker would look."""
+    try:
+        session = phase_session(directory_of(path))
+    except BadRequest:
+        return []
+    return await client.lists.read(each.turn_id for each in await client.lists.unfinished(Search(session_id=session)))
 
 
 def _noted(path: Path) -> dict[str, str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from api_client.client import TurnsClient
@@ -58,8 +60,25 @@ def _write(stats: Stats) -> None:
         used = stats.by in {"", "model"}
         head = (stats.by, *_TURNS_HEAD, *(_USED_HEAD if used else ()))
         write_table([head, *((one_line(row.name, 60), *_turns(row), *(_used(row) if used else ())) for row in turns)])
+    for line in _of_phases(stats):
+        click.echo(f"\n{line}")
     click.echo()
     write_table([("took", "times", "mean", "p50", "p95"), *map(_took, stats.durations)])
+
+
+def _of_phases(stats: Stats) -> Iterator[str]:
+    """How phases were verified and what was handed on; nothing where there was nothing of it."""
+    row = stats.phases
+    if row.judged:
+        attempts = "" if row.attempts is None else f" ({row.attempts:.1f} attempts for each)"
+        yield (
+            f"phases: {row.judged} attempts verified, {percent(row.rate)} passed{attempts}; "
+            f"{row.asked_again} asked again, {row.escalated} handed on, {row.failed} failed"
+        )
+    if any(stats.escalated.values()):
+        decided = ", ".join(f"{kind} {count}" for kind, count in stats.decided.items() if count) or "nothing yet"
+        model, person = stats.escalated["model"], stats.escalated["person"]
+        yield f"handed on: {model} to another model, {person} to a person; decided: {decided}"
 
 
 def _turns(row: TurnRow) -> tuple[str, ...]:

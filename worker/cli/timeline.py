@@ -35,16 +35,24 @@ def describe(event: Event) -> list[Line]:
 
 
 def issue_lines(issues: Iterable[dict[str, Any]]) -> list[Line]:
-    """An issue each: code, message and validator; below it what would mend it."""
+    """An issue each: code, place, message and validator; below it what would mend it."""
     lines = []
     for issue in issues:
         style = WARN if issue.get("severity") == "warning" else BAD
         by = f"  ({one_line(issue['validator'])})" if issue.get("validator") else ""
-        text = f"{one_line(issue.get('code', ''))}  {one_line(issue.get('message', ''))}{by}"
+        text = f"{one_line(issue.get('code', ''))}  {_place(issue)}{one_line(issue.get('message', ''))}{by}"
         lines.append(Line(text, style, detail=True))
         if issue.get("fix_hint"):
             lines.append(Line(f"  -> {one_line(issue['fix_hint'])}", DIM, detail=True))
     return lines
+
+
+def _place(issue: dict[str, Any]) -> str:
+    """Where an issue of a file is, unless its message says so."""
+    file, line = one_line(issue.get("file") or ""), issue.get("line") or 0
+    if not file or (not line and file in str(issue.get("message", ""))):
+        return ""
+    return f"{file}:{line}: " if line else f"{file}: "
 
 
 def _queued(data: dict[str, Any]) -> list[Line]:
@@ -174,6 +182,9 @@ _DESCRIBERS: dict[str, Callable[[dict[str, Any]], list[Line]]] = {
 }
 
 
+#: Events whose issues were told before, by the gates or by the rejection.
+_TELL_AGAIN = {"attempt.rejected", "turn.escalated"}
+
 #: What goes on after an event, until the next of these.
 _DOING = {
     "turn.queued": "waiting for a worker",
@@ -200,6 +211,7 @@ class Timeline:
         self._written = 0
         self._counting = False
         self._doing, self._since = "", 0.0
+        self._told: set[str] = set()
 
     def show(self, event: Event) -> None:
         """Write an event; a piece of the answer only moves the counter."""
@@ -209,15 +221,24 @@ class Timeline:
             return
         if event.kind in {"attempt.started", "attempt.reset"}:
             self._written = 0
+            self._told.clear()
         if event.kind in _DOING:
             of = f"/{event.data['max_attempts']}" if event.data.get("max_attempts") else ""
             self._doing, self._since = (
                 _DOING[event.kind].format(attempt=f"{event.data.get('attempt', '')}{of}"),
                 event.at,
             )
-        for line in describe(event):
+        for line in self._new(event):
             head = " " * 15 if line.detail else f"{datetime.fromtimestamp(event.at):%H:%M:%S}  {f'#{event.seq}':<5}"
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
+
+    def _new(self, event: Event) -> list[Line]:
+        """What an event says; issues that a gate of this attempt told, or its rejection, are not told again."""
+        lines = describe(event)
+        if event.kind in _TELL_AGAIN:
+            lines = [line for line in lines if not line.detail or line.text not in self._told]
+        self._told.update(line.text for line in lines if line.detail)
+        return lines
 
     def write(self, line: Line) -> None:
         """Write a line of one's own among the events."""

@@ -14,7 +14,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings, load, require_store
-from api_client.contract.turn import AttemptRecord, DoubleText, Turn, TurnRequest, new_session_id
+from api_client.contract.turn import AttemptRecord, DoubleText, Turn, TurnRequest, TurnState, new_session_id
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.timeline import Line, Timeline, error_lines, issue_lines
@@ -168,8 +168,13 @@ def show(turn_id: str, as_json: bool) -> None:
         ("session", one_line(turn.request.session_id)),
         ("model", one_line(turn.request.model)),
         ("prompt", one_line(turn.request.prompt)),
+        *(
+            [("phase", f"{turn.request.phase['id']} of {one_line(turn.request.directory)}")]
+            if turn.request.phase
+            else []
+        ),
         ("state", turn.state.value),
-        ("attempt", f"{turn.attempt} of {turn.request.max_attempts}, deliveries {turn.delivery}"),
+        ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
         ("created", _time(turn.created_at)),
     ]
     if turn.finished_at:
@@ -180,6 +185,9 @@ def show(turn_id: str, as_json: bool) -> None:
         rows.append(("step", one_line(turn.step) + (f" ({one_line(turn.step_source)})" if turn.step_source else "")))
     if turn.worker:
         rows.append(("worker", one_line(turn.worker)))
+    if turn.state is TurnState.PARKED:
+        until = f"{_time(turn.decide_by)}, then {turn.decide_default}"
+        rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
     rows += [("error", text) for text in error_lines(turn.error)]
     if code := turn.error.get("code"):
         rows.append(("what to do", f"turns explain {one_line(code)}"))

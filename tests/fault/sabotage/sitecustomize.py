@@ -24,6 +24,7 @@ _LUA = {
         "claim": [("if not is_head() then return { 'refused', 'waiting' } end", "")],
         "reap": [("if not is_head() then", "if false then")],
     },
+    "inbox": {"decide": [("if turn.state ~= 'parked' then return", "if false then return")]},
     "counters": {"commit": [("local counters = move.counters", "count(move.counters) local counters = move.counters")]},
 }
 

@@ -423,6 +423,13 @@ def decision_applied_twice(history: History) -> None:
     insert(history, PARKED, place_of(history, PARKED, "turn.decided"), "turn.decided", **told)
 
 
+def decided_by_two_people(history: History) -> None:
+    told = {**event_of(history, PARKED, "turn.decided")["data"], "by": "k5@11-rival"}
+    insert(history, PARKED, place_of(history, PARKED, "turn.decided"), "turn.decided", **told)
+    for type_ in ("invoke", "ok"):
+        history.add(8.9, "decide", type_, turn=PARKED, decision="k5@11-rival", kind="retry")
+
+
 def decision_taken_and_lost(history: History) -> None:
     event_of(history, PARKED, "turn.decided")["data"]["by"] = "k5@11-rival"
 
@@ -552,6 +559,7 @@ BAD: list[tuple[Spoil, int, str]] = [
     (agent_of_a_parked_turn_runs, 18, "parked_at_work"),
     (turn_waits_beside_a_parked_one, 18, "blocked_by_parked"),
     (decision_applied_twice, 19, "decided_twice"),
+    (decided_by_two_people, 19, "decided_twice"),
     (decision_taken_and_lost, 19, "decision_lost"),
     (decision_refused_and_applied, 19, "decided_twice"),
     (decided_by_nobody, 19, "decision_invented"),

@@ -162,3 +162,30 @@ def test_a_line_stays_one_line_and_has_an_end() -> None:
     assert one_line("a\n b\t c") == "a b c"
     assert one_line("x" * 300) == "x" * 199 + "…"
     assert safe("a\r\nb\tc\n") == "a\nb\tc\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({"file": "add.py", "line": 3}, "PYTHON_SYNTAX  add.py:3: invalid syntax"),
+        ({"file": "add.py", "line": None}, "PYTHON_SYNTAX  add.py: invalid syntax"),
+        ({"file": "add.py", "message": "missing: add.py"}, "PYTHON_SYNTAX  missing: add.py"),
+        ({}, "PYTHON_SYNTAX  invalid syntax"),
+    ],
+)
+def test_an_issue_in_a_file_says_where(place: dict[str, object], said: str) -> None:
+    [line] = issue_lines([{"code": "PYTHON_SYNTAX", "message": "invalid syntax", **place}])
+    assert line.text == said
+
+
+def test_what_a_gate_found_is_not_told_again_by_the_rejection_and_is_by_the_next_attempt() -> None:
+    stream = io.StringIO()
+    timeline = Timeline(stream)
+    other = {**ISSUE, "code": "NOT_VERIFIED"}
+    for attempt in (1, 2):
+        timeline.show(event("attempt.started", attempt=attempt))
+        timeline.show(event("gate.checked", gate="g", passed=False, issues=[ISSUE]))
+        timeline.show(event("attempt.rejected", attempt=attempt, issues=[ISSUE, other]))
+        timeline.show(event("turn.escalated", stage=2, issues=[ISSUE, other]))
+    assert stream.getvalue().count("MISSING_STEP_MARKER") == 2
+    assert stream.getvalue().count("NOT_VERIFIED") == 2

@@ -40,11 +40,14 @@ def _told(turn: TurnFacts, asked: dict[str, Line]) -> Iterator[Problem]:
         if event["kind"] != "turn.decided":
             continue
         by, kind = event["data"]["by"], event["data"]["kind"]
-        if by == _TIMEOUT:
-            due = parked.get("at", 0) + parked.get("data", {}).get("timeout_seconds", 0) * 1000
-            if kind != parked.get("data", {}).get("default"):
+        if not parked:
+            yield Problem(19, "decided_twice", f"{turn.turn}: {by} decided {kind} when nothing waited for a decision")
+        elif by == _TIMEOUT:
+            due = parked["at"] + parked["data"]["timeout_seconds"] * 1000
+            if kind != parked["data"]["default"]:
                 yield Problem(19, "decision_invented", f"{turn.turn}: the time-out decided {kind}")
             if event["at"] < due - _EARLY_MS:
                 yield Problem(19, "decision_invented", f"{turn.turn}: timed out {due - event['at']:.0f} ms too early")
         elif by not in asked or (asked[by]["turn"], asked[by]["kind"]) != (turn.turn, kind):
             yield Problem(19, "decision_invented", f"{turn.turn}: nobody decided {kind} as {by}")
+        parked = {}
