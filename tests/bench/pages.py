@@ -1,4 +1,4 @@
-"""``python -m tests.bench.pages``: the store's memory and the pages' times with 10,000 finished and 1,000 running turns."""
+"""``python -m tests.bench.pages``: memory and pages with 10,000 turns finished and 1,000 at work."""
 
 from __future__ import annotations
 
