@@ -82,7 +82,7 @@ class Phase:
         """The phase as phases.yaml writes it, JSON-ready; ``from_dict`` reads it back."""
         return {
             "id": self.id,
-            "name": self.name,
+            "name": self.name or self.id,
             "type": self.type,
             "description": self.description,
             "config": self.config,

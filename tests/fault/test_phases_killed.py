@@ -15,10 +15,11 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Turn
+from api_client.contract.turn import Turn, TurnRequest
 from tests.conftest import WorkerProcess, environ_of, turns
-from tests.support import wait_for
+from tests.support import wait_for, wait_until
 
 PHASES = """
 - id: build
@@ -114,6 +115,29 @@ def test_the_copies_of_a_worker_that_was_killed_while_it_verified_are_swept_by_t
     cli(installed, "cancel", document["turn_id"])  # so that no further verification sweeps it
     worker_process(settings=installed)
     wait_for(lambda: not left.exists(), 20)
+
+
+async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
+    installed: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    phase = Phase(id="build", description="Baue add.py.", output_files=("add.py",), max_attempts=1)
+    worker_process(settings=replace(installed, run_slots=1, check_slots=1))
+    async with TurnsClient(installed) as client:
+        parked = []
+        for name in ("work", "other"):
+            (installed.root / name).mkdir(exist_ok=True)
+            parked += await client.submit_phases([phase], directory=name)
+        await wait_until(lambda: _all_parked(client, parked), 30)
+        asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
+        chat = await client.result(await client.submit(replace(asked, validators=("file_existence",))), timeout=30)
+        assert chat.outcome == "passed"
+        assert await _all_parked(client, parked)
+        for turn_id in parked:
+            await client.cancel(turn_id)
+
+
+async def _all_parked(client: TurnsClient, turn_ids: list[str]) -> bool:
+    return all([(await client.get(turn_id)).state == "parked" for turn_id in turn_ids])
 
 
 def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
