@@ -247,11 +247,14 @@ async def _open(gate: asyncio.Semaphore, port: int, number: int) -> tuple[Stream
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     async with gate:
-        connection, sender = await asyncio.open_connection("127.0.0.1", port)
-        sender.write(f"POST /v1/chat/completions HTTP/1.1\r\n{lines}\r\n{body}".encode())
-        answer = await connection.readuntil(b"\r\n\r\n")
-    found = re.search(rb"x-turn-id: (\S+)", answer)
-    assert found, answer
+        while True:
+            connection, sender = await asyncio.open_connection("127.0.0.1", port)
+            sender.write(f"POST /v1/chat/completions HTTP/1.1\r\n{lines}\r\n{body}".encode())
+            answer = await connection.readuntil(b"\r\n\r\n")
+            if found := re.search(rb"x-turn-id: (\S+)", answer):
+                break
+            assert b" 503 " in answer.partition(b"\r\n")[0], answer  # busy: as it says, again in a while
+            await asyncio.sleep(2)
     connection.keep = sender  # type: ignore[attr-defined]  # the connection lives as long as its sender
     return Stream(number, found[1].decode()), connection
 

@@ -2,9 +2,10 @@
 
     python drive.py ADDRESS FOLDER < questions.json > seen.json
 
-A question is {"text", "name", "stop_after" (seconds), "regenerate" (bool), "go_on" (bool)}. What was seen of each: the
-texts that stood on the page one after the other, status lines included, and the messages as they are stored.
-Screenshots go to the folder.
+A question is {"text", "name"}, and what the user does besides asking it: "temporary" (asks in a temporary chat), "once"
+(a text on the page) with "do" ("stop", "reload" or "second-tab"), and "then" ("regenerate", "continue" or "edit") when
+the answer has ended, "edited" being the other text. What was seen of each: the texts that stood on the page one after
+the other, status lines included, and the messages as they are stored. Screenshots go to the folder.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,81 +25,144 @@ CHROMIUM = {
     "args": ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
 }
 PATIENCE_SECONDS = 60
+_TICK_SECONDS = 0.1
 
 
 class Visitor:
     """Somebody at the page."""
 
     def __init__(self, page: Page, address: str, folder: Path) -> None:
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
         self.page, self.address, self.folder = page, address, folder
         self.token = self._call("/api/v1/auths/signin", {"email": "", "password": ""})["token"]
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Ask in a new chat, and watch until the answer has ended."""
-        self.page.goto(self.address)
+        """Ask in a new chat, do what is to be done, and watch until the answer has ended."""
+        name, temporary = question["name"], question.get("temporary", False)
+        self.page.goto(self.address + "/?temporary-chat=true" * temporary)
         box = self.page.locator("#chat-input")
-        box.wait_for(timeout=PATIENCE_SECONDS * 1000)
+        box.wait_for()
         self._close_dialogs()
         box.click()
         self.page.keyboard.type(question["text"])
         self.page.keyboard.press("Enter")
-        seen = self._watch(question)
-        if question.get("regenerate"):
-            self.page.get_by_label("Regenerate").last.click()
-            self.page.get_by_text("Try Again").last.click()
-            time.sleep(1)
-            seen["again"] = self._watch({**question, "stop_after": 0, "name": question["name"] + "-again"})
-        if question.get("go_on"):
-            self.page.get_by_label("Continue Response").last.click()
-            time.sleep(1)
-            seen["again"] = self._watch({**question, "name": question["name"] + "-again"})
-        chat_id = self.page.url.rsplit("/", 1)[-1]
+        seen = self._watch(name, question.get("once", ""), question.get("do", ""))
+        if then := question.get("then"):
+            before = self._ids()
+            self._then(then, question)
+            if then != "continue":  # which goes on in the same message
+                self._until(lambda: self._ids() != before)
+            seen["again"] = self._watch(f"{name}-again", other_than=self._text())
+        if temporary:
+            return seen
+        chat_id = self._chat_id()
         self.page.reload()
-        self.page.locator(".chat-assistant").last.wait_for(timeout=PATIENCE_SECONDS * 1000)
-        time.sleep(1)
+        self._until(lambda: self._ended() and self._text())
         seen["after_reload"] = self._text()
-        self.page.screenshot(path=self.folder / f"{question['name']}-reload.png")
+        self.page.screenshot(path=self.folder / f"{name}-reload.png")
         seen["stored"] = self._stored(chat_id)
         return seen
+
+    def _then(self, then: str, question: dict[str, Any]) -> None:
+        if then == "regenerate":
+            self.page.get_by_label("Regenerate").last.click()
+            self.page.get_by_text("Try Again").last.click()
+        elif then == "continue":
+            self.page.get_by_label("Continue Response").last.click()
+        else:
+            self.page.locator(".chat-user").last.hover()
+            self.page.get_by_label("Edit").first.click()
+            box = self.page.locator("[id^=message-edit-]")
+            box.locator("visible=true").last.click()
+            self.page.keyboard.press("Control+A")
+            self.page.keyboard.type(question["edited"])
+            self.page.locator("#confirm-edit-message-button").click()
 
     def _close_dialogs(self) -> None:
         for name in ("Okay, Let's Go!", "Close"):
             button = self.page.get_by_role("button", name=name)
             if button.count():
                 button.first.click()
-                time.sleep(0.3)
+                button.first.wait_for(state="hidden")
 
-    def _watch(self, question: dict[str, Any]) -> dict[str, Any]:
-        texts: list[str] = []
-        began, idle_since = time.monotonic(), 0.0
-        stop_after = question.get("stop_after", 0)
-        while time.monotonic() - began < PATIENCE_SECONDS:
+    def _watch(self, name: str, once: str = "", do: str = "", other_than: str | None = None) -> dict[str, Any]:
+        """Look until the answer has ended; at the first sight of ``once`` do something. Raises when it never ends."""
+        seen: dict[str, Any] = {"texts": []}
+        texts: list[str] = seen["texts"]
+        other: Visitor | None = None
+
+        def look() -> bool:
+            nonlocal once, other
             text = self._text()
-            if not texts or texts[-1] != text:
+            if new := not texts or texts[-1] != text:
                 texts.append(text)
-                self.page.screenshot(path=self.folder / f"{question['name']}-{len(texts):03}.png")
-            running = self.page.get_by_label("Stop").count() > 0
-            if running and stop_after and time.monotonic() - began > stop_after:
-                self.page.get_by_label("Stop").first.click()
-                stop_after = 0
-            if running or not text:
-                idle_since = 0.0
-            elif not idle_since:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since > 1.5:
-                break
-            time.sleep(0.1)
-        return {"texts": texts}
+                self.page.screenshot(path=self.folder / f"{name}-{len(texts):03}.png")
+            if once and once in text:
+                if other := self._do(do):
+                    other._until(lambda: once in other._text())
+                    seen["second_tab"] = [other._text()]
+                once = ""
+            return bool(text) and not new and not once and text != other_than and self._ended()
+
+        self._until(look)
+        if other:
+            seen["second_tab"] += other._watch(f"{name}-second-tab")["texts"]
+            other.page.close()
+        return seen
+
+    def _do(self, do: str) -> Visitor | None:
+        if do == "stop":
+            self.page.get_by_label("Stop").first.click()
+        elif do == "reload":
+            self.page.reload()
+        elif do == "second-tab":
+            second = Visitor(self.page.context.new_page(), self.address, self.folder)
+            second.page.goto(self.page.url)
+            second.page.locator(".chat-assistant").last.wait_for()
+            return second
+        return None
+
+    def _until(self, true: Callable[[], Any]) -> None:
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not true():
+            if time.monotonic() > ends:
+                self.page.screenshot(path=self.folder / "gave-up.png")
+                raise TimeoutError(f"not within {PATIENCE_SECONDS} s; on the page: {self._text()!r}")
+            self.page.wait_for_timeout(_TICK_SECONDS * 1000)
+
+    def _ended(self) -> bool:
+        """Nothing is running: the page offers no Stop but Regenerate, and every message that is stored is done."""
+        if self.page.get_by_label("Stop").count() or not self.page.get_by_label("Regenerate").count():
+            return False
+        chat_id = self._chat_id()
+        return not chat_id or all(message["done"] for message in self._answers(chat_id))
 
     def _text(self) -> str:
         found = self.page.locator(".chat-assistant")
         return str(found.last.inner_text()).strip() if found.count() else ""
+
+    def _ids(self) -> list[Any]:
+        """Which messages the page shows."""
+        found: list[Any] = self.page.locator("[id^=message-]").evaluate_all("all => all.map(one => one.id)")
+        return found
+
+    def _chat_id(self) -> str:
+        """The chat's id, when it is one that is stored."""
+        before, _, chat_id = self.page.url.partition("?")[0].rpartition("/c/")
+        return chat_id if before else ""
+
+    def _answers(self, chat_id: str) -> list[Any]:
+        return [message for message in self._stored(chat_id)["messages"] if message["role"] == "assistant"]
 
     def _stored(self, chat_id: str) -> Any:
         chat = self._call(f"/api/v1/chats/{chat_id}")["chat"]
         messages = chat["history"]["messages"]
         names = ("content", "error", "statusHistory", "done", "childrenIds", "role", "output")
         return {"title": chat["title"], "messages": [{n: m.get(n) for n in names} for m in messages.values()]}
+
+    def chats(self) -> int:
+        """How many chats are stored."""
+        return len(self._call("/api/v1/chats/"))
 
     def _call(self, path: str, body: dict[str, Any] | None = None) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {getattr(self, 'token', '')}"}
@@ -112,9 +177,10 @@ def main() -> None:
     questions = json.load(sys.stdin)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**CHROMIUM)
-        page = browser.new_page(viewport={"width": 900, "height": 700})
+        page = browser.new_context(viewport={"width": 900, "height": 700}).new_page()
         visitor = Visitor(page, address, folder)
-        seen = {question["name"]: visitor.ask(question) for question in questions}
+        seen: dict[str, Any] = {question["name"]: visitor.ask(question) for question in questions}
+        seen["chats"] = visitor.chats()
         browser.close()
     json.dump(seen, sys.stdout, ensure_ascii=False, indent=1)
 

@@ -15,11 +15,18 @@ GOOD = {"name": "good", "text": "Bitte eine gute Antwort"}
 TAKEN_BACK = {"name": "taken-back", "text": "Bitte zwei Entwürfe"}
 KEPT = {"name": "kept", "text": "Bitte ohne Marker"}
 FAILED = {"name": "failed", "text": "Bitte kein Erfolg"}
-STOPPED = {"name": "stopped", "text": "Bitte lange Antwort", "stop_after": 3, "regenerate": True}
+LONG = {"text": "Bitte lange Antwort", "once": "Teil eins der langen Antwort."}
+STOPPED = {**LONG, "name": "stopped", "do": "stop", "then": "regenerate"}
+RELOADED = {**LONG, "name": "reloaded", "do": "reload"}
+SECOND_TAB = {**LONG, "name": "second-tab", "do": "second-tab"}
+EDITED = {**GOOD, "name": "edited", "then": "edit", "edited": "Bitte ohne Marker"}
+TEMPORARY = {**TAKEN_BACK, "name": "temporary", "temporary": True}
+WHOLE = "Teil eins der langen Antwort. Teil zwei der langen Antwort."
 
 
 def test_a_visitors_day(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
     seen = ask(GOOD, TAKEN_BACK, KEPT, FAILED, STOPPED)
+    del seen["chats"]
     good, taken_back, kept, failed, stopped = seen.values()
 
     assert answer_of(good)["content"] == "Das ist die gute Antwort, Wort für Wort."
@@ -42,7 +49,7 @@ def test_a_visitors_day(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
 
     first, second = answers_of(stopped)
     assert first["content"] == "Teil eins der langen Antwort."
-    assert second["content"] == "Teil eins der langen Antwort. Teil zwei der langen Antwort."
+    assert second["content"] == WHOLE
     assert len(agent_runs()) == 1 + 2 + 2 + 3 + 1, "Regenerate brought the answer of the run that went on"
     for one in seen.values():
         assert not any("STEP" in text for text in [*one["texts"], one["after_reload"]])
@@ -52,13 +59,35 @@ def test_a_visitors_day(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
 def test_an_answer_that_arrived_can_be_continued_and_asked_for_again(
     ask: Ask, agent_runs: Callable[[], list[str]]
 ) -> None:
-    seen = ask({**GOOD, "name": "continued", "go_on": True}, {**GOOD, "name": "asked-again", "regenerate": True})
-    continued, again = seen.values()
+    again = {**GOOD, "name": "asked-again", "then": "regenerate"}
+    seen = ask({**GOOD, "name": "continued", "then": "continue"}, again, EDITED)
+    continued, again, edited = (seen[name] for name in ("continued", "asked-again", "edited"))
     assert "Das ist die gute Antwort, Wort für Wort." in answer_of(continued)["content"]
     assert "Und so geht sie weiter." in answer_of(continued)["content"]
     assert "Und so geht sie weiter." in continued["after_reload"]
     assert [answer["content"] for answer in answers_of(again)] == ["Das ist die gute Antwort, Wort für Wort."] * 2
-    assert len(agent_runs()) == 2 + 2
+    first, second = answers_of(edited)
+    assert first["content"] == "Das ist die gute Antwort, Wort für Wort."
+    assert second["content"] == "Diese Antwort bleibt stehen, wie sie ist."
+    assert "Wort für Wort" not in edited["after_reload"]
+    assert len(agent_runs()) == 2 + 2 + 3, "an edited question is another one"
+
+
+def test_whoever_comes_in_the_middle_sees_the_whole_answer(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
+    seen = ask(RELOADED, SECOND_TAB, TEMPORARY)
+    reloaded, second_tab, temporary = (seen[name] for name in ("reloaded", "second-tab", "temporary"))
+    for one in (reloaded, second_tab):
+        assert answer_of(one)["content"] == WHOLE
+        assert WHOLE in one["texts"][-1]
+        assert WHOLE in one["after_reload"]
+    first, *_, last = second_tab["second_tab"]
+    assert "Teil zwei" not in first, "it came while the answer was on its way"
+    assert WHOLE in last
+    assert any("ENTWURF" in text for text in temporary["texts"])
+    assert "ENTWURF" not in temporary["texts"][-1]
+    assert "Die ENDGÜLTIGE Antwort steht an der Stelle des Entwurfs." in temporary["texts"][-1]
+    assert seen["chats"] == 2, "a temporary chat is not stored"
+    assert len(agent_runs()) == 1 + 1 + 2, "one run each, however many look"
 
 
 def answers_of(seen: dict[str, Any]) -> list[Any]:
