@@ -67,6 +67,7 @@ def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> Non
             steps += [["goto", told["web_url"] + address], ["text", "main"]]
         overview, listed, turn = browse(*steps)[2::2]
         assert "Asked again" in overview[0]
+        assert "nothing is stuck" in overview[0]
         assert RETRIED in listed[0]
         assert "MISSING_STEP_MARKER" in turn[0]
 
