@@ -71,18 +71,19 @@ _NO_VERDICT: Steps = [{"say": "Sieht gut aus."}]
 _COMMAND = {"type": "command", "command": ["grep", "-q", "done", FILE], "seconds": 20}
 _WRONG, _WRONG_THEN_RIGHT = (_writes(BAD),), (_writes(BAD), _writes(GOOD))
 
+#: The first ones are in short runs too: between them they meet everything a run must have met.
 PHASES: dict[str, PhaseKind] = {
     "phase-sound": PhaseKind(weight=4, runs=(_writes(GOOD),), verdicts=(_PASS,), max_attempts=3),
-    "phase-slow": PhaseKind(weight=3, runs=(_writes(GOOD, 4.0),), verdicts=(_judges(success=True, seconds=3.0),)),
     "phase-mended": PhaseKind(weight=3, runs=_WRONG_THEN_RIGHT, verdicts=(_PASS,), max_attempts=3),
-    "phase-doubted": PhaseKind(weight=3, runs=(_writes(GOOD),), verdicts=(_FAIL, _FAIL, _PASS), max_attempts=3),
-    "phase-commanded": PhaseKind(weight=2, runs=(_writes(EMPTY), _writes(GOOD)), gates=(_COMMAND,), max_attempts=2),
     "phase-consulted": PhaseKind(weight=2, runs=_WRONG_THEN_RIGHT, expert=True),
     "phase-approved": PhaseKind(weight=2, runs=_WRONG, decisions=("approve",)),
-    "phase-edited": PhaseKind(runs=_WRONG, decisions=("edit",)),
-    "phase-redone": PhaseKind(weight=2, runs=_WRONG_THEN_RIGHT, decisions=("retry", "approve")),
-    "phase-refused": PhaseKind(runs=_WRONG, expert=True, decisions=("reject",)),
     "phase-forgotten": PhaseKind(weight=2, runs=_WRONG, default="approve"),
+    "phase-doubted": PhaseKind(weight=3, runs=(_writes(GOOD),), verdicts=(_FAIL, _FAIL, _PASS), max_attempts=3),
+    "phase-redone": PhaseKind(weight=2, runs=_WRONG_THEN_RIGHT, decisions=("retry", "approve")),
+    "phase-slow": PhaseKind(weight=3, runs=(_writes(GOOD, 4.0),), verdicts=(_judges(success=True, seconds=3.0),)),
+    "phase-commanded": PhaseKind(weight=2, runs=(_writes(EMPTY), _writes(GOOD)), gates=(_COMMAND,), max_attempts=2),
+    "phase-edited": PhaseKind(runs=_WRONG, decisions=("edit",)),
+    "phase-refused": PhaseKind(runs=_WRONG, expert=True, decisions=("reject",)),
     "phase-abandoned": PhaseKind(runs=_WRONG),
     "phase-unjudged": PhaseKind(runs=(_writes(GOOD),), verdicts=(_NO_VERDICT,), decisions=("approve",)),
 }
