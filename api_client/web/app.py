@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket as socket_options
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from socket import socket
 from types import FrameType
 
@@ -175,4 +176,12 @@ def serve(settings: Settings) -> None:
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
+    _allow_many_streams()
     _Server(config, settings.stuck_reader_seconds).run()
+
+
+def _allow_many_streams() -> None:
+    """Lift the soft limit of open files, often 1,024, to the hard one: every stream takes two, to reader and store."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # "unlimited" is more than some systems give
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import statistics
 import tempfile
@@ -65,7 +66,8 @@ def main() -> None:
     """Measure all three, each with a relay and a store of its own."""
     for measure in (latency, memory, order):
         with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as relay:
-            print(measure(relay), flush=True)
+            load = os.getloadavg()[0]
+            print(f"{measure(relay)} [load {load:.1f} before, {os.cpu_count()} cores]", flush=True)
 
 
 @contextmanager
@@ -122,16 +124,17 @@ def order(relay: RelayProcess) -> str:
     """Whether all that was said arrives, once and in order, when it is said as fast as it can be written."""
     with reading(relay, MANY) as readers, ThreadPoolExecutor(_WRITERS) as pool:
         held = claims(relay.settings, readers.turn_ids)
-        began = time.monotonic()
+        began, used = time.monotonic(), cpu_seconds(relay)
         list(pool.map(write_all, [held[start::_WRITERS] for start in range(_WRITERS)]))
         written = time.monotonic() - began
         streams = readers.streams()
-    whole = time.monotonic() - began
+        whole, used = time.monotonic() - began, cpu_seconds(relay) - used
     right = sum(text_of(stream) == said_of(MANY_DELTAS) for stream in streams)
     total = MANY * MANY_DELTAS
     return (
         f"{MANY} streams of {MANY_DELTAS} deltas, {total:,} events written in {written:.0f} s: {right} arrived "
-        f"complete and in order, the last {whole - written:.1f} s later ({total / whole:,.0f} deltas/s)"
+        f"complete and in order, the last {whole - written:.1f} s later ({total / whole:,.0f} deltas/s, "
+        f"{used / total * 1e6:.0f} µs of the relay's processor time each)"
     )
 
 
@@ -175,6 +178,13 @@ def text_of(stream: Stream) -> str:
 
 def sleep_until(at: float) -> None:
     time.sleep(max(0.0, at - time.monotonic()))
+
+
+def cpu_seconds(relay: RelayProcess) -> float:
+    """What the relay has used of processors so far."""
+    assert relay.process
+    fields = Path(f"/proc/{relay.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(relay: RelayProcess) -> float:

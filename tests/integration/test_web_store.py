@@ -158,6 +158,26 @@ def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on
         process.wait(10)
 
 
+async def test_a_relay_serves_more_streams_than_the_usual_limit_of_open_files_allows(settings: Settings) -> None:
+    settings = replace(settings, web_port=_free_port())
+    command = ["bash", "-c", 'ulimit -Sn 64; exec "$0" "$@"', sys.executable, "-c", RELAY]
+    process = subprocess.Popen(command, env=environ_of(settings), stdin=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{settings.web_port}"
+    try:
+        wait_for(lambda: _answers(f"{url}/healthz"), 20)
+        async with httpx2.AsyncClient(base_url=url, timeout=20) as http, contextlib.AsyncExitStack() as open_streams:
+            turn = (await http.post("/v1/turns", json=BODY)).json()
+            readers = []  # a stream is closed when its reader is forgotten
+            for _ in range(50):
+                answer = await open_streams.enter_async_context(http.stream("GET", turn["events_url"]))
+                readers.append(answer.aiter_lines())
+                while await anext(readers[-1]) != "event: turn.queued":
+                    pass
+    finally:
+        process.kill()
+        process.wait(10)
+
+
 async def test_readers_that_leave_at_any_moment_leave_nothing_behind(settings: Settings) -> None:
     app = create_app(settings)
     config = uvicorn.Config(app, port=0, log_config=None, lifespan="on")
