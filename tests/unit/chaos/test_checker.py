@@ -357,10 +357,21 @@ def passed_though_a_gate_failed(history: History) -> None:
     event_of(history, PHASE, "gate.checked", -1)["data"]["passed"] = False
 
 
-def passed_on_a_lost_verification(history: History) -> None:
-    """Its verdict was told by a worker that was lost, and the next one told none."""
+def lose_verification(history: History, turn_id: str, judged: str) -> None:
     told = {"attempt": 2, "delivery": 2, "during": "validating", "silent_ms": 0}
-    insert(history, PHASE, place_of(history, PHASE, "attempt.accepted"), "attempt.lost", **told)
+    insert(history, turn_id, place_of(history, turn_id, judged), "attempt.lost", **told)
+
+
+def passed_on_a_lost_verification(history: History) -> None:
+    """Its verdict was told by a worker that was lost, and the next one began anew and told none."""
+    lose_verification(history, PHASE, "attempt.accepted")
+    told = {"attempt": 2, "gate": "syntax", "passed": True, "skipped": False, "issues": []}
+    insert(history, PHASE, place_of(history, PHASE, "attempt.accepted"), "gate.checked", **told)
+
+
+def rejected_on_a_lost_verification(history: History) -> None:
+    """What was rejected is not sealed, so whoever comes after a loss has to find it out anew."""
+    lose_verification(history, PHASE, "attempt.rejected")
 
 
 def rejected_without_an_error(history: History) -> None:
@@ -547,6 +558,7 @@ BAD: list[tuple[Spoil, int, str]] = [
     (passed_without_a_verdict, 17, "unfounded"),
     (passed_though_a_gate_failed, 17, "unfounded"),
     (passed_on_a_lost_verification, 17, "unfounded"),
+    (rejected_on_a_lost_verification, 17, "unfounded"),
     (rejected_without_an_error, 17, "unfounded"),
     (output_of_the_rejected_attempt, 17, "wrong_output"),
     (output_of_a_phase_that_failed, 17, "wrong_output"),
@@ -576,6 +588,12 @@ def test_a_good_history_passes_with_every_verdict_true() -> None:
     assert judgement.problems == []
     assert set(judgement.verdicts.values()) == {"true"}
     assert judgement.good
+
+
+def test_a_worker_may_die_between_sealing_what_it_verified_and_committing_it() -> None:
+    history = History()
+    lose_verification(history, PHASE, "attempt.accepted")
+    assert [problem for problem in judge(history.made()).problems if problem.invariant == 17] == []
 
 
 def test_a_run_in_which_too_little_happened_is_not_good_though_nothing_is_wrong() -> None:

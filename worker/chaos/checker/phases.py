@@ -43,20 +43,26 @@ def _outcomes(turn: TurnFacts) -> Iterator[Problem]:
 
 
 def _grounds(turn: TurnFacts) -> Iterator[Problem]:
-    """What was found since the agent ran, or since the verification began again after a loss."""
+    """What was found since the agent ran, or since the verification began again after a loss.
+
+    After a loss it need not begin again: a worker may die between sealing what it accepted and committing it.
+    """
     gates: dict[str, bool] = {}
     verdict: bool | None = None
+    lost = False
     for event in turn.log:
         kind, data = event["kind"], event["data"]
-        if kind in {"attempt.started", "attempt.lost"}:
-            gates, verdict = {}, None
+        if kind == "attempt.started" or (lost and kind == "gate.checked"):
+            gates, verdict, lost = {}, None, False
+        if kind == "attempt.lost":
+            lost = True
         elif kind == "gate.checked":
             gates[data["gate"]] = data["passed"]
         elif kind == "verifier.judged":
             verdict = data["success"]
         elif kind in _JUDGED:
             found = bool(gates) and all(gates.values()) and (verdict is True or not turn.phase.get("verify_agent"))
-            if found is not _JUDGED[kind]:
+            if found is not _JUDGED[kind] or (lost and not _JUDGED[kind]):  # only what passed is sealed
                 text = f"{turn.turn} ({turn.key}): {kind} though gates say {gates} and the verifier {verdict}"
                 yield Problem(17, "unfounded", text)
 
