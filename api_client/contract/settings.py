@@ -253,6 +253,11 @@ class Settings:
     check_slots: int = _setting(2, _integer(1, 64), "Answers a worker judges at once.")
     web_host: str = _setting("127.0.0.1", _text, "Address the relay listens on.")
     web_port: int = _setting(8765, _integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
+    public_url: str = _setting(
+        "",
+        _http_url,
+        "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
+    )
     flower_port: int = _setting(5555, _integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
     api_keys: tuple[str, ...] = _setting(
         (),

@@ -65,6 +65,7 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
         created=int(time.time()),
         locale=ask.request.locale,
         status=ask.open_webui,
+        pages=relay.settings.public_url.rstrip("/"),
     )
     headers = {"x-turn-id": turn.turn_id}
     if ask.stream:

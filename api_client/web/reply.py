@@ -40,6 +40,7 @@ class Reply:
     Attributes:
         created: seconds since the epoch.
         status: tell the progress as status events inside chunks (Open WebUI).
+        pages: address of the relay's pages, without a slash at its end; empty when nobody said it.
     """
 
     turn_id: str
@@ -47,6 +48,7 @@ class Reply:
     created: int
     locale: str
     status: bool = False
+    pages: str = ""
 
     def chunk(self, delta: Delta, finish_reason: FinishReason | None = None) -> Chunk:
         """One chunk of this reply."""
@@ -88,7 +90,7 @@ def render(event: Event, reply: Reply) -> list[Payload]:
 
 def told(event: Event, reply: Reply) -> list[Payload]:
     """The status line for ``event``, inside a chunk that adds nothing; none where the caller wants none."""
-    status = status_of(event, reply.locale) if reply.status else None
+    status = status_of(event, reply.locale, reply.pages) if reply.status else None
     return [] if status is None else [{**reply.chunk({}), "event": status}]
 
 

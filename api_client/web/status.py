@@ -61,10 +61,16 @@ _TOOLS = {
 }
 
 
-def status_of(event: Event, locale: str) -> dict[str, Any] | None:
-    """The status event that says what ``event`` means to a reader; None when it is worth no line."""
+def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
+    """The status event that says what ``event`` means to a reader; None when it is worth no line.
+
+    ``pages`` is the address of the relay's pages; whoever has to decide on a parked turn is sent there.
+    """
     words = _LINES.get(event.kind)
     text = words(event.data, locale) if words else ""
+    if event.kind == "turn.parked":
+        turn_id = _plain(event.data.get("turn_id"))
+        text = say("parked", locale, where=f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}")
     if not text:
         return None
     return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": event.final}}
@@ -142,7 +148,6 @@ _LINES: dict[str, Callable[[Data, str], str]] = {
     "verifier.started": lambda _, locale: say("verifying", locale),
     "verifier.judged": lambda data, locale: say("verified" if data.get("success") else "not_verified", locale),
     "turn.escalated": lambda data, locale: say("escalated", locale) if data.get("stage") == 1 else "",
-    "turn.parked": lambda data, locale: say("parked", locale, turn_id=_plain(data.get("turn_id"))),
     "turn.decided": lambda _, locale: say("decided", locale),
     "turn.stopping": lambda _, locale: say("stopping", locale),
     "turn.finished": _finished,

@@ -44,8 +44,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "The checks failed; another agent tries",
     },
     "parked": {
-        "de": "Ein Mensch muss entscheiden: turns inbox show {turn_id}",
-        "en": "A person has to decide: turns inbox show {turn_id}",
+        "de": "Ein Mensch muss entscheiden: {where}",
+        "en": "A person has to decide: {where}",
     },
     "decided": {"de": "Entschieden; es geht weiter", "en": "Decided; it goes on"},
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},

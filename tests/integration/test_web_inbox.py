@@ -95,7 +95,7 @@ async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the
 ) -> None:
     script = tmp_path / "script.yaml"
     script.write_text(f"- attempts: [[say: {NO_MARKER}]]\n")
-    used = replace(settings, models={"scripted": f"scripted:{script}"})
+    used = replace(settings, models={"scripted": f"scripted:{script}"}, public_url="https://turns.example/helix/")
     worker_process(settings=used)
     page, pings, shown_while_parked = Reader(), 0, ""
     async with (
@@ -103,7 +103,7 @@ async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the
         relay.http.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}, headers=PAGE) as answer,
     ):
         turn_id = answer.headers["x-turn-id"]
-        waiting = f"Ein Mensch muss entscheiden: turns inbox show {turn_id}"
+        waiting = f"Ein Mensch muss entscheiden: https://turns.example/helix/turns/{turn_id}"
         async for line in answer.aiter_lines():
             if line.startswith("data: {"):
                 page.read([json.loads(line.removeprefix("data: "))])

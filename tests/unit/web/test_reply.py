@@ -95,6 +95,16 @@ def test_open_webui_is_told_the_progress_in_english() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pages", "where"),
+    [("", "turns inbox show t0-1"), ("https://turns.example", "https://turns.example/turns/t0-1")],
+)
+def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
+    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages=pages)
+    lines = lines_of(render(event(1, "turn.parked", turn_id="t0-1"), english))
+    assert lines == [(f"A person has to decide: {where}", False)]
+
+
+@pytest.mark.parametrize(
     ("codes", "reason"),
     [
         (["MISSING_STEP_MARKER"], "the working step is not stated"),
