@@ -596,6 +596,18 @@ def test_a_worker_may_die_between_sealing_what_it_verified_and_committing_it() -
     assert [problem for problem in judge(history.made()).problems if problem.invariant == 17] == []
 
 
+def test_a_verdict_that_was_lost_need_not_be_what_is_judged_when_the_verifier_is_killed_in_the_repeat() -> None:
+    history = History()
+    lose_verification(history, PHASE, "attempt.rejected")
+    told = {"attempt": 1, "success": True, "ground": "verdict", "errors": []}
+    insert(history, PHASE, place_of(history, PHASE, "attempt.lost"), "verifier.judged", **told)
+    gate = {"attempt": 1, "gate": "syntax", "passed": True, "skipped": False, "issues": []}
+    killed = {"attempt": 1, "success": False, "ground": "no verdict", "errors": ["killed"]}
+    insert(history, PHASE, place_of(history, PHASE, "attempt.rejected"), "gate.checked", **gate)
+    insert(history, PHASE, place_of(history, PHASE, "attempt.rejected"), "verifier.judged", **killed)
+    assert [problem for problem in judge(history.made()).problems if problem.invariant == 17] == []
+
+
 def test_a_run_in_which_too_little_happened_is_not_good_though_nothing_is_wrong() -> None:
     judgement = judge(History().made())
     assert judgement.problems == []

@@ -24,7 +24,11 @@ def verified_once(facts: Facts) -> Iterator[Problem]:
 
 
 def _outcomes(turn: TurnFacts) -> Iterator[Problem]:
-    """Every verdict and judgement of an attempt; a verifier that gave none has no ``ground`` of a verdict."""
+    """One judgement of an attempt, and one verdict however often it is asked for; a killed verifier gives none.
+
+    A verdict that was lost with its worker need not be what is judged: in the repeat a verifier or a gate may be
+    killed. What a judgement rests on is looked at by ``_grounds``.
+    """
     for attempt in sorted({event["data"]["attempt"] for event in turn.log if event["kind"] in _JUDGED}):
         events = [event for event in turn.log if event["data"].get("attempt") == attempt]
         judged = [_JUDGED[event["kind"]] for event in events if event["kind"] in _JUDGED]
@@ -33,7 +37,7 @@ def _outcomes(turn: TurnFacts) -> Iterator[Problem]:
             for event in events
             if event["kind"] == "verifier.judged" and event["data"]["ground"] == "verdict"
         ]
-        if len(judged) > 1 or len({*judged, *verdicts}) > 1:
+        if len(judged) > 1 or len(set(verdicts)) > 1:
             text = f"{turn.turn} ({turn.key}), attempt {attempt}: judged {judged} on verdicts {verdicts}"
             yield Problem(17, "verified_twice", text)
         stored = json.loads(turn.attempts.get(f"{attempt}:verification") or "{}").get("success")
