@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import redis.asyncio as aioredis
@@ -37,3 +38,13 @@ def open_store(settings: Settings) -> aioredis.Redis:
         )
         return master
     return aioredis.Redis.from_url(settings.redis_url, **options)
+
+
+def heed_cancellation() -> None:
+    """For loops that ask the store: on Python 3.11 its client can swallow a cancellation, and the loop would go on.
+
+    Raises:
+        CancelledError: the running task was called off.
+    """
+    if (task := asyncio.current_task()) and task.cancelling():
+        raise asyncio.CancelledError

@@ -20,6 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
+from api_client.store import heed_cancellation
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -83,9 +84,7 @@ async def _listen(
                 yield event
             behind = len(entries) == _PAGE
         message = await bell.get_message(timeout=ping_seconds)
-        if (task := asyncio.current_task()) and task.cancelling():
-            # On Python 3.11 the Redis client can swallow a cancellation; the reader must still end.
-            raise asyncio.CancelledError
+        heed_cancellation()
         if message is None and position and not await redis.exists(log_key):
             raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
         if message is None:

@@ -190,7 +190,7 @@ async def test_a_slow_broker_delays_but_nothing_fails(
     async def slow_down() -> None:
         with stage.store() as store:
             while True:
-                await asyncio.to_thread(store.execute_command, "CLIENT", "PAUSE", 250, "ALL")
+                await asyncio.to_thread(store.execute_command, "CLIENT", "PAUSE", 100, "ALL")
                 await asyncio.sleep(0.3)
 
     slowing = asyncio.create_task(slow_down())

@@ -16,6 +16,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.figures import SPANS
 from api_client.overview import Overview, overview
+from api_client.store import heed_cancellation
 from worker.cli.output import json_option, one_line, write_json
 from worker.cli.rates import percent
 from worker.cli.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
@@ -55,10 +56,12 @@ def top(span: str, every: float, once: bool, as_json: bool) -> None:
                     click.echo("\n".join(line.text for line in frame(seen, 120, _ROWS)))
                 if once or not as_json:
                     return
+                heed_cancellation()
                 await asyncio.sleep(every)
         with _screen():
             while True:
                 await _draw(client, span)
+                heed_cancellation()
                 await asyncio.sleep(every)
 
     with_client(look)
