@@ -34,12 +34,19 @@ class Terminal:
         return bool(re.search(text.encode(), self._written))
 
 
+def heed_ctrl_c() -> None:
+    """A shell's background job ignores it, and so does what such a job starts; CI may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def terminal(settings: Settings, *arguments: str) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     os.set_blocking(master, False)
     environ = environ_of(settings, TERM="xterm", COLUMNS="120", LINES="40")
-    process = subprocess.Popen(turns(*arguments), env=environ, stdin=slave, stdout=slave, stderr=slave)
+    process = subprocess.Popen(
+        turns(*arguments), env=environ, stdin=slave, stdout=slave, stderr=slave, preexec_fn=heed_ctrl_c
+    )
     os.close(slave)
     try:
         yield Terminal(process, master)
