@@ -36,6 +36,7 @@ class Side(ABC):
             durability=durability,
             log_level=log_level,
             models={"bench": f"inline:{script}"},
+            deaf_seconds=0,  # plain workers answer no probes: after a minute they would be taken for deaf
         )
         self.store = redis.Redis.from_url(self.broker.url)
         logs = programs.state_dir(self.settings)
