@@ -173,6 +173,8 @@ async def test_a_relay_serves_more_streams_than_the_usual_limit_of_open_files_al
                 readers.append(answer.aiter_lines())
                 while await anext(readers[-1]) != "event: turn.queued":
                     pass
+            assert answer.status_code == 200
+            assert _answers(f"{url}/healthz"), "the relay has files left for others"
     finally:
         process.kill()
         process.wait(10)

@@ -64,7 +64,7 @@ def test_the_feature_flag_of_adr_034_may_stay_set_but_not_off() -> None:  # 34-1
 
 
 def test_names_of_the_agents_own_environment_are_let_through() -> None:
-    load({"HELIX_AGENT_READY_FILE": "/tmp/x"})
+    assert load({"HELIX_AGENT_READY_FILE": "/tmp/x"}) == load({})
 
 
 @pytest.mark.parametrize("value", ["abc", "-1", "1e9", "٣", "nan", "inf", " ", "0x10"])

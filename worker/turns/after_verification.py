@@ -59,9 +59,9 @@ def _rejected(
     facts: dict[str, str],
     issues: list[dict[str, Any]],
 ) -> Move:
-    rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": issues})
+    """Ask again while runs are left, else hand the turn on or give up."""
     wasted = Usage.of(record.usage).wasted(model_of(turn))
-    allowed = turn.allowed or turn.request.max_attempts
+    rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": issues})
 
     def counted(decision: str) -> dict[str, int]:
         errors = [issue for issue in issues if issue["severity"] == "error"]
@@ -72,29 +72,8 @@ def _rejected(
             **wasted,
         }
 
-    if link.attempt < allowed and result.judged:
-        feedback = feedback_on(result)
-        told: EventData = (
-            "turn.retrying",
-            {
-                "attempt": link.attempt + 1,
-                "max_attempts": allowed,
-                "reason": "rejected",
-                "codes": sorted({issue["code"] for issue in issues}),
-                "feedback": feedback,
-                "delay_seconds": 0,
-            },
-        )
-        return Move(
-            attempt=link.attempt,
-            state=TurnState.QUEUED,
-            next=again(turn, link.attempt + 1),
-            fields={"retries": str(turn.retries + 1), "transients": "0", "unverified": "0"},
-            facts={**facts, "decision": "retry", "feedback": feedback},
-            events=[rejected, told],
-            counters=counted("retry"),
-            judged=True,
-        )
+    if link.attempt < (turn.allowed or turn.request.max_attempts) and result.judged:
+        return _ask_again(turn, link, result, facts, issues, rejected, counted("retry"))
     reason = "rejected" if result.judged else "the verifier gave no verdict"
     failing = {"outcome": Outcome.FAILED.value, "code": "phase_not_verified", "reason": reason}
     move = Move(
@@ -112,6 +91,39 @@ def _rejected(
     move.counters.clear()
     move.counters.update(counted("fail"))
     return move
+
+
+def _ask_again(
+    turn: Turn,
+    link: Link,
+    result: VerificationResult,
+    facts: dict[str, str],
+    issues: list[dict[str, Any]],
+    rejected: EventData,
+    counters: dict[str, int],
+) -> Move:
+    feedback = feedback_on(result)
+    told: EventData = (
+        "turn.retrying",
+        {
+            "attempt": link.attempt + 1,
+            "max_attempts": turn.allowed or turn.request.max_attempts,
+            "reason": "rejected",
+            "codes": sorted({issue["code"] for issue in issues}),
+            "feedback": feedback,
+            "delay_seconds": 0,
+        },
+    )
+    return Move(
+        attempt=link.attempt,
+        state=TurnState.QUEUED,
+        next=again(turn, link.attempt + 1),
+        fields={"retries": str(turn.retries + 1), "transients": "0", "unverified": "0"},
+        facts={**facts, "decision": "retry", "feedback": feedback},
+        events=[rejected, told],
+        counters=counters,
+        judged=True,
+    )
 
 
 def _judged(turn: Turn, decision: str) -> dict[str, int]:
