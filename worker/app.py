@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 from celery import Celery, signals
+from celery.bootsteps import RUN  # type: ignore[attr-defined]
 from celery.worker import state
 
 from api_client.contract.settings import Settings, load, require_store
@@ -63,6 +64,10 @@ def engine() -> Engine:
 app = create_app(settings_of_process())
 
 
+def _nothing() -> None:
+    """For a loop that is only to wake."""
+
+
 @signals.worker_ready.connect
 def _on_ready(sender: Any, **_: Any) -> None:
     _CONSUMER["worker"] = sender
@@ -74,6 +79,9 @@ def _on_ready(sender: Any, **_: Any) -> None:
         slots=sender.pool.limit,
         taken=lambda: state.all_total_count[0],
         busy=lambda: len(state.reserved_requests),
+        listens=lambda: sender.controller.blueprint.state == RUN,
+        # The loop sees that it shall stop only when it wakes, and it sleeps for a second or more.
+        wake=lambda: sender.hub.call_soon(_nothing),
     )
     log.info("worker.ready", worker=work.name, queues=work.queues, slots=work.slots)
     ready = os.environ.get(READY_FILE)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from celery import Celery
 
 from api_client.client import TurnsClient
@@ -18,8 +19,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import Meeting, judged, message
-from tests.support import wait_until
+from tests.support import wait_for, wait_until
 from worker.turns.engine import Engine
+from worker.turns.pulse import Work
 
 StartWorker = Callable[..., WorkerProcess]
 
@@ -94,6 +96,34 @@ async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_i
             await asyncio.sleep(0)
         turn = await client.get(turn_id)
         assert (turn.state, turn.next, turn.strikes) == (TurnState.QUEUED, "turn.run/1", 0)
+
+
+def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(replace(settings, shutdown_seconds=0), Celery("test", set_as_current=False))
+    listening, woken, handed_over = threading.Event(), itertools.count(), threading.Event()
+    listening.set()
+    monkeypatch.setattr(engine.leases, "stop_all", lambda _reason: handed_over.set())
+    engine.show_pulse(
+        Work(
+            name="w",
+            queues=("helix.run",),
+            slots=1,
+            taken=lambda: 0,
+            busy=lambda: 0,
+            listens=listening.is_set,
+            wake=lambda: next(woken),
+        ),
+        None,
+    )
+    engine.start()
+    engine.shut_down()
+    wait_for(lambda: next(woken) > 10)  # its loop sleeps: it is woken until it has seen that it shall end
+    assert not handed_over.is_set()
+    listening.clear()
+    assert handed_over.wait(10)
+    engine.close()
 
 
 def test_being_asked_to_end_takes_no_lock_for_the_signal_may_find_its_own_handler_at_work(settings: Settings) -> None:

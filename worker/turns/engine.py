@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import structlog
@@ -27,6 +28,9 @@ from worker.turns.reaper import Reaper
 from worker.turns.service import TurnService
 
 log = structlog.get_logger()
+
+#: How often and how long at most a worker that ends waits until it takes no more messages, in seconds.
+_LOOK_SECONDS, _DEAFEN_SECONDS = 0.01, 5.0
 
 
 class Engine:
@@ -49,6 +53,8 @@ class Engine:
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._pulse: Pulse | None = None
+        self._work: Work | None = None
+        self._leaving = False
         self._reaper = None if alone else Reaper(settings, self.name, self.announce)
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -65,6 +71,7 @@ class Engine:
 
     def show_pulse(self, work: Work, ready_file: Path | None) -> None:
         """From now on tell supervisor and operators that this worker takes messages."""
+        self._work = work
         self._pulse = Pulse(self.settings, work, self._probe, ready_file)
         self._pulse.start()
 
@@ -89,15 +96,17 @@ class Engine:
     def isolate(self, link: Link, turn_id: str, session_id: str) -> None:
         """Carry out ``link`` in a process of its own, and wait for it: the turn has taken down workers before."""
         arguments = [link.task, str(link.attempt), turn_id, session_id]
-        process = spawn(
-            Program(
-                name="alone",
-                command=[sys.executable, "-P", "-m", "worker.alone", *arguments],
-                # Not SIGKILL: our own death must not look like the turn's fault.
-                death_signal=signal.SIGTERM,
-            )
-        )
         with self._lock:
+            if self._leaving:
+                return  # a reaper announces it again, to a worker that stays
+            process = spawn(
+                Program(
+                    name="alone",
+                    command=[sys.executable, "-P", "-m", "worker.alone", *arguments],
+                    # Not SIGKILL: our own death must not look like the turn's fault.
+                    death_signal=signal.SIGTERM,
+                )
+            )
             self._isolated.add(process)
         log.warning("turn.isolated", turn_id=turn_id, link=str(link), pid=process.pid)
         process.wait()
@@ -114,13 +123,23 @@ class Engine:
 
     def _wait_for_shut_down(self) -> None:
         while os.read(self._asked, 1):
-            threading.Event().wait(self._grace_seconds)
+            asked_at = time.monotonic()
+            self._wait_until_deaf()
+            threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
             self._hand_over()
 
+    def _wait_until_deaf(self) -> None:
+        """Wait until Celery takes no more messages: what is handed over before that can come back to us."""
+        give_up = time.monotonic() + _DEAFEN_SECONDS
+        while self._work and self._work.listens() and time.monotonic() < give_up:
+            self._work.wake()
+            threading.Event().wait(_LOOK_SECONDS)
+
     def _hand_over(self) -> None:
-        """Stop every run of this process; their turns go to other workers without a strike."""
+        """Stop every run of this process, begun or about to begin; their turns go to other workers without a strike."""
         self.leases.stop_all("shutdown")
         with self._lock:
+            self._leaving = True
             for process in self._isolated:
                 process.terminate()
 

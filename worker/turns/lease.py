@@ -75,6 +75,7 @@ class LeaseKeeper:
         store = connect(settings, answer_seconds=max(0.2, min(1.0, self._period)), resends=0)
         self._ledger = Ledger(settings, worker, store)
         self._leases: dict[str, Lease] = {}
+        self._all_stop = ""
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
@@ -88,9 +89,11 @@ class LeaseKeeper:
         self._closing.set()
 
     def stop_all(self, reason: str) -> None:
-        """Ask every run of this process to stop."""
-        for lease in self._held():
-            lease.stop(reason)
+        """Ask every run of this process to stop, also one that was claimed and is about to begin."""
+        with self._lock:
+            self._all_stop = reason
+            for lease in self._leases.values():
+                lease.stop(reason)
 
     @contextmanager
     def hold(self, claim: Claim) -> Iterator[Lease]:
@@ -98,6 +101,8 @@ class LeaseKeeper:
         lease = Lease(claim, self._settings.lease_seconds, claim.taken_at + claim.seconds_left)
         with self._lock:
             self._leases[claim.token] = lease
+            if self._all_stop:
+                lease.stop(self._all_stop)
         try:
             yield lease
         finally:

@@ -58,13 +58,18 @@ class Hearing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a worker process does: its queues and slots, and how to ask how many messages it took and works on."""
+    """What a worker process does: its queues and slots, and how to ask how many messages it took and works on.
+
+    ``listens`` tells whether it still takes messages; ``wake`` makes a worker that was told to end see it at once.
+    """
 
     name: str
     queues: tuple[str, ...]
     slots: int
     taken: Callable[[], int]
     busy: Callable[[], int]
+    listens: Callable[[], bool]
+    wake: Callable[[], object]
 
 
 class Pulse:

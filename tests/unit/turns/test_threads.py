@@ -64,6 +64,14 @@ def test_a_lease_that_cannot_be_kept_ends_no_other(monkeypatch: pytest.MonkeyPat
     keeper.close()
 
 
+def test_a_turn_that_was_claimed_just_before_all_were_told_to_stop_stops_too() -> None:
+    keeper = LeaseKeeper(SETTINGS, "w")
+    with keeper.hold(claimed()) as held:
+        keeper.stop_all("shutdown")
+    with keeper.hold(claimed()) as late:
+        assert (held.reason, late.reason) == ("shutdown", "shutdown")
+
+
 def test_a_run_whose_log_cannot_be_written_does_not_count() -> None:
     class Broken:
         def append(self, *_: Any) -> None:
