@@ -65,6 +65,15 @@ class Lease:
         """The store confirmed a beat that was sent at ``asked_at`` (``time.monotonic()``)."""
         self._acknowledged = asked_at
 
+    def confirm(self, ledger: Ledger) -> None:
+        """Before a folder is touched or an agent started: where only the store can tell, after a freeze, ask it.
+
+        Raises:
+            Fenced: another worker has the turn, and maybe the session has gone on. What it wrote must stay.
+        """
+        if self.lapsed:
+            self.acknowledge(ledger.confirm(self.claim))
+
 
 class LeaseKeeper:
     """Beats for every lease this process holds."""

@@ -6,13 +6,11 @@ reaper. So each method is written as if it ran once, and may die at any line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import structlog
 
-from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
@@ -28,43 +26,28 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
-from worker.consultant import session
-from worker.consultant.holding import Holding, holding
-from worker.consultant.workspace import (
-    DeliveryTaken,
-    delivery_directory,
-    delivery_name,
-    publish,
-    session_directory,
-    written_files,
-)
 from worker.enforcement.policy import Attempt, Mended, decide
-from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
-from worker.runners.marks import sweep_before
-from worker.turns import phase_folders, story
+from worker.turns import folders, phase_folders, story
 from worker.turns.accepted import Accepted
 from worker.turns.after_decision import after_decision
 from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
 from worker.turns.after_run import after_run
 from worker.turns.after_verification import after_verification, not_reached
+from worker.turns.agent_run import AgentRun, BuildRunner
 from worker.turns.judges import CannotJudge, Case
 from worker.turns.lease import Lease, LeaseKeeper
 from worker.turns.ledger import Claim, Committed, Fenced, Ledger, Refusal
 from worker.turns.moves import Move, judged, policy_of
+from worker.turns.publisher import Publisher
 from worker.turns.usage import Usage
 from worker.turns.verification import Verification
-from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
 
-#: A worker that wakes up late may end the right to write of the one that has the turn: so often that is tried again.
-_PUBLISHING_TRIES = 3
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
 
+#: Tells Celery of a turn's next link: the link, the turn's id, its session's.
 Announce = Callable[[Link, str, str], None]
-BuildRunner = Callable[[str], tuple[Runner, str]]
-
-
 #: Told what is being done, and the words for it.
 Tell = Callable[[str, str], None]
 
@@ -109,6 +92,7 @@ class TurnService:
         self._judges = judges
         self._announce = announce
         self._isolate = isolate
+        self._publisher = Publisher(settings, ledger)
         self._works: dict[str, Callable[[Lease], Move]] = {
             RUN: self._run,
             RETRY: self._run,
@@ -145,7 +129,7 @@ class TurnService:
             try:
                 history = self._ledger.attempts(turn_id) if link.task in {RETRY, PHASE_RUN} else []
                 tell(story.STATES[link.task], story.beginning(claim.turn, link, history))
-                move = self._finish_accepting(lease) if claim.accepted else self._works[link.task](lease)
+                move = self._publisher.finish(lease) if claim.accepted else self._works[link.task](lease)
                 reach("B13")
                 done = self._ledger.commit(claim, move)
             except Fenced:
@@ -188,31 +172,17 @@ class TurnService:
 
     def _run(self, lease: Lease) -> Move:
         """Run the agent once: for the user's message, or for the feedback on the attempt before."""
-        claim = lease.claim
-        turn, link = claim.turn, claim.link
+        turn, link = lease.claim.turn, lease.claim.link
         history = [record for record in self._ledger.attempts(turn.turn_id) if record.number < link.attempt]
         if turn.request.after and link.attempt == 1 and (stopped := self._stopped_before(turn)):
             return not_reached(turn, link, turn.request.after, stopped)
-        prompt = history[-1].feedback if history else turn.request.prompt
-        reach("B4")
-        try:
-            if turn.request.phase is not None:
-                prompt = phase_folders.asked(turn, self._settings.root, history)
-            order, runner = self._order(lease, prompt, history)
-        except (DeliveryTaken, OSError, SettingsError) as error:
-            log.error("attempt.not_started", error=str(error)[:200])
-            kind = ErrorKind.CONFIG if isinstance(error, SettingsError) else ErrorKind.TRANSIENT
-            result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
-        else:
-            reach("B5")
-            self._confirm(lease)
-            with EventWriter(self._ledger, claim) as writer:
-                result = runner.run(order, writer.emit, lease)
+        run = AgentRun(self._settings, self._ledger, self._runners, lease, history)
+        result = run.run()
         return after_run(
             turn,
             link,
             result,
-            prompt=prompt,
+            prompt=run.prompt,
             history=history,
             stop=lease.reason,
             transient_retries=self._settings.transient_retries,
@@ -226,50 +196,6 @@ class TurnService:
             return "unknown"
         return "" if before.outcome.success else before.outcome.value
 
-    def _order(self, lease: Lease, prompt: str, history: list[AttemptRecord]) -> tuple[Order, Runner]:
-        """What the runner is asked, with a fresh directory for this delivery.
-
-        Raises:
-            Fenced: another worker has the turn. DeliveryTaken: this delivery was started before. OSError: the session's
-                folder cannot be written. SettingsError: the model's runner cannot be built.
-        """
-        turn, settings = lease.claim.turn, self._settings
-        name = turn.stage_model or turn.request.model
-        model = settings.models.get(name)
-        if model is None:
-            raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
-        runner, option = self._runners(model)
-        session_id, attempt = turn.request.session_id, lease.claim.link.attempt
-        workdir = self._workdir(turn)
-        with holding(workdir) as holder:
-            self._confirm(lease)
-            holder.take()
-            directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
-            if turn.request.phase is None:
-                session.prepare(holder, turn, settings.root)
-            else:
-                phase_folders.begin(holder, directory, turn, history)
-        # Nobody is left to end what an agent started when its worker and its guard were killed together.
-        if turn.delivery > 1 and (left := sweep_before(turn.turn_id, turn.delivery)):
-            log.error("attempt.left_processes", pids=left)
-        order = Order(
-            turn_id=turn.turn_id,
-            session_id=session_id,
-            attempt=attempt,
-            delivery=turn.delivery,
-            prompt=prompt,
-            messages=turn.request.messages,
-            workdir=workdir,
-            directory=directory,
-            agent_session=turn.agent_session,
-            option=option,
-            deadline=lease.deadline,
-            idle_seconds=settings.idle_seconds,
-            kill_grace_seconds=settings.kill_grace_seconds,
-            witness=settings.witness,
-        )
-        return order, runner
-
     def _validate(self, lease: Lease) -> Move:
         """Judge the attempt's answer with the active validators, and decide."""
         turn, link = lease.claim.turn, lease.claim.link
@@ -277,7 +203,7 @@ class TurnService:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         history = [judged(record) for record in before]
-        files = self._files(turn, this)
+        files = folders.delivered_files(self._settings, turn, this)
         try:
             attempt = self._judges.judge(self._case(turn, this.text, files, tuple(history)))
         except CannotJudge as error:
@@ -285,20 +211,20 @@ class TurnService:
         reach("B12")
         decision = decide([*history, attempt], policy_of(turn))
         move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
-        return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, this)))
+        return self._accept(lease, move, this)
 
     def _fallback(self, lease: Lease) -> Move:
         """Mend the best answer as far as the active validators can, and judge it again."""
         turn, link = lease.claim.turn, lease.claim.link
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records[turn.best or link.attempt]
-        files = self._files(turn, best)
+        files = folders.delivered_files(self._settings, turn, best)
         try:
             mended = self._judges.mend(self._case(turn, best.answer, files))
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         move = after_fallback(turn, link, best.number, mended)
-        return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, best), mended=dict(mended.files)))
+        return self._accept(lease, move, best, mended.files)
 
     def _verify(self, lease: Lease) -> Move:
         """Check a phase's output: its gates, each told as it ends, then an independent agent where it asks for one."""
@@ -306,7 +232,7 @@ class TurnService:
         this = self._ledger.attempts(turn.turn_id)[-1]
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-        output = self._workdir(turn) / "attempts" / _delivery_of(turn, this) / phase_folders.OUTPUT
+        output = folders.delivery_folder(self._settings, turn, this) / phase_folders.OUTPUT
         verification = Verification(
             self._settings, turn, this, lease, lambda events: self._ledger.append(claim, events), output
         )
@@ -314,8 +240,8 @@ class TurnService:
         reach("B12")
         move = after_verification(turn, link, this, result, lease.reason)
         if move.state is TurnState.PARKED:
-            phase_folders.put_feedback_away(self._workdir(turn), turn)
-        return self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, this)))
+            phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
+        return self._accept(lease, move, this)
 
     def _resume(self, lease: Lease) -> Move:
         """Carry out what was decided on a parked turn."""
@@ -323,7 +249,7 @@ class TurnService:
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records.get(turn.best or link.attempt)
         move = after_decision(turn, link.attempt, best)
-        return move if best is None else self._accept(lease, Accepted(move=move, delivery=_delivery_of(turn, best)))
+        return move if best is None else self._accept(lease, move, best)
 
     def _fail(self, lease: Lease) -> Move:
         """End the turn honestly, with what its user can do."""
@@ -333,8 +259,15 @@ class TurnService:
         issues = (shown.remaining or shown.issues) if shown else ()
         failing = turn.failing or {"outcome": "failed", "code": "failed", "reason": ""}
         if turn.request.phase is not None:
-            phase_folders.put_feedback_away(self._workdir(turn), turn)
+            phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
         return after_giving_up(turn, link, failing, issues)
+
+    def _accept(self, lease: Lease, move: Move, record: AttemptRecord, mended: Mapping[str, str] | None = None) -> Move:
+        """A success is published before the commit that tells of it; other moves just go on. Raises ``Fenced``."""
+        accepted = Accepted(
+            move=move, delivery=folders.delivery_of(lease.claim.turn, record), mended=dict(mended or {})
+        )
+        return self._publisher.publish(lease, accepted)
 
     def _case(self, turn: Turn, text: str, files: dict[str, str], history: tuple[Attempt, ...] = ()) -> Case:
         request = turn.request
@@ -346,78 +279,3 @@ class TurnService:
             context={"files": files, "locale": request.locale, "session_id": request.session_id},
             policy=policy_of(turn),
         )
-
-    def _workdir(self, turn: Turn) -> Path:
-        if turn.request.phase is not None:
-            return phase_folders.phase_directory(self._settings.root, turn)
-        return session_directory(self._settings.sessions_dir, turn.request.session_id)
-
-    def _files(self, turn: Turn, record: AttemptRecord) -> dict[str, str]:
-        return written_files(self._workdir(turn) / "attempts" / _delivery_of(turn, record))
-
-    def _confirm(self, lease: Lease) -> None:
-        """Before the session's folder is touched or an agent started: after a freeze or an outage, ask the store.
-
-        Raises:
-            Fenced: another worker has the turn, and maybe the session has gone on. What it wrote must stay.
-        """
-        if lease.lapsed:
-            lease.acknowledge(self._ledger.confirm(lease.claim))
-
-    def _finish_accepting(self, lease: Lease) -> Move:
-        """What an earlier holder accepted and did not commit: it may have published nothing, some, or all of it."""
-        return self._accept(lease, Accepted.from_json(lease.claim.accepted))
-
-    def _accept(self, lease: Lease, accepted: Accepted) -> Move:
-        """A success goes to the session's output/ before the commit that tells of it; other moves just go on.
-
-        Sealed first: a cancel that comes later is too late, and a crash from here on repeats publishing and commit. A
-        turn that was called off before is not published; the commit ends it as it must.
-
-        Raises:
-            Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
-        """
-        move = accepted.move
-        if move.outcome is None or not move.outcome.success:
-            return move
-        reach("B9")
-        for _ in range(_PUBLISHING_TRIES):
-            try:
-                with holding(self._workdir(lease.claim.turn)) as holder:
-                    if not self._seal(lease, accepted):
-                        return move
-                    self._publish(holder, lease.claim.turn, accepted)
-            except FileNotFoundError as error:
-                # A later holder ended our right to write; or one that is late itself did: then the turn is still ours.
-                log.warning("answer.publishing_again", error=str(error))
-            except OSError as error:
-                # The record keeps the answer; a full disk must not cost its user an accepted one.
-                log.error("answer.not_published", error=str(error))
-                return move
-            else:
-                reach("B10")
-                return move
-        log.error("answer.not_published", error="something in the session's folder is missing again and again")
-        return move
-
-    def _seal(self, lease: Lease, accepted: Accepted) -> bool:
-        self._confirm(lease)
-        return self._ledger.seal(lease.claim, accepted.to_json())
-
-    def _publish(self, holder: Holding, turn: Turn, accepted: Accepted) -> None:
-        """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
-        answer = accepted.move.answer
-        holder.take()
-        if turn.request.phase is not None:
-            phase_folders.publish_output(holder, turn, accepted.delivery)
-            return
-        files = written_files(holder.path / "attempts" / accepted.delivery)
-        session.accept(holder, turn, answer)
-        durable = self._settings.durability == "power"
-        publish(
-            holder, answer.response, attempt_id=accepted.delivery, files={**files, **accepted.mended}, durable=durable
-        )
-
-
-def _delivery_of(turn: Turn, record: AttemptRecord) -> str:
-    return delivery_name(turn.turn_id, record.number, record.last_delivery)

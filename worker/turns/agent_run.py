@@ -1,0 +1,113 @@
+"""One run of an agent for a turn's attempt: a folder of its own, the prompt, the runner, its events into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.failpoints import reach
+from api_client.contract.settings import Settings
+from api_client.contract.turn import AttemptRecord
+from worker.consultant import session
+from worker.consultant.holding import holding
+from worker.consultant.workspace import DeliveryTaken, delivery_directory
+from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
+from worker.runners.marks import sweep_before
+from worker.turns import folders, phase_folders
+from worker.turns.lease import Lease
+from worker.turns.ledger import Ledger
+from worker.turns.writer import EventWriter
+
+log = structlog.get_logger()
+
+#: From a model's runner as HELIX_MODELS names it, to the runner and its option. Raises ``SettingsError``.
+BuildRunner = Callable[[str], tuple[Runner, str]]
+
+
+class AgentRun:
+    """One delivery of one attempt.
+
+    Attributes:
+        prompt: what the agent is asked: the user's message, the feedback on the attempt before, or the phase.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        runners: BuildRunner,
+        lease: Lease,
+        history: Sequence[AttemptRecord],
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._runners = runners
+        self._lease = lease
+        self._turn = lease.claim.turn
+        self._history = history
+        self.prompt = history[-1].feedback if history else self._turn.request.prompt
+
+    def run(self) -> RunResult:
+        """Run the agent to its end. What keeps it from being started is an error of the result, not an exception.
+
+        Raises:
+            Fenced: another worker has the turn.
+        """
+        reach("B4")
+        try:
+            if self._turn.request.phase is not None:
+                self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
+            runner, order = self._prepared()
+        except (DeliveryTaken, OSError, SettingsError) as error:
+            log.error("attempt.not_started", error=str(error)[:200])
+            kind = ErrorKind.CONFIG if isinstance(error, SettingsError) else ErrorKind.TRANSIENT
+            return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
+        reach("B5")
+        self._lease.confirm(self._ledger)
+        with EventWriter(self._ledger, self._lease.claim) as writer:
+            return runner.run(order, writer.emit, self._lease)
+
+    def _prepared(self) -> tuple[Runner, Order]:
+        """The runner and what it is asked, with a fresh directory for this delivery.
+
+        Raises:
+            Fenced: another worker has the turn. DeliveryTaken: this delivery was started before. OSError: the session's
+                folder cannot be written. SettingsError: the model's runner cannot be built.
+        """
+        turn, settings = self._turn, self._settings
+        name = turn.stage_model or turn.request.model
+        model = settings.models.get(name)
+        if model is None:
+            raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
+        runner, option = self._runners(model)
+        attempt, workdir = self._lease.claim.link.attempt, folders.folder_of(settings, turn)
+        with holding(workdir) as holder:
+            self._lease.confirm(self._ledger)
+            holder.take()
+            directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
+            if turn.request.phase is None:
+                session.prepare(holder, turn, settings.root)
+            else:
+                phase_folders.begin(holder, directory, turn, self._history)
+        # Nobody is left to end what an agent started when its worker and its guard were killed together.
+        if turn.delivery > 1 and (left := sweep_before(turn.turn_id, turn.delivery)):
+            log.error("attempt.left_processes", pids=left)
+        order = Order(
+            turn_id=turn.turn_id,
+            session_id=turn.request.session_id,
+            attempt=attempt,
+            delivery=turn.delivery,
+            prompt=self.prompt,
+            messages=turn.request.messages,
+            workdir=workdir,
+            directory=directory,
+            agent_session=turn.agent_session,
+            option=option,
+            deadline=self._lease.deadline,
+            idle_seconds=settings.idle_seconds,
+            kill_grace_seconds=settings.kill_grace_seconds,
+            witness=settings.witness,
+        )
+        return runner, order
