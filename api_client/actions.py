@@ -1,4 +1,7 @@
-"""What operators do to turns: cancel, replay, drop; to one or to all that a filter names. Each leaves an audit line."""
+"""What operators do to turns: cancel, replay, drop; to one or to all that a filter names; decide on one that is parked.
+
+Each leaves an audit line.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
-from api_client.contract.turn import Outcome, TurnState
+from api_client.contract.escalation import check_decision
+from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.selection import Selected
 
 #: action -> what it can be done to.
@@ -66,6 +70,32 @@ async def act(
         return Done(turn_id, True, "replayed", new)
     await client.drop(turn_id)
     return Done(turn_id, True, "dropped")
+
+
+async def decide(
+    client: TurnsClient,
+    turn_id: str,
+    kind: str,
+    *,
+    actor: str,
+    by: str,
+    note: str = "",
+    text: str = "",
+    owner: str | None = None,
+    decision_id: str = "",
+) -> Turn:
+    """Write the audit line, then decide, as ``TurnsClient.decide``.
+
+    ``actor`` is who acts, for the audit log, which has no texts; ``by`` is who decided, for the turn's own record.
+
+    Raises:
+        TurnNotFound, BadRequest: nothing was written. NotParked: the turn waits for no decision. StoreUnavailable: as
+            ever.
+    """
+    turn = await client.get(turn_id, owner=owner)
+    check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
+    await client.audit.note(kind, by=actor, turn_id=turn_id, detail=f"inbox, by {by}")
+    return await client.decide(turn_id, kind, by=by, note=note, text=text, owner=owner, decision_id=decision_id)
 
 
 async def act_on_all(

@@ -169,6 +169,10 @@ class TurnLists:
         """How many dead letters there are, and the newest ``count`` of them."""
         return await self._first([keys.dead for keys in self._shards], count, newest=True)
 
+    async def is_dead_letter(self, turn_id: str) -> bool:
+        """Whether a turn is on the dead letter list; one that was dropped or replayed is not."""
+        return await self._ask(self._redis.zscore(keys_of(self._namespace, turn_id).dead, turn_id)) is not None
+
     async def parked(self, count: int) -> tuple[int, list[Turn]]:
         """How many turns wait for a person, and the ``count`` that wait longest."""
         return await self._first([keys.inbox for keys in self._shards], count, newest=False)

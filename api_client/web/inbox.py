@@ -8,6 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client import actions
+from api_client.audit import by_key
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import Turn
 from api_client.inbox import proposal
@@ -61,9 +63,11 @@ async def decide(turn_id: str, request: Request, relay: RelayOf, owner: Reach, c
     given = {name: _text(body, name) for name in _FIELDS}
     if unknown := sorted(set(body) - set(_FIELDS)):
         raise bad_request(f"{shown(unknown[0])}: no such field; known: {', '.join(_FIELDS)}", param=unknown[0][:80])
-    turn = await relay.client.decide(
+    turn = await actions.decide(
+        relay.client,
         turn_id,
         given["decision"],
+        actor=by_key(caller.owner),
         by=given["by"] or f"key {caller.owner[:8]}",
         note=given["note"],
         text=given["text"],

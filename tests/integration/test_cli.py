@@ -177,3 +177,11 @@ def test_phases_that_wait_are_listed_as_they_are_and_wrong_ones_are_told(run: Ru
     assert "has no phase 'three'; it has: one, two" in unknown.stderr
     empty = run("inbox", "edit", submitted["turn_id"], "--text", "-")
     assert (empty.returncode, "empty" in empty.stderr) == (2, True)
+
+
+def test_mending_a_chats_answer_asks_for_the_text(run: Run) -> None:
+    turn_id = run("submit", "Hallo").stdout.strip()
+    asked = run("inbox", "edit", turn_id)
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert "add --text FILE" in asked.stderr
+    assert json.loads(run("audit", "--json").stdout) == []

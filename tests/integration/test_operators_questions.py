@@ -149,7 +149,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
                 "/turns?status=parked": rf"^(?!.*{history.running}).*{history.parked}",
             },
         ),
-        "Who cancelled or replayed that?": (rf"replay .*{history.dead}", {}),
+        "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {}),
         "Which settings are in force, and why?": ("HELIX_MODELS", {}),
         "What do I send with a bug report?": (rf"{history.failed}.*", {"/turns/ID": history.failed}),
         "How do I get rid of old data?": ("would", {}),

@@ -24,8 +24,10 @@ from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
+from tests.support import wait_until
 from tests.unit.web.conftest import caller
 from worker.runners.base import Verdict
+from worker.turns.ledger import Ledger
 
 __all__ = ["bench"]
 
@@ -225,6 +227,42 @@ async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, bro
     assert [e.text for e in page.all("a", href=again[0])] == ["See the replay"]
 
 
+async def dead_letter(bench: Bench, owner: str) -> str:
+    """A turn that took down its worker the last time it was allowed to."""
+    ledger = Ledger(replace(bench.settings, strikes=1, lease_seconds=0.5), "w")
+    turn_id = await bench.submit(owner=owner, session_id="poison")
+    ledger.claim(turn_id, "poison", FIRST, alone=True)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead", 20)
+    return turn_id
+
+
+async def test_a_dead_letter_is_dropped_by_its_button_and_only_by_an_operator(bench: Bench, browser: Browser) -> None:
+    turn_id = await dead_letter(bench, owner_of_key("key-one"))
+    its_owner, operator = await browser("key-one"), await browser()
+    page, drop = await read(its_owner, f"/turns/{turn_id}"), f"/turns/{turn_id}/drop"
+    assert not page.all("form", action=drop)
+    refused = await its_owner.post(drop, data=page.form(f"/turns/{turn_id}/replay"))
+    assert refused.status_code == 403
+    assert [turn.turn_id for turn in await bench.client.dead()] == [turn_id]
+
+    assert (await read(operator, f"/turns/{turn_id}")).all("form", action=drop)
+    overview = await read(operator, "/overview")
+    answer = await operator.post(drop, data=overview.form(drop))
+    assert (answer.status_code, answer.headers["location"]) == (303, "/overview")
+    assert await bench.client.dead() == []
+    assert not (await read(operator, f"/turns/{turn_id}")).all("form", action=drop)
+    [line] = await bench.client.audit.read(turn_id=turn_id)
+    assert (line.action, line.detail) == ("drop", "page")
+
+
+async def test_what_is_no_dead_letter_is_not_dropped(bench: Bench, browser: Browser) -> None:
+    turn, http = await play(bench, says(GOOD)), await browser()
+    page = await read(http, f"/turns/{turn.turn_id}")
+    refused = await http.post(f"/turns/{turn.turn_id}/drop", data=page.form(f"/turns/{turn.turn_id}/replay"))
+    assert refused.status_code == 409
+    assert "no dead letter" in refused.text
+
+
 async def parked(bench: Bench, *plays: Play, **more: object) -> Turn:
     """A turn that waits for a person."""
     return await play(bench, says(NO_MARKER), *plays, **ASKS_A_PERSON, **more)  # type: ignore[arg-type]
@@ -260,6 +298,7 @@ async def test_a_person_decides_on_the_turns_page(
     assert fields.get("note", "") in page.text
     [row] = [row.text for row in page.all("div", **{"class": "row"}) if "Inbox" in row.text]
     assert f"{fields['decision']} by " in row
+    assert {line.action for line in await bench.client.audit.read(turn_id=turn.turn_id)} == {fields["decision"]}
     late = await http.post(address, data={**form, "decision_id": "later"})
     assert (late.status_code, "turn_not_parked" in late.text) == (409, True)
 

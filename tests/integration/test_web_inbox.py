@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from api_client.audit import by_key
 from api_client.client import TurnsClient
 from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
 from api_client.contract.escalation import Escalation
@@ -66,6 +67,8 @@ async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx
     assert (await http.post(f"{url}/decision", json={"decision": "retry"})).status_code == 400
     decided = await http.post(f"{url}/decision", json={"decision": "approve", "by": "alice"})
     assert (decided.status_code, decided.json()["decision"]["by"]) == (200, "alice")
+    [line] = await bench.client.audit.read(turn_id=turn["turn_id"])  # the refused retry left none
+    assert (line.action, line.by, line.detail) == ("approve", by_key(LOCAL_OWNER), "inbox, by alice")
     again = await http.post(f"{url}/decision", json={"decision": "reject"})
     assert (again.status_code, again.json()["error"]["code"]) == (409, "turn_not_parked")
     await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])

@@ -201,7 +201,7 @@ def _act_on_all(action: str, found: list[Selected], as_json: bool, detail: str) 
 @click.option("--turn", "turn_id", default="", help="Only about this turn.")
 @json_option
 def audit(since: float, turn_id: str, as_json: bool) -> None:
-    """Show who cancelled, replayed or dropped what, and when; newest last.
+    """Show who cancelled, replayed, dropped or decided what, and when; newest last.
 
     A line is written before its action. What came of it: `turns show TURN_ID`.
     """

@@ -8,11 +8,13 @@ from typing import TextIO
 
 import click
 
+from api_client.actions import decide
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Turn
 from api_client.inbox import proposal
+from worker.cli.actions import whoami
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.timeline import Timeline, issue_lines
 from worker.cli.turn import with_client
@@ -109,7 +111,12 @@ def edit(turn_id: str, file: TextIO | None, note: str, as_json: bool) -> None:
     text = file.read() if file is not None else ""
     if file is not None and not text.strip():
         raise BadRequest(f"{file.name} is empty: nothing would be the answer", param="text")
-    _decide(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
+    try:
+        _decide(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
+    except BadRequest as error:
+        if error.param == "text" and file is None:  # a chat's turn, whose answer is a text
+            raise click.UsageError("which text counts instead? add --text FILE; - reads standard input") from None
+        raise
 
 
 @inbox.command()
@@ -131,7 +138,9 @@ def reject(turn_id: str, note: str, as_json: bool) -> None:
 
 
 def _decide(turn_id: str, kind: DecisionKind, as_json: bool, *, note: str, text: str = "") -> None:
-    turn = with_client(lambda client: client.decide(turn_id, kind, by=_me(), note=note, text=text))
+    turn = with_client(
+        lambda client: decide(client, turn_id, kind, actor=whoami(), by=_me(), note=note, text=text),
+    )
     if as_json:
         write_json(turn.to_dict())
     else:

@@ -16,10 +16,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api_client.actions import act
+from api_client.actions import act, decide
 from api_client.contract.errors import HelixError, NotFinished
 from api_client.contract.escalation import DecisionKind
-from api_client.contract.turn import AttemptRecord, Turn, TurnState, replay_id
+from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
 from api_client.figures import SPANS
 from api_client.inbox import proposal
 from api_client.lists import STATUSES, Place, Search
@@ -173,6 +173,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
         replay=await _replay_of(relay, turn),
+        droppable=not visitor.owner and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
         # A parked turn stands still, and what somebody writes about it must not be taken away.
@@ -219,14 +220,28 @@ async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
     return _see_other(f"/turns/{done.new_turn_id}")
 
 
+@router.post("/turns/{turn_id}/drop")
+async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
+    """Take a dead letter off the list, and show what else there is. For operators: the list is theirs."""
+    if visitor.owner:
+        raise ApiError(403, "only an operator drops dead letters", code="operators_only")
+    try:
+        await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")
+    except NotFinished:
+        raise ApiError(409, "this turn is no dead letter", code="turn_not_finished") from None
+    return _see_other("/overview")
+
+
 @router.post("/turns/{turn_id}/decision")
-async def decide(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
+async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
     """Decide on a parked turn, and show what became of it. The same form sent twice decides once."""
     told = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
     text = told["text"].replace("\r\n", "\n") if told["decision"] == DecisionKind.EDIT else ""
-    await relay.client.decide(
+    await decide(
+        relay.client,
         turn_id,
         told["decision"],
+        actor=visitor.name,
         by=visitor.name,
         note=told["note"].replace("\r\n", "\n"),
         text=text,
