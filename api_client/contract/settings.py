@@ -40,9 +40,12 @@ def _text(value: str) -> str:
 
 def _number(low: float, high: float) -> Callable[[str], float]:
     def parse(value: str) -> float:
-        number = float(value) if value.isascii() else math.nan
+        try:
+            number = float(value) if value.isascii() else math.nan
+        except ValueError:
+            number = math.nan
         if not low <= number <= high:
-            raise ValueError(f"must be a number from {low:g} to {high:g}")
+            raise ValueError(f"must be a number from {low:.15g} to {high:.15g}")
         return number
 
     return parse

@@ -20,8 +20,10 @@ from api_client.contract.errors import (
     NotParked,
     SessionBusy,
     SettingsError,
+    StoreUnavailable,
     TurnNotFound,
 )
+from worker.cli.reading import refuse_odd
 
 #: Exit codes: fine; the answer is "no" (not found, not passed, busy); used wrongly or not able to work.
 FINE, NO, USAGE = 0, 1, 2
@@ -121,7 +123,9 @@ def main(arguments: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter shows "?", and does not fail
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        refuse_odd(arguments)
         code = cli.main(args=arguments, prog_name="turns", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
@@ -134,6 +138,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = _complain(error.problems, USAGE, error.code)
     except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished, NotParked) as error:
         code = _complain([str(error)], NO, error.code)
+    except StoreUnavailable as error:
+        code = _complain([f"{error}; `turns doctor` says more"], USAGE, error.code)
     except HelixError as error:
         code = _complain([str(error)], USAGE, error.code)
     except OSError as error:

@@ -83,7 +83,7 @@ def spell(value: Any) -> str:
         return ",".join(f"{key}={item}" for key, item in value.items())
     if isinstance(value, tuple):
         return ",".join(value)
-    return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _shown(field: Field[Any], value: Any) -> str:

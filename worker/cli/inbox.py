@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 from datetime import datetime
-from typing import TextIO
 
 import click
 
@@ -16,6 +15,7 @@ from api_client.contract.turn import AttemptRecord, Turn
 from api_client.inbox import proposal
 from worker.cli.actions import whoami
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
+from worker.cli.reading import read_text
 from worker.cli.timeline import Timeline, issue_lines
 from worker.cli.turn import with_client
 
@@ -100,17 +100,22 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
 
 @inbox.command()
 @click.argument("turn_id")
-@click.option("--text", "file", type=click.File(encoding="utf-8"), help="File with the answer that counts; - is stdin.")
+@click.option(
+    "--text",
+    "file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="File with the answer that counts; - is stdin.",
+)
 @click.option("--note", default="", help="Why; stands in the turn's record.")
 @json_option
-def edit(turn_id: str, file: TextIO | None, note: str, as_json: bool) -> None:
+def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
     """Accept a result of your own: the text of a file, or, of a phase, its files as you left them.
 
     `turns inbox show` says where the files of a phase are. The turn ends as passed_by_human.
     """
-    text = file.read() if file is not None else ""
+    text = read_text(file) if file is not None else ""
     if file is not None and not text.strip():
-        raise BadRequest(f"{file.name} is empty: nothing would be the answer", param="text")
+        raise BadRequest(f"{file} is empty: nothing would be the answer", param="text")
     try:
         _decide(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
     except BadRequest as error:

@@ -129,7 +129,8 @@ def one_line_of(text: str, width: int) -> str:
 
 
 def _crew(seen: Overview) -> str:
-    return f"{seen.crew.agents} workers, {seen.crew.free} of {seen.crew.slots} slots free"
+    workers = "1 worker" if seen.crew.agents == 1 else f"{seen.crew.agents} workers"
+    return f"{workers}, {seen.crew.free} of {seen.crew.slots} slots free"
 
 
 def _bad(seen: Overview) -> str:

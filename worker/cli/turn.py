@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.turn import AttemptRecord, DoubleText, Turn, TurnRequest, TurnState, new_session_id
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
+from worker.cli.reading import read_text
 from worker.cli.timeline import Line, Timeline, error_lines, issue_lines
 from worker.logs import configure_logging
 
@@ -58,7 +58,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
     """
     settings = load()
-    request = _request(settings, sys.stdin.read() if message == "-" else message, **options)
+    request = _request(settings, read_text(message) if message == "-" else message, **options)
 
     async def action(client: TurnsClient) -> Turn | None:
         turn_id = await client.submit(request, idempotency_key=idempotency_key)
@@ -99,7 +99,7 @@ def _request(
     return TurnRequest(
         model=model or next(iter(settings.models)),
         messages=({"role": "user", "content": message},),
-        session_id=session or new_session_id(),
+        session_id=new_session_id() if session is None else session,
         validators=validators or settings.validators,
         locale=locale or settings.locale,
         max_attempts=settings.max_attempts if max_attempts is None else max_attempts,

@@ -8,28 +8,21 @@ import importlib.util
 import json
 import os
 import secrets
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from api_client.contract.errors import HelixError
 from api_client.contract.settings import RUN_FILE, Settings, load, masked
 from api_client.tracing.switch import endpoint, why_off
 from worker.broker import EmbeddedBroker
 from worker.cli import programs
+from worker.cli.listening import CannotStart, free_port
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
 from worker.program import Program
 from worker.supervisor import Supervisor
-
-
-class CannotStart(HelixError):
-    """Something stands in the way; the message says what to do about it."""
-
-    code = "cannot_start"
 
 
 @dataclass(frozen=True)
@@ -94,29 +87,16 @@ def plan(settings: Settings) -> Installation:
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
         started.append(broker.program())
         told = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
-    settings = replace(settings, web_port=_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT"))
+    settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT"))
     started += [*programs.workers(settings), programs.web(settings)]
     password = ""
     if settings.flower_port and importlib.util.find_spec("flower"):
-        _port("127.0.0.1", settings.flower_port, "HELIX_FLOWER_PORT")
+        free_port("127.0.0.1", settings.flower_port, "HELIX_FLOWER_PORT")
         password = secrets.token_urlsafe(12)
         started.append(programs.flower(settings, password))
     if endpoint(os.environ) and not why_off(os.environ):
         started.append(programs.traces(settings))
     return Installation(settings, started, told, password)
-
-
-def _port(host: str, port: int, name: str) -> int:
-    """The port if it is free, or a free one for 0."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            ways = f"set {name} to another" + (", or to 0 for a free one" if name == "HELIX_WEB_PORT" else "")
-            raise CannotStart(f"cannot listen on {host}:{port} ({error.strerror}); {ways}") from error
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

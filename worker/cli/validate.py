@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from worker.cli.output import json_option, one_line, safe, write_json
+from worker.cli.reading import read_text
 from worker.enforcement import UnknownValidatorError, ValidationIssue, build_validators, examine, known_validators
 
 NO = 1  # exit code: the answer is "no"
@@ -18,7 +18,7 @@ NO = 1  # exit code: the answer is "no"
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--root",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
     envvar="HELIX_ROOT",
     show_default="HELIX_ROOT, else the current folder",
@@ -53,20 +53,10 @@ command = validate
 
 
 def _judge(file: str, root: Path, names: tuple[str, ...], locale: str) -> list[ValidationIssue]:
-    text = _read(file)
+    text = read_text(file)
     is_adr = Path(file).name.upper().startswith("ADR-")
     chosen = list(dict.fromkeys(names)) or [n for n in known_validators() if not (is_adr and n == "step_marker")]
     return examine(text, build_validators(chosen, root=root, locale=locale), {"locale": locale, "expect_adr": is_adr})
-
-
-def _read(file: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise click.UsageError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file} is not UTF-8 text (byte {error.start})") from None
 
 
 def _as_json(file: str, issues: list[ValidationIssue]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import click
 
 from api_client.contract.settings import load, require_store
+from worker.cli.listening import free_port
 
 
 @click.command()
@@ -20,6 +21,7 @@ def web(host: str | None, port: int | None) -> None:
         web_host=settings.web_host if host is None else host,
         web_port=settings.web_port if port is None else port,
     )
+    free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     from api_client.web.app import serve
     from worker.logs import configure_logging
 

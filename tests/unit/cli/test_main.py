@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,10 @@ def test_each_command_has_help_and_is_what_the_table_says(name: str, capsys: pyt
         (["watch", "x", "--after", "-1"], "turns: Invalid value for '--after'"),
         (["show", "x"], "turns: no broker: set REDIS_URL=redis://host:6379/0, or start one here with `turns up`"),
         (["submit", "  "], "turns: the message is empty"),
+        (["submit", "\udcff"], "turns: argument 2 is not UTF-8 text: '\\udcff'"),
+        (["validate", "/dev/zero"], "turns: /dev/zero is longer than 64 MiB"),
+        (["validate", "x.md", "--root", "/nope"], "turns: Invalid value for '--root': Directory '/nope' does not"),
+        (["inbox", "edit", "x", "--text", sys.executable], f"turns: {sys.executable} is not UTF-8 text (byte "),
     ],
 )
 def test_wrong_use_is_one_line_on_stderr_and_exit_code_2(
@@ -92,11 +97,13 @@ def test_wrong_use_is_one_line_on_stderr_and_exit_code_2(
 def test_every_wrong_setting_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIX_LOCALE", "fr")
     monkeypatch.setenv("HELIX_SHARD", "1")
+    monkeypatch.setenv("HELIX_REAP_SECONDS", "soon")
     code, _, err = run(capsys, "config")
     assert code == 2
     assert err.splitlines() == [
         "turns: HELIX_SHARD: no such setting; did you mean HELIX_SHARDS? [invalid_settings]",
         "turns: HELIX_LOCALE='fr': must be one of de, en [invalid_settings]",
+        "turns: HELIX_REAP_SECONDS='soon': must be a number from 0.05 to 60 [invalid_settings]",
     ]
 
 
@@ -107,6 +114,21 @@ def test_a_store_that_does_not_answer_is_told_within_seconds(
     code, _, err = run(capsys, "show", "t0-" + "0" * 32)
     assert code == 2
     assert err.startswith("turns: the store does not answer")
+    assert "`turns doctor` says more" in err
+
+
+def test_an_address_that_cannot_be_listened_on_is_told_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REDIS_URL", f"unix://{tmp_path}/nobody.sock")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        code, out, err = run(capsys, "web", "--port", port)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"turns: cannot listen on 127.0.0.1:{port} (Address already in use); set HELIX_WEB_PORT to ")
+    code, _, err = run(capsys, "web", "--host", "no such host")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "HELIX_WEB_HOST must be an address of this machine" in err
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

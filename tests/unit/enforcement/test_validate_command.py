@@ -77,6 +77,7 @@ def test_paths_are_relative_to_the_root(tmp_path: Path) -> None:
     path = tmp_path / "adr-1.md"
     path.write_text(header_with("files:\n  modify: [a.py]\n"))
     assert run(str(path), "--root", str(tmp_path)).exit_code == 0
+    (tmp_path / "other").mkdir()
     assert "FILE_NOT_FOUND" in run(str(path), "--root", str(tmp_path / "other")).output
 
 

@@ -52,7 +52,8 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
                 yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
                 return
     except (RedisError, OSError, ValueError, SettingsError) as error:
-        yield Finding(name, "wrong", f"does not answer: {type(error).__name__}", "is REDIS_URL right? is it running?")
+        said = f"does not answer at {masked(settings.store_url)}: {type(error).__name__}"
+        yield Finding(name, "wrong", said, "is REDIS_URL right? is it running?")
         return
     yield version(name, info)
     yield persistence(name, info)

@@ -1,0 +1,48 @@
+"""How commands read the texts they are given: UTF-8, of bounded size, and refused in one line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+#: Larger than every text that is read: an answer has 4 Mi characters at most. `/dev/zero` has no end.
+_MOST_BYTES = 64 * 2**20
+
+
+def read_text(file: str) -> str:
+    """The text of a file; ``-`` is standard input. A byte order mark is taken off.
+
+    Raises:
+        UsageError: it cannot be read, is no UTF-8 text, or is longer than anything we take.
+    """
+    name = "standard input" if file == "-" else file
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise click.UsageError(f"{name} is longer than {_MOST_BYTES // 2**20} MiB")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise click.UsageError(f"cannot read {name}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name} is not UTF-8 text (byte {error.start})") from None
+
+
+def refuse_odd(arguments: list[str]) -> None:
+    """Stop at an argument that is no text, before anything was done with the others.
+
+    Python keeps such bytes as half surrogates, which no store, no JSON text and no terminal takes.
+
+    Raises:
+        UsageError: names the argument by its place.
+    """
+    for place, argument in enumerate(arguments, start=1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"argument {place} is not UTF-8 text: {argument[:40]!a}") from None
