@@ -10,9 +10,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+#: A condition that holds at all holds within so long, also on a machine that stutters: no measure of our speed.
+WAIT_SECONDS = 30.0
+
 
 async def wait_until(
-    condition: Callable[[], Any | Awaitable[Any]], seconds: float = 10.0, *, tick: float = 0.02
+    condition: Callable[[], Any | Awaitable[Any]], seconds: float = WAIT_SECONDS, *, tick: float = 0.02
 ) -> Any:
     """Ask until the answer is true, and return it. ``condition`` may be a coroutine function.
 
@@ -32,7 +35,7 @@ async def wait_until(
         await asyncio.sleep(tick)
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 10.0, *, tick: float = 0.02) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = WAIT_SECONDS, *, tick: float = 0.02) -> Any:
     """As ``wait_until``, for tests that are not coroutines."""
     until = time.monotonic() + seconds
     while not (answer := condition()):

@@ -77,7 +77,7 @@ async def test_a_worker_killed_in_mid_answer_leaves_no_agent_and_its_reader_gets
                 break
         assert processes_with(f"ANTHROPIC_BASE_URL={stub.url}")
         first.kill()
-        await wait_until(lambda: not processes_with(f"ANTHROPIC_BASE_URL={stub.url}"), 2)
+        await wait_until(lambda: not processes_with(f"ANTHROPIC_BASE_URL={stub.url}"))
         worker_process(settings=claude_settings)
         text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     assert text == "Welchen?"

@@ -63,7 +63,7 @@ async def test_a_killed_worker_leaves_no_agent_and_its_turn_ends_elsewhere_once(
                 break
         assert processes_with(f"HELIX_AGENT_MARK={turn_id}.")
         first.kill()
-        await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}."), 2)
+        await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}."))
         worker_process(settings=claude_settings)
         turn = await client.result(turn_id, timeout=60)
         attempts = await client.attempts(turn_id)

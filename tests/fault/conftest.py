@@ -84,6 +84,15 @@ def private_scripted(private_settings: Settings, meeting: Meeting) -> Settings:
 
 
 @pytest.fixture
+def mortal(scripted: Settings) -> Settings:
+    """The same for workers that are killed: what they held is soon taken from them.
+
+    A machine that stutters for more than half a lease may cost a living worker its turn too.
+    """
+    return replace(scripted, lease_seconds=3.0)
+
+
+@pytest.fixture
 async def client(scripted: Settings) -> AsyncIterator[TurnsClient]:
     async with TurnsClient(scripted) as made:
         yield made

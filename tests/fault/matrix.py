@@ -37,6 +37,8 @@ from tests.support import alive, processes_with, wait_for, wait_until
 from worker.broker import EmbeddedBroker
 from worker.chaos.checker import counters
 
+#: Short, because the workers here die; but a living one that stutters for a second must not lose its turn as well.
+LEASE_SECONDS = 3.0
 #: The only keys that may live for ever; Celery's own bindings are declared there too.
 _NO_EXPIRY = {"metrics:total", "finished", "dead"}
 
@@ -71,7 +73,7 @@ class Stage:
             models={"scripted": f"scripted:{self.script}"},
             witness=str(self.witness),
             failpoint=str(self.points),
-            lease_seconds=1.2,
+            lease_seconds=LEASE_SECONDS,
             reap_seconds=0.2,
             announce_seconds=0.5,
             ping_seconds=0.2,

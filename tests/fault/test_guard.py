@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import alive, processes_with, wait_for
+from tests.support import WAIT_SECONDS, alive, processes_with, wait_for
 from worker.runners import processes
 from worker.runners.agent_process import AgentProcess, Exit
 from worker.runners.marks import MARK, marks, parent_of
@@ -66,12 +66,12 @@ def start(agents: Processes, tmp_path: Path) -> Callable[..., AgentProcess]:
     return spawn
 
 
-def line(agent: AgentProcess, seconds: float = 10.0) -> str:
+def line(agent: AgentProcess, seconds: float = WAIT_SECONDS) -> str:
     """The next output."""
     return bytes(wait_for(lambda: agent.read(0.1), seconds)).decode().strip()
 
 
-def end(agent: AgentProcess, seconds: float = 10.0) -> Exit:
+def end(agent: AgentProcess, seconds: float = WAIT_SECONDS) -> Exit:
     ended = agent.wait(seconds)
     assert ended is not None, f"still there after {seconds} s"
     agent.close()
@@ -175,9 +175,9 @@ def test_a_process_with_the_runs_mark_is_gone_when_the_run_ends_whoever_its_pare
     with subprocess.Popen(
         [sys.executable, "-S", "-c", SLEEPS], env={MARK: f"{RUN}.m.1"}, stdout=subprocess.DEVNULL
     ) as other:
-        wait_for(lambda: (other.pid, f"{RUN}.m.1") in marks(), 5)
+        wait_for(lambda: (other.pid, f"{RUN}.m.1") in marks())
         assert end(start("pass", mark=f"{RUN}.m.1")).swept == 1
-        assert other.wait(5) == -signal.SIGKILL
+        assert other.wait(WAIT_SECONDS) == -signal.SIGKILL
 
 
 def test_the_end_of_one_agent_leaves_the_children_of_another_alone(start: Callable[..., AgentProcess]) -> None:
@@ -190,11 +190,11 @@ def test_the_end_of_one_agent_leaves_the_children_of_another_alone(start: Callab
     assert not alive(child)
 
 
-def test_an_agent_asked_to_stop_is_gone_within_a_second(start: Callable[..., AgentProcess]) -> None:
+def test_an_agent_asked_to_stop_is_gone_long_before_its_grace_is_over(start: Callable[..., AgentProcess]) -> None:
     agent = start(SLEEPS)
     line(agent)
-    agent.terminate(30)
-    ended = end(agent, 1)
+    agent.terminate(600)
+    ended = end(agent)
     assert (ended.code, ended.cause) == (-signal.SIGTERM, "terminated")
 
 
@@ -203,18 +203,18 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(start: Callable
     line(agent)
     started = time.monotonic()
     agent.terminate(0.3)
-    assert end(agent, 2).code == -signal.SIGKILL
+    assert end(agent).code == -signal.SIGKILL
     assert time.monotonic() - started >= 0.3
 
 
 def test_an_agent_is_killed_when_its_lease_ends(start: Callable[..., AgentProcess]) -> None:
     agent = start(SLEEPS, lease_ends=time.monotonic() + 0.3)
-    assert end(agent, 3) == Exit(code=-signal.SIGKILL, cause="lease ended", pid=agent.wait(0).pid)  # type: ignore[union-attr]
+    assert end(agent) == Exit(code=-signal.SIGKILL, cause="lease ended", pid=agent.wait(0).pid)  # type: ignore[union-attr]
 
 
 def test_an_extended_lease_keeps_an_agent_alive(start: Callable[..., AgentProcess]) -> None:
-    agent = start("import time; time.sleep(0.6)", lease_ends=time.monotonic() + 0.3)
-    agent.extend(time.monotonic() + 30)
+    agent = start("import time; time.sleep(2.3)", lease_ends=time.monotonic() + 2)
+    agent.extend(time.monotonic() + 60)
     assert end(agent).code == 0
 
 
@@ -255,14 +255,14 @@ def test_a_killed_guard_takes_its_agents_and_their_children_along(
     child = int(line(agent))
     os.kill(guard_of(agents), signal.SIGKILL)
     assert end(agent).cause == "guard died"
-    wait_for(lambda: not alive(child), 2)
+    wait_for(lambda: not alive(child))
     assert f"{RUN}.orphan.1" not in [mark for _, mark in marks()]
 
 
 def test_a_dead_guard_is_replaced(agents: Processes, start: Callable[..., AgentProcess]) -> None:
     first = guard_of(agents)
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: guard_of(agents) != first, 5)
+    wait_for(lambda: guard_of(agents) != first)
     assert end(start("pass")).code == 0
 
 
@@ -374,7 +374,7 @@ def test_a_killed_worker_leaves_no_agent_no_child_and_no_guard(
     process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 600)
     guard, child = map(int, reads(process).split())
     process.kill()
-    wait_for(lambda: not alive(guard) and not alive(child), 2)
+    wait_for(lambda: not alive(guard) and not alive(child))
     assert processes_with(f"{RUN}.worker.1") == {}
 
 
@@ -386,7 +386,7 @@ def test_a_worker_killed_together_with_its_guard_leaves_no_agent(
     os.kill(guard, signal.SIGSTOP)  # so that it cannot clean up
     process.kill()
     os.kill(guard, signal.SIGKILL)
-    wait_for(lambda: not alive(agent), 2)
+    wait_for(lambda: not alive(agent))
 
 
 def test_a_killed_worker_is_noticed_even_while_a_child_it_forked_lives_on(
@@ -397,7 +397,7 @@ def test_a_killed_worker_is_noticed_even_while_a_child_it_forked_lives_on(
     forked = int(reads(process))
     process.kill()
     try:
-        wait_for(lambda: not alive(guard) and not alive(agent), 2)
+        wait_for(lambda: not alive(guard) and not alive(agent))
         assert alive(forked)
     finally:
         os.kill(forked, signal.SIGKILL)
@@ -406,11 +406,11 @@ def test_a_killed_worker_is_noticed_even_while_a_child_it_forked_lives_on(
 def test_a_frozen_workers_agent_is_gone_once_its_lease_has_ended(
     worker: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 0.7)
+    process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 3.0)
     _, child = map(int, reads(process).split())
     process.send_signal(signal.SIGSTOP)
     try:
-        wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={RUN}.worker.1") == {}, 3)
+        wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={RUN}.worker.1") == {})
         assert not alive(child)
     finally:
         process.send_signal(signal.SIGCONT)
@@ -420,6 +420,6 @@ def test_a_frozen_workers_agent_is_gone_once_its_lease_has_ended(
 def test_orphans_of_an_agent_become_the_guards(agents: Processes, start: Callable[..., AgentProcess]) -> None:
     agent = start(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS)
     child = int(line(agent))
-    wait_for(lambda: parent_of(child) == guard_of(agents), 2)
+    wait_for(lambda: parent_of(child) == guard_of(agents))
     agent.terminate(0)
     end(agent)

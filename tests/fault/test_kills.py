@@ -32,9 +32,9 @@ async def reached(client: TurnsClient, turn_id: str, kind: str) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_both_celery_workers_killed_at_any_moment_the_turn_ends_once(
-    moment: str, scripted: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    moment: str, mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
-    worker = worker_process(settings=scripted)
+    worker = worker_process(settings=mortal)
     turn_id = await client.submit(message("forgetful"))
     await reached(client, turn_id, moment)
     for pid in worker.children().values():
@@ -47,15 +47,15 @@ async def test_both_celery_workers_killed_at_any_moment_the_turn_ends_once(
 
 
 async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_goes_on(
-    scripted: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
-    first = worker_process(settings=scripted)
+    first = worker_process(settings=mortal)
     turn_id = await client.submit(message("held"))
     await wait_until(lambda: meeting.begun, 20)
     first.kill()
-    await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}"), 5)
+    await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}"))
     meeting.go()
-    worker_process(settings=scripted)
+    worker_process(settings=mortal)
     turn, events = await judged(client, turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 2)
     assert [event.kind for event in events].count("attempt.lost") == 1
@@ -63,15 +63,15 @@ async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_
 
 
 async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
-    scripted: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
-    frozen, other = worker_process(settings=scripted), worker_process(settings=scripted)
+    frozen, other = worker_process(settings=mortal), worker_process(settings=mortal)
     turn_id = await client.submit(message("held"))
     await wait_until(lambda: meeting.begun, 20)
     holder = (await client.get(turn_id)).worker.rpartition("-")[2]
     victim = frozen if int(holder) in frozen.children().values() else other
     os.kill(int(holder), signal.SIGSTOP)
-    await wait_until(lambda: client.get(turn_id), 5)
+    await wait_until(lambda: client.get(turn_id))
     meeting.go()
     turn, _ = await judged(client, turn_id)
     os.kill(int(holder), signal.SIGCONT)
@@ -86,12 +86,7 @@ async def test_at_default_settings_a_killed_workers_turn_goes_on_within_15_secon
     scripted: Settings, meeting: Meeting, worker_process: StartWorker
 ) -> None:
     defaults = Settings()
-    slow = replace(
-        scripted,
-        lease_seconds=defaults.lease_seconds,
-        reap_seconds=defaults.reap_seconds,
-        announce_seconds=defaults.announce_seconds,
-    )
+    slow = replace(scripted, reap_seconds=defaults.reap_seconds, announce_seconds=defaults.announce_seconds)
     async with TurnsClient(slow) as client:
         victim, _ = worker_process(settings=slow), worker_process(settings=slow)
         await client.submit(message("quick"))
@@ -116,7 +111,7 @@ async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
     meeting: Meeting,
     worker_process: StartWorker,
 ) -> None:
-    worker_process(settings=private_scripted)
+    worker_process(settings=replace(private_scripted, lease_seconds=1.5))
     async with TurnsClient(private_scripted) as client:
         turn_id = await client.submit(message("held"))
         waiting = await client.submit(message("quick"))

@@ -51,7 +51,9 @@ def installed(settings: Settings, tmp_path: Path) -> Settings:
     (work / "phases.yaml").write_text(PHASES % (tmp_path / "never"))
     points = tmp_path / "points"
     points.mkdir()
-    return replace(settings, models={"scripted": f"scripted:{script}"}, locale="en", failpoint=str(points))
+    return replace(
+        settings, models={"scripted": f"scripted:{script}"}, locale="en", failpoint=str(points), lease_seconds=1.5
+    )
 
 
 def cli(settings: Settings, *arguments: str) -> Any:

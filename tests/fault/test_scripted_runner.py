@@ -186,39 +186,36 @@ def test_a_silent_agent_is_stopped_by_the_idle_watchdog(play: Play) -> None:
         "the agent was silent for 0.4 s",
         "idle",
     )
-    assert run.seconds < 3
     assert run.witness[-1]["event"] == "end"
 
 
 def test_an_agent_that_keeps_talking_is_not_idle(play: Play) -> None:
-    run = play({"say": {"text": "a b c d e f g", "seconds": 1.2}}, idle_seconds=0.6)
+    run = play({"say": {"text": "a b c d e f g", "seconds": 3.5}}, idle_seconds=3.0)
     assert run.verdict == "complete"
 
 
 def test_a_slow_listener_is_not_the_agents_silence(play: Play) -> None:
     pause = threading.Event()
-    run = play({"say": "a"}, {"wait": 0.5}, {"say": "b"}, when={"a": lambda: pause.wait(0.8)}, idle_seconds=0.7)
+    run = play({"say": "a"}, {"wait": 0.5}, {"say": "b"}, when={"a": lambda: pause.wait(3.2)}, idle_seconds=3.0)
     assert run.verdict == "complete"
 
 
 def test_a_run_ends_at_its_deadline(play: Play) -> None:
     run = play({"say": {"text": "a " * 200, "seconds": 30}}, deadline=time.monotonic() + 0.5)
     assert (run.verdict, run.evidence["stopped"]) == ("incomplete", "deadline")
-    assert run.seconds < 3
 
 
 @pytest.mark.parametrize("reason", ["cancelled", "expired", "shutdown"])
-def test_a_run_asked_to_stop_is_gone_within_a_second(play: Play, reason: str) -> None:
+def test_a_run_asked_to_stop_ends_long_before_its_grace_is_over(play: Play, reason: str) -> None:
     stop = Asked()
-    asked = []
-
-    def ask() -> None:
-        asked.append(time.monotonic())
-        stop.reason = reason
-
-    run = play({"say": "x"}, "hang", stop=stop, when={"x": ask})
+    run = play(
+        {"say": "x"},
+        "hang",
+        stop=stop,
+        when={"x": lambda: setattr(stop, "reason", reason)},
+        kill_grace_seconds=600,
+    )
     assert (run.verdict, run.reason) == ("cancelled", f"stopped: {reason}")
-    assert time.monotonic() - asked[0] < 1
     assert run.witness[-1] | {"exit": 143, "event": "end"} == run.witness[-1]
 
 
@@ -233,7 +230,7 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(play: Play) -> 
         kill_grace_seconds=0.3,
     )
     assert (run.verdict, run.evidence["signal"]) == ("cancelled", signal.SIGKILL)
-    assert 0.3 <= run.seconds < 3
+    assert run.seconds >= 0.3
     assert [line["event"] for line in run.witness] == ["start"]
 
 
@@ -244,9 +241,8 @@ def test_a_fenced_run_is_killed_at_once_even_during_its_grace(play: Play) -> Non
         stop.reason = "cancelled"
         threading.Timer(0.3, setattr, (stop, "reason", "fenced")).start()
 
-    run = play("ignore_sigterm", {"say": "x"}, "hang", stop=stop, when={"x": ask}, kill_grace_seconds=30)
+    run = play("ignore_sigterm", {"say": "x"}, "hang", stop=stop, when={"x": ask}, kill_grace_seconds=600)
     assert (run.verdict, run.reason) == ("cancelled", "stopped: fenced")
-    assert run.seconds < 3
 
 
 def test_what_an_agent_says_while_it_is_being_stopped_is_not_passed_on(play: Play) -> None:
@@ -260,14 +256,13 @@ def test_what_an_agent_says_while_it_is_being_stopped_is_not_passed_on(play: Pla
 def test_an_agent_does_not_outlive_the_lease(play: Play) -> None:
     run = play({"say": "x"}, "hang", stop=Asked(lease_ends=time.monotonic() + 0.6))
     assert (run.verdict, run.evidence["stopped"]) == ("cancelled", "lease ended")
-    assert run.seconds < 3
 
 
 def test_a_lease_that_is_extended_carries_the_agent_on(play: Play) -> None:
-    stop = Asked(lease_ends=time.monotonic() + 0.5)
+    stop = Asked(lease_ends=time.monotonic() + 3)
     run = play(
-        {"say": "x"}, {"wait": 1}, {"say": "y"}, stop=stop,
-        when={"x": lambda: setattr(stop, "lease_ends", time.monotonic() + 30)},
+        {"say": "x"}, {"wait": 3.2}, {"say": "y"}, stop=stop,
+        when={"x": lambda: setattr(stop, "lease_ends", time.monotonic() + 60)},
     )  # fmt: skip
     assert run.verdict == "complete"
 
@@ -278,7 +273,6 @@ def test_a_child_left_behind_is_gone_when_the_run_returns(play: Play, scrub: boo
     child = int(next(event.detail for event in run.events if event.kind == "note"))
     assert (run.verdict, run.evidence["swept"]) == ("complete", 1)
     assert not alive(child)
-    assert run.seconds < 3
 
 
 def test_a_child_of_an_agent_that_died_is_gone_when_the_run_returns(play: Play) -> None:
@@ -413,4 +407,4 @@ def test_an_agent_can_kill_its_worker_and_dies_with_it(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", POISON, str(tmp_path), str(script), f"{RUN}-poison"]
     worker = subprocess.run(argv, env={"PYTHONPATH": SOURCE_ROOT}, check=False, timeout=30)
     assert worker.returncode == -signal.SIGKILL
-    wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={RUN}-poison.1.1") == {}, 2)
+    wait_for(lambda: processes_with(f"HELIX_AGENT_MARK={RUN}-poison.1.1") == {})

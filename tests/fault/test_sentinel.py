@@ -115,7 +115,7 @@ def set_up(tmp_path: Path) -> Iterator[SentinelSetUp]:
 async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
     set_up: SentinelSetUp, settings: Settings, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    scripted = with_script(replace(settings, store_url=set_up.url, broker_url=set_up.url), meeting)
+    scripted = with_script(replace(settings, store_url=set_up.url, broker_url=set_up.url, lease_seconds=1.5), meeting)
     worker_process(settings=scripted)
     async with TurnsClient(scripted) as client:
         turn_id = await client.submit(message("held"))

@@ -71,4 +71,4 @@ async def test_a_broker_that_takes_two_seconds_for_a_command_delays_but_nothing_
             assert (turn.outcome, turn.attempt, turn.strikes) == (Outcome.PASSED, 1, 0), (
                 "a slow broker is no turn's fault"
             )
-        await wait_until(lambda: stage.workers[0].children() == workers, 5)
+        await wait_until(lambda: stage.workers[0].children() == workers)

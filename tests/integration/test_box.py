@@ -29,7 +29,7 @@ def boxed(settings: Settings, tmp_path: Path) -> Settings:
     if problem := box.obstacle():
         pytest.skip(problem)
     (tmp_path / "script.yaml").write_text(SCRIPT)
-    return replace(settings, box="required", models={"m": f"scripted:{tmp_path}/script.yaml"})
+    return replace(settings, box="required", lease_seconds=1.5, models={"m": f"scripted:{tmp_path}/script.yaml"})
 
 
 async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_a_box(
@@ -45,7 +45,7 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
         mark = f"HELIX_AGENT_MARK={turn_id}."
         assert any("bwrap" in command for command in processes_with(mark).values())
         first.kill()
-        await wait_until(lambda: not processes_with(mark) and not processes_with("time.sleep(600"), 2)
+        await wait_until(lambda: not processes_with(mark) and not processes_with("time.sleep(600"))
         (tmp_path / "script.yaml").write_text(GOOD)
         worker_process(settings=boxed)
         turn = await client.result(turn_id, timeout=30)

@@ -70,7 +70,7 @@ def test_the_append_only_file_is_brought_to_the_disk_every_second(
     assert everysec.sync(private_broker.directory) == 1
     assert synced[0].endswith(".incr.aof")
     private_broker.kill()
-    wait_for(lambda: not alive(beside), 5)
+    wait_for(lambda: not alive(beside))
 
 
 def _children(pid: int) -> list[int]:
@@ -128,7 +128,7 @@ def test_the_broker_ends_when_the_process_that_started_it_is_killed(tmp_path: Pa
         pid = int(parent.stdout.readline())
         assert alive(pid)
         parent.kill()
-    wait_for(lambda: not alive(pid), 5)
+    wait_for(lambda: not alive(pid))
     assert "Valkey is now ready to exit" in (tmp_path / "b" / "valkey.log").read_text()  # it went in good order
 
 

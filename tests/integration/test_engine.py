@@ -56,7 +56,7 @@ def ends(verdict: Verdict, kind: ErrorKind | None = None) -> Play:
 
 def waits_for_stop(order: Order, emit: Emit, stop: Stop) -> RunResult:
     emit(AgentEvent(kind="output", text="Ich arbeite ..."))
-    wait_for(lambda: stop.reason, 10)
+    wait_for(lambda: stop.reason)
     return RunResult(completion=Completion(verdict=Verdict.CANCELLED, reason=stop.reason))
 
 
@@ -204,7 +204,7 @@ async def test_a_passing_error_is_waited_for_and_uses_up_no_attempt(bench: Bench
     bench.carry_out(turn_id)
     turn = await bench.client.get(turn_id)
     assert (turn.state, turn.next, turn.attempt) == (TurnState.QUEUED, "turn.run/1", 1)
-    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce", 5)
+    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce")
     bench.carry_out(turn_id)
     assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
 
@@ -213,7 +213,7 @@ async def test_a_cancel_stops_the_running_agent_and_ends_the_turn(bench: Bench) 
     turn_id = await bench.submit(waits_for_stop)
     working = threading.Thread(target=bench.carry_out, args=(turn_id,))
     working.start()
-    await wait_until(lambda: bench.runner.orders, 5)
+    await wait_until(lambda: bench.runner.orders)
     await bench.client.cancel(turn_id)
     assert (await bench.client.result(turn_id, timeout=10)).outcome is Outcome.CANCELLED
     working.join()
@@ -229,7 +229,7 @@ async def test_a_worker_that_shuts_down_hands_its_turn_over_without_a_strike(ben
     link = Link(RUN, 1)
     working = threading.Thread(target=bench.service.carry_out, args=(link, turn_id, "s"))
     working.start()
-    await wait_until(lambda: bench.runner.orders, 5)
+    await wait_until(lambda: bench.runner.orders)
     bench.leases.stop_all("shutdown")
     working.join()
     turn = await bench.client.get(turn_id)
@@ -273,7 +273,7 @@ async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(benc
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
     yield
-    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "events"], 5)
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "events"])
 
 
 async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Bench) -> None:
@@ -286,7 +286,7 @@ async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Ben
 
     working = threading.Thread(target=work)
     working.start()
-    await wait_until(lambda: bench.runner.orders, 5)
+    await wait_until(lambda: bench.runner.orders)
     redis.Redis.from_url(bench.settings.redis_url).delete(Keys(bench.settings.namespace).turn(turn_id))
     working.join(15)
     assert "turn.record_lost" in [line["event"] for line in bench.told]

@@ -126,7 +126,7 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
 @pytest.mark.parametrize(("default", "outcome"), [("reject", Outcome.FAILED), ("approve", Outcome.PASSED_BY_HUMAN)])
 async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, default: str, outcome: Outcome) -> None:
     turn = await parked(bench, escalation=Escalation(timeout_seconds=1.0, default=default))
-    found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found, 5)
+    found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found)
     bench.carry_out(turn.turn_id, Link.parse(found.link))
     ended = await bench.client.get(turn.turn_id)
     assert (ended.outcome, ended.decision["by"]) == (outcome, "timeout")

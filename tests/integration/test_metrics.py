@@ -76,7 +76,7 @@ ASKED = {
 def scripted(settings: Settings, tmp_path: Path) -> Settings:
     script = tmp_path / "script.yaml"
     script.write_text(SCRIPT)
-    return replace(settings, models={"big": f"scripted:{script}"}, transient_delay_seconds=0.1)
+    return replace(settings, models={"big": f"scripted:{script}"}, transient_delay_seconds=0.1, lease_seconds=3.0)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def the_relay_says_so(scripted: Settings, client: TurnsClient, told: Count
     async with caller(create_app(scripted, client)) as http:
         stats = (await http.get("/v1/stats?since=1h&by=code")).json()
         assert {row["name"] for row in stats["rows"]} >= {"MISSING_STEP_MARKER", "MISSING_ADR_SECTION"}
-        await wait_until(lambda: workers_of(client), 10)
+        await wait_until(lambda: workers_of(client))
         text = (await http.get("/metrics")).text
     samples = {
         (sample.name, *sorted(sample.labels.values())): sample.value

@@ -106,7 +106,7 @@ async def lost(bench: Bench, turn_id: str, session_id: str, *, alone: bool = Fal
     """A worker takes the turn and is never heard of again."""
     bench.ledger.claim(turn_id, session_id, FIRST, alone=alone)
     taken = {"announce", "finished"}
-    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what in taken, 5)
+    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what in taken)
     bench.announced.clear()
 
 

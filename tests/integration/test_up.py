@@ -76,7 +76,7 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
         if each.process.poll() is None:
             each.process.kill()
             each.process.communicate()
-    wait_for(lambda: not any(each.processes() for each in started), 10)
+    wait_for(lambda: not any(each.processes() for each in started))
 
 
 def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callable[..., Up]) -> None:
@@ -106,7 +106,7 @@ def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data
         turns("submit", "hello"), env=first.environ, capture_output=True, text=True, check=True
     ).stdout.strip()
     first.end(signal.SIGKILL)
-    wait_for(lambda: not first.processes(), 10)
+    wait_for(lambda: not first.processes())
     assert first.run_file.exists()  # nobody could remove it; the next start must not believe it
     second = up()
     assert second.told["pid"] != first.told["pid"]
@@ -119,7 +119,7 @@ def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
     for part in ("valkey-server", "helix.check", "main(['web'])"):
         before = installation.pid_of(part)
         os.kill(before, signal.SIGKILL)
-        wait_for(lambda before=before: not alive(before), 5)
+        wait_for(lambda before=before: not alive(before))
         wait_for(lambda part=part: any(part in command for command in installation.processes().values()), 20)
 
     def ready() -> bool:
@@ -185,7 +185,7 @@ def test_a_worker_that_is_killed_leaves_nothing(
 ) -> None:
     worker = worker_process()
     worker.kill()
-    wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={settings.namespace}"), 5)
+    wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={settings.namespace}"))
 
 
 def test_two_workers_on_one_host_have_different_names(worker_process: Callable[..., WorkerProcess]) -> None:

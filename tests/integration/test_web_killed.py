@@ -46,7 +46,7 @@ async def test_regenerate_after_the_relay_was_killed(
     settings: Settings, tmp_path: Any, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     meeting = Meeting(tmp_path / "meet")
-    settings = replace(with_script(settings, meeting), web_port=_free_port(), lease_seconds=6.0)
+    settings = replace(with_script(settings, meeting), web_port=_free_port())
     url = f"http://127.0.0.1:{settings.web_port}/v1/chat/completions"
     worker_process(settings=settings)
     relay, page = start_relay(settings), Reader()

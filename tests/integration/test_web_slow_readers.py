@@ -64,7 +64,7 @@ def rest_of(connection: socket.socket) -> bytes:
 
 
 async def test_a_reader_that_stops_reading_is_dropped_costs_little_and_can_come_back(settings: Settings) -> None:
-    relay = RelayProcess(replace(settings, stuck_reader_seconds=2.0))
+    relay = RelayProcess(replace(settings, stuck_reader_seconds=4.0))
     relay.start()
     try:
         async with TurnsClient(relay.settings) as client:

@@ -62,7 +62,7 @@ def test_what_is_in_a_box_dies_with_it_also_where_nobody_sweeps() -> None:
     finally:
         outer.kill()
         outer.wait(10)
-    wait_for(lambda: not processes_with(seconds), 5)
+    wait_for(lambda: not processes_with(seconds))
 
 
 def test_every_way_is_documented_with_what_a_box_makes_of_it() -> None:

@@ -187,7 +187,7 @@ def test_the_rules_of_the_session_come_first(ask: Ask, service: Service, tmp_pat
 
 def test_a_service_that_hangs_is_left_by_the_idle_watchdog(ask: Ask, service: Service) -> None:
     service.lines = (piece("halb"), 30.0)
-    ran = ask(idle_seconds=0.4)
+    ran = ask(idle_seconds=2.5)
     assert (ran.verdict, ran.result.text) == ("incomplete", "halb")
 
 
