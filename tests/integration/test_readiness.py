@@ -53,7 +53,7 @@ async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(
         await wait_until(lambda: _running(client, turn_id))
         run, check = await client.prober.probe(3.0)
         assert (run.state, check.state) == ("busy", "claimed")
-        assert await client.prober.ready(10)
+        assert await client.prober.ready(3.0)
         await client.cancel(turn_id)
         await client.result(turn_id, timeout=10)
 
