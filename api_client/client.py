@@ -340,13 +340,13 @@ class TurnsClient:
         if said == b"alive":
             raise NotFinished(turn_id, "is no dead letter")
 
-    async def retry_rate(self, since_seconds: float, by: str = "") -> RetryRate:
-        """How often agents had to be asked again in the last ``since_seconds``; see ``RetryRate``.
+    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "") -> RetryRate:
+        """How often agents had to be asked again in the last ``since_seconds``, as ``metrics.retry_rate``.
 
         Raises:
-            ValueError: ``by`` is none of "", validator, code, session. StoreUnavailable: the store does not answer.
+            ValueError: ``by`` or ``every`` is none that can be asked for. StoreUnavailable: the store does not answer.
         """
-        rate: RetryRate = await self._ask(metrics.retry_rate(self._redis, self.settings, since_seconds, by))
+        rate: RetryRate = await self._ask(metrics.retry_rate(self._redis, self.settings, since_seconds, by, every))
         return rate
 
     async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.keys import BUCKETS, Keys, bucket_lives
 from api_client.contract.settings import Settings
-from api_client.stats import BREAKDOWNS, RetryRate, Share, Stats
+from api_client.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Share, Stats
 from api_client.tally import retry_rate_of, stats_of
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 Bucket = tuple[str, float]
+
+#: Pieces one question about a course of time gets at most: a month by the hour, a day by the minute.
+MOST_PIECES = 1500
 
 
 def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
@@ -95,18 +99,54 @@ async def stats(redis: Redis, settings: Settings, since_seconds: float, by: str 
     return stats_of(found, since=until - since_seconds, until=until, by=by)
 
 
-async def retry_rate(redis: Redis, settings: Settings, since_seconds: float, by: str = "") -> RetryRate:
-    """The retry rate of the last ``since_seconds``, whole or by validator, code or session.
+async def retry_rate(
+    redis: Redis, settings: Settings, since_seconds: float, by: str = "", every: str = ""
+) -> RetryRate:
+    """The retry rate of the last ``since_seconds``, whole or broken down, and in pieces of a minute, an hour or a day.
+
+    With ``every`` the time begins with a whole piece, so it is a little longer than asked for.
 
     Raises:
-        ValueError: ``by`` is none of these.
+        ValueError: ``by`` is none of ``RETRY_BREAKDOWNS``; ``every`` is no size of ``BUCKETS``, goes back farther than
+            these are kept, makes too many pieces, or does not go with ``by``.
     """
-    if by not in {"", "validator", "code", "session"}:
-        raise ValueError(f"by must be validator, code or session, not {by[:80]!r}")
+    if by not in {"", *RETRY_BREAKDOWNS}:
+        raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
     now = time.time()
+    if every:
+        _check_pieces(settings, since_seconds, by, every)
+        return await _in_pieces(redis, settings, now - since_seconds, now, by, every)
     found = await counters(redis, settings, now - since_seconds, now)
     rows = await _by_session(redis, settings, since_seconds) if by == "session" else ()
-    return retry_rate_of(found, since_seconds=since_seconds, by=by, sessions=rows)
+    return retry_rate_of(found, since_seconds=since_seconds, start=now - since_seconds, by=by, sessions=rows)
+
+
+def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str) -> None:
+    if every not in BUCKETS:
+        raise ValueError(f"every must be one of {', '.join(BUCKETS)}, not {every[:80]!r}")
+    if by == "session":
+        raise ValueError("every does not go with by session: sessions have no counters")
+    if since_seconds > bucket_lives(settings)[every]:
+        raise ValueError(f"what happened by the {every} is kept for {bucket_lives(settings)[every]:.0f} s only")
+    if since_seconds > MOST_PIECES * BUCKETS[every]:
+        raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
+
+
+async def _in_pieces(redis: Redis, settings: Settings, since: float, until: float, by: str, every: str) -> RetryRate:
+    step = BUCKETS[every]
+    starts = range(int(since) // step * step, int(until) + 1, step)
+    read = await read_buckets(redis, settings, [(every, at) for at in starts])
+    together: Counter[str] = Counter()
+    for found in read:
+        together.update(found)
+    start = float(starts[0])
+    whole = retry_rate_of(together, since_seconds=until - start, start=start, by=by)
+    names = {row.name for row in whole.rows}
+    pieces = [
+        retry_rate_of(found, since_seconds=step, start=float(at), by=by, names=names)
+        for at, found in zip(starts, read, strict=True)
+    ]
+    return replace(whole, pieces=tuple(pieces))
 
 
 async def _by_session(redis: Redis, settings: Settings, since_seconds: float) -> list[Share]:

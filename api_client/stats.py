@@ -12,6 +12,8 @@ from typing import Any
 
 #: What figures can be broken down by. By validator and code the rows are ``RuleRow``s, else ``TurnRow``s.
 BREAKDOWNS = ("outcome", "model", "step", "flow", "validator", "code")
+#: What a retry rate can be broken down by.
+RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "session")
 
 
 def share(part: float, whole: float) -> float | None:
@@ -210,7 +212,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """One line of a retry rate: ``rejected`` of ``validated`` (attempts, or turns when by session)."""
+    """One line of a retry rate: ``rejected`` of ``validated`` (attempts by validator or code, else turns)."""
 
     name: str
     rejected: int
@@ -227,13 +229,20 @@ class RetryRate:
     """How often agents had to be asked again.
 
     ``rate`` is turns with at least one validation retry ÷ finished turns; in ``rows``, by validator or code, it is
-    rejected attempts ÷ validated attempts, and by session it is turns again. Deliveries lost to crashes do not count.
+    rejected attempts ÷ validated attempts, and otherwise it is turns again. Deliveries lost to crashes do not count.
+
+    Attributes:
+        since_seconds: how long the time is. start: when it begins, in seconds since the epoch.
+        turns: finished ones; retried: those of them that were asked again.
+        pieces: the same time in equal pieces, oldest first, where that was asked for; the last is the present one.
     """
 
     since_seconds: float
     turns: int
     retried: int
     rows: tuple[Share, ...] = ()
+    start: float = 0.0
+    pieces: tuple[RetryRate, ...] = ()
 
     @property
     def rate(self) -> float | None:
@@ -244,9 +253,11 @@ class RetryRate:
         """The figures as a JSON-ready mapping."""
         rows = [{**asdict(row), "rate": row.rate} for row in self.rows]
         return {
+            "start": self.start,
             "since_seconds": self.since_seconds,
             "turns": self.turns,
             "retried": self.retried,
             "rate": self.rate,
             "rows": rows,
+            **({"pieces": [piece.to_dict() for piece in self.pieces]} if self.pieces else {}),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse
@@ -115,9 +115,9 @@ def _add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
     row.errors += turns * (outcome in {Outcome.INCOMPLETE, Outcome.ERROR, Outcome.EXPIRED, Outcome.DEAD})
 
 
-def _rule_rows(parsed: Parsed, by: str) -> dict[str, RuleRow]:
-    """The rows by validator or code."""
-    rows: dict[str, RuleRow] = {}
+def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
+    """The rows by validator or code; those of ``names`` in any case."""
+    rows = {name: RuleRow(name=name) for name in names}
     answers = 0
     for name, labels, value in parsed:
         if name == "attempt.judged":
@@ -171,14 +171,34 @@ def seconds_of(bound: str) -> float:
 
 
 def retry_rate_of(
-    counters: Mapping[str, int], *, since_seconds: float, by: str = "", sessions: Sequence[Share] = ()
+    counters: Mapping[str, int],
+    *,
+    since_seconds: float,
+    start: float = 0.0,
+    by: str = "",
+    sessions: Sequence[Share] = (),
+    names: Collection[str] = (),
 ) -> RetryRate:
-    """How often agents were asked again; ``sessions`` are the rows where it is by session."""
+    """How often agents were asked again; ``sessions`` are the rows where it is by session.
+
+    Validators and codes that rejected nothing have no row, but for ``names``: in a piece of a longer time, nothing
+    rejected is something to know.
+    """
     parsed = [(*parse(name), value) for name, value in counters.items()]
     total = _turn_rows(parsed, "").get("total", TurnRow(name="total"))
     rows: Sequence[Share] = sessions
     if by in _OF_RULES:
-        found = [row for row in _rule_rows(parsed, by).values() if row.rejected]
+        known = _rule_rows(parsed, by, names)
+        found = [row for row in known.values() if row.rejected or row.name in names]
         rows = [Share(name=row.name, rejected=row.rejected, validated=row.judged) for row in found]
+    elif by and by != "session":
+        turns = [row for row in _turn_rows(parsed, by).values() if row.turns]
+        rows = [Share(name=row.name, rejected=row.asked_again, validated=row.turns) for row in turns]
     rows = sorted(rows, key=lambda row: (-row.rejected, row.name))
-    return RetryRate(since_seconds=since_seconds, turns=total.turns, retried=total.asked_again, rows=tuple(rows))
+    return RetryRate(
+        start=start,
+        since_seconds=since_seconds,
+        turns=total.turns,
+        retried=total.asked_again,
+        rows=tuple(rows),
+    )

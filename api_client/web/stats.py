@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.spans import seconds_of
-from api_client.stats import BREAKDOWNS
+from api_client.stats import BREAKDOWNS, RETRY_BREAKDOWNS
 from api_client.web.access import MayReadMetrics
 from api_client.web.errors import bad_request, shown
 from api_client.web.exposition import CONTENT_TYPE, exposition
@@ -28,6 +28,18 @@ async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: s
         earlier = await relay.client.stats(seconds, by, ago_seconds=_span("against", against))
         body["against"] = earlier.to_dict()
     return JSON(body)
+
+
+@router.get("/v1/retry-rate", response_model=None)
+async def show_retry_rate(relay: RelayOf, since: str = "1h", by: str = "", every: str = "") -> Response:
+    """How often agents were asked again in the last ``since``, broken down, and by the minute, hour or day."""
+    if by not in {"", *RETRY_BREAKDOWNS}:
+        raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {shown(by)}", param="by")
+    try:
+        rate = await relay.client.retry_rate(_span("since", since), by, every)
+    except ValueError as error:
+        raise bad_request(f"every: {error}", param="every") from None
+    return JSON({"object": "retry_rate", "by": by or None, "every": every or None, **rate.to_dict()})
 
 
 @router.get("/metrics", response_model=None)

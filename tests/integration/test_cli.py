@@ -59,6 +59,9 @@ def test_with_json_a_program_reads_every_answer(run: Run) -> None:
     assert [json.loads(line) for line in resumed] == events[1:]
     rate = json.loads(run("retry-rate", "--by", "session", "--json").stdout)
     assert (rate["turns"], rate["retried"]) == (1, 0)
+    course = run("retry-rate", "--by", "model", "--every", "hour", "--since", "2h").stdout.splitlines()
+    assert ["1", "0", "0.0%", "0.0%", "of", "1"] in [line.split()[2:] for line in course]
+    assert run("retry-rate", "--by", "session", "--every", "hour").returncode == 2
 
 
 def test_a_message_is_read_from_standard_input(run: Run) -> None:

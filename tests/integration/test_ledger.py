@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from unittest.mock import AsyncMock
@@ -408,8 +409,31 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
     assert (code.name, code.rejected) == ("MISSING_STEP_MARKER", 1)
     [session] = (await client.retry_rate(3600, "session")).rows
     assert (session.name, session.rejected, session.validated) == ("s-1", 1, 2)
-    with pytest.raises(ValueError, match="validator, code or session"):
-        await client.retry_rate(3600, "model")
+    [model] = (await client.retry_rate(3600, "model")).rows
+    assert (model.name, model.rejected, model.validated) == ("scripted", 1, 2)
+    with pytest.raises(ValueError, match="validator, code, model"):
+        await client.retry_rate(3600, "weather")
+
+
+async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClient, store: redis.Redis) -> None:
+    now, names = time.time(), Keys(client.settings.namespace)
+    for back, rejected in ((2, 0), (1, 3)):
+        counted = {"validator.judged|step_marker": 4, "validator.rejected|step_marker|retry": rejected}
+        again = {"turn.finished|passed_after_retry|scripted|v2|what|1": rejected}
+        store.hset(names.bucket("hour", now - back * 3600), mapping={**counted, **again})
+    rate = await client.retry_rate(3 * 3600, "validator", "hour")
+    assert (rate.retried, rate.turns, [row.rejected for row in rate.rows]) == (3, 3, [3])
+    told = {piece.start: piece for piece in rate.pieces}
+    quiet, loud = (told[(now - back * 3600) // 3600 * 3600] for back in (2, 1))
+    assert [(row.rejected, row.rate) for row in quiet.rows] == [(0, 0.0)], "nothing rejected is said, not left out"
+    assert [(row.rejected, row.rate) for row in loud.rows] == [(3, 0.75)]
+    assert (quiet.rate, loud.rate) == (None, 1.0)
+    starts = [piece.start for piece in rate.pieces]
+    assert starts == [starts[0] + 3600 * number for number in range(len(starts))]
+    for wrong, says in [((60, "session", "hour"), "session"), ((60, "", "week"), "minute, hour, day"),
+                        ((4e7, "", "hour"), "is kept for"), ((172_000, "", "minute"), "pieces")]:  # fmt: skip
+        with pytest.raises(ValueError, match=says):
+            await client.retry_rate(*wrong)  # type: ignore[arg-type]
 
 
 async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new_turn(

@@ -123,6 +123,10 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             r"step_marker +3 +4 +75\.0%(?s:.*)the same time, earlier(?s:.*)step_marker +2 +10 +20\.0%",
             {"/overview": r"7 d before step_marker 3 of 4 75\.0%3 of 4 20\.0%"},
         ),
+        "Since when does a rule make agents repeat themselves?": (
+            r"from +turns +again +rate +step_marker\n(?s:.*)20\.0% of 10\n(?s:.*) 75\.0% of 4\n",
+            {"/overview?span=30d": r"Rejected, over 30d.* step_marker .*2 of 10.*3 of 4.*5 of 14"},
+        ),
         "Which model costs most in failed attempts?": (
             rf"{DEAR} .* 0\.7500 +0\.7500",
             {"/overview": rf"of this, failed {DEAR}1 2.000.* \$0\.7500\$0\.7500 {PLAIN}"},

@@ -74,6 +74,7 @@ def test_each_command_has_help_and_is_what_the_table_says(name: str, capsys: pyt
         (["show"], "turns: Missing argument 'TURN_ID'. (see `turns show --help`)"),
         (["show", "x", "--jsno"], "turns: No such option '--jsno'. Did you mean '--json'? (see `turns show --help`)"),
         (["retry-rate", "--since", "soon"], "turns: Invalid value for '--since': 'soon' is no span of time"),
+        (["retry-rate", "--every", "week"], "turns: Invalid value for '--every': 'week' is not one of"),
         (["retry-rate", "--since", "0h"], "turns: Invalid value for '--since': '0h' is no span of time"),
         (["retry-rate", "--since", "٣h"], "turns: Invalid value for '--since': '٣h' is no span of time"),
         (["watch", "x", "--after", "-1"], "turns: Invalid value for '--after'"),

@@ -16,8 +16,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.gauges import Gauges
 from api_client.sightings import Sighting
-from api_client.stats import Stats
-from api_client.tally import stats_of
+from api_client.stats import RetryRate, Stats
+from api_client.tally import retry_rate_of, stats_of
 from api_client.web.app import create_app
 
 TURN_ID = "t0-" + "5" * 32
@@ -118,6 +118,11 @@ class FakeTurns:
         self.submitted.append(request)
         self.keys.append(idempotency_key)
         return TURN_ID
+
+    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "") -> RetryRate:
+        if every == "week":
+            raise ValueError("every must be one of minute, hour, day")
+        return retry_rate_of({}, since_seconds=since_seconds, by=by)
 
     async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
         return stats_of({}, since=0, until=since_seconds, by=by)

@@ -100,7 +100,7 @@ def test_an_address_others_can_reach_needs_a_key() -> None:
         serve(Settings(web_host="0.0.0.0", store_url="redis://127.0.0.1:1/0"))
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/v1/stats"])
+@pytest.mark.parametrize("path", ["/metrics", "/v1/stats", "/v1/retry-rate"])
 async def test_figures_over_all_owners_need_a_key_with_that_right(turns: FakeTurns, tmp_path: Path, path: str) -> None:
     file = tmp_path / "keys.json"
     secrets = {
@@ -122,9 +122,17 @@ async def test_figures_over_all_owners_need_a_key_with_that_right(turns: FakeTur
 
 
 @pytest.mark.parametrize(
-    ("query", "param"), [("since=soon", "since"), ("by=weather", "by"), ("against=-1d", "against")]
+    ("question", "param"),
+    [
+        ("stats?since=soon", "since"),
+        ("stats?by=weather", "by"),
+        ("stats?against=-1d", "against"),
+        ("retry-rate?since=soon", "since"),
+        ("retry-rate?by=weather", "by"),
+        ("retry-rate?every=week", "every"),
+    ],
 )
-async def test_a_wrong_question_is_told_what_is_wrong(turns: FakeTurns, query: str, param: str) -> None:
+async def test_a_wrong_question_is_told_what_is_wrong(turns: FakeTurns, question: str, param: str) -> None:
     async with caller(app_with(turns)) as http:
-        answer = await http.get(f"/v1/stats?{query}")
+        answer = await http.get(f"/v1/{question}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
