@@ -6,15 +6,11 @@ So nobody acts without leaving a line; what came of it stands in the turn's own 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 #: Lines one question reads at most.
 _MOST = 10_000
@@ -53,11 +49,10 @@ def by_key(owner: str) -> str:
 class Audit:
     """Writes and reads the audit log. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-        self._redis = redis
-        self._key = Keys(settings.namespace).audit
-        self._keep = settings.audit_seconds
-        self._ask = ask
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._key = Keys(store.namespace).audit
+        self._keep = store.settings.audit_seconds
 
     async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> None:
         """Write a line, and let those go that are older than ``HELIX_AUDIT_SECONDS``."""

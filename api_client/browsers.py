@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
-
 from api_client.contract.keys import Keys
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 
 class Browsers:
     """The signed-in browsers. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, redis: Redis, namespace: str, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-        self._redis = redis
-        self._keys = Keys(namespace)
-        self._ask = ask
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._keys = Keys(store.namespace)
 
     async def remember(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
         """The browser that has ``token`` is signed in with the key that ``key_hash`` is the hash of."""

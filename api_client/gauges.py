@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import QUEUES, celery_settings
-from api_client.store import open_store
+from api_client.contract.tasks import QUEUES
+from api_client.queues import waiting_messages
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -78,7 +78,7 @@ async def read_gauges(redis: Redis, settings: Settings) -> Gauges:
         states=dict(states),
         unfinished=unfinished,
         oldest_waiting_seconds=max(0.0, now - oldest),
-        queues=await _queues(redis, settings),
+        queues=await waiting_messages(redis, settings),
         dead_letters=dead,
         **await _workers(redis, settings, now),
     )
@@ -93,20 +93,3 @@ async def _workers(redis: Redis, settings: Settings, now: float) -> dict[str, An
         for queue in worker["queues"]:
             free[queue] = free.get(queue, 0) + (0 if worker["deaf"] else worker["free"])
     return {"workers": len(told), "deaf_workers": sum(worker["deaf"] for worker in told), "free_slots": free}
-
-
-async def _queues(redis: Redis, settings: Settings) -> dict[str, int]:
-    """How many messages wait in each of Celery's queues: lists of the broker, named like the queue."""
-    prefix = celery_settings(settings)["broker_transport_options"]["global_keyprefix"]
-    names = sorted(set(QUEUES.values()))
-    if settings.broker_url == settings.store_url:
-        return await _lengths(redis, prefix, names)
-    async with open_store(replace(settings, store_url=settings.broker_url)) as broker:
-        return await _lengths(broker, prefix, names)
-
-
-async def _lengths(redis: Redis, prefix: str, names: list[str]) -> dict[str, int]:
-    pipe = redis.pipeline(transaction=False)
-    for name in names:
-        pipe.llen(prefix + name)
-    return dict(zip(names, await pipe.execute(), strict=True))

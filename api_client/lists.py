@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_turn
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnState, shard_of
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 _LUA = Path(__file__).with_name("lua")
 #: Records one command looks at.
@@ -124,12 +121,11 @@ class TurnLists:
     The turns in them come without their answers (``response``), which may be long.
     """
 
-    def __init__(self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-        self._redis = redis
-        self._shards = [Keys(settings.namespace, shard) for shard in range(settings.shards)]
-        self._namespace = settings.namespace
-        self._ask = ask
-        self._select = redis.register_script((_LUA / "select.lua").read_text())
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._shards = store.shards
+        self._namespace = store.namespace
+        self._select = store.redis.register_script((_LUA / "select.lua").read_text())
 
     async def unfinished(self, search: Search) -> list[Found]:
         """Every unfinished turn that matches, oldest first; of more than ``LOOK_AT_MOST`` those looked after first."""

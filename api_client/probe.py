@@ -9,17 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api_client.announcer import Announcer
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 _LOOK_SECONDS = 0.05
 #: A good answer holds for so long, so that health checks of many load balancers make one probe.
@@ -50,12 +46,9 @@ class QueueProbe:
 class Prober:
     """Publishes probes. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(
-        self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]], announcer: Announcer
-    ) -> None:
-        self._redis = redis
-        self._settings = settings
-        self._ask = ask
+    def __init__(self, store: Store, announcer: Announcer) -> None:
+        self._store = store
+        self._redis, self._ask = store.redis, store.ask
         self._announcer = announcer
         self._lock = asyncio.Lock()
         self._last: tuple[float, tuple[QueueProbe, ...]] = (0.0, ())
@@ -74,7 +67,7 @@ class Prober:
     async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
         """Publish a probe into each queue, and wait for their claims at most so long."""
         nonce, began = secrets.token_hex(8), time.monotonic()
-        key = Keys(self._settings.namespace).probe(nonce)
+        key = Keys(self._store.namespace).probe(nonce)
         queues = (RUN_QUEUE, CHECK_QUEUE)
         for queue in queues:
             await self._announcer.probe(queue, nonce, expires=max(30.0, seconds))
@@ -95,12 +88,12 @@ class Prober:
         """Whether any worker keeps a lease now: then it is alive, and may have no free slot."""
         clock = await self._ask(self._redis.time())
         now = clock[0] * 1000
-        for shard in range(self._settings.shards):
-            ids = await self._ask(self._redis.zrange(Keys(self._settings.namespace, shard).due, 0, _LEASES - 1))
+        for keys in self._store.shards:
+            ids = await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1))
             pipe = self._redis.pipeline(transaction=False)
             for raw in ids:
                 turn_id = raw.decode()
-                pipe.hget(keys_of(self._settings.namespace, turn_id).turn(turn_id), "lease_until")
+                pipe.hget(keys_of(self._store.namespace, turn_id).turn(turn_id), "lease_until")
             if any(int(until or 0) > now for until in await self._ask(pipe.execute())):
                 return True
         return False

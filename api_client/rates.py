@@ -6,13 +6,8 @@ It lives in the store, so that several relays share it: one number, the time at 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
-
 from api_client.contract.keys import Keys
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 #: KEYS[1] when the bucket is full again, in ms
 #: ARGV[1] what one turn costs, in ms  ARGV[2] what the bucket holds, in ms
@@ -32,10 +27,10 @@ _MINUTE = 60_000
 class Rates:
     """The buckets of all owners."""
 
-    def __init__(self, redis: Redis, namespace: str, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-        self._keys = Keys(namespace)
-        self._ask = ask
-        self._take = redis.register_script(_TAKE)
+    def __init__(self, store: Store) -> None:
+        self._ask = store.ask
+        self._keys = Keys(store.namespace)
+        self._take = store.redis.register_script(_TAKE)
 
     async def take(self, owner: str, per_minute: int) -> float:
         """Count one turn of this owner; returns the seconds to wait when there were too many, else 0.

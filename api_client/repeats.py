@@ -5,13 +5,8 @@ One small string per question with a time to live. What makes two requests the s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
-
 from api_client.contract.keys import Keys
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 _FORGET = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
@@ -19,11 +14,10 @@ _FORGET = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL'
 class Repeats:
     """The questions that are being answered. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, redis: Redis, namespace: str, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-        self._redis = redis
-        self._keys = Keys(namespace)
-        self._ask = ask
-        self._forget = redis.register_script(_FORGET)
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._keys = Keys(store.namespace)
+        self._forget = store.redis.register_script(_FORGET)
 
     async def claim(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
         """The turn that answers the question: the one of an earlier asking, else ``turn_id`` from now on."""

@@ -8,26 +8,17 @@ the turn it names. A turn that is refused because its session is busy keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
-
 from api_client.contract.errors import IdempotencyConflict
 from api_client.contract.keys import Keys, shard_for
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 
 class Reservations:
     """Reserved idempotency keys."""
 
-    def __init__(
-        self, redis: Redis, namespace: str, shards: int, ask: Callable[[Awaitable[Any]], Awaitable[Any]]
-    ) -> None:
-        self._redis = redis
-        self._namespace = namespace
-        self._shards = shards
-        self._ask = ask
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._redis, self._ask = store.redis, store.ask
 
     async def reserve(self, owner: str, key: str, turn_id: str, body: str, *, keep_ms: int) -> str:
         """The turn the key stands for: ``turn_id`` from now on, or the one it was reserved for with the same body.
@@ -37,8 +28,8 @@ class Reservations:
         Raises:
             IdempotencyConflict: the key was used with another body. StoreUnavailable: the store does not answer.
         """
-        shard = shard_for(f"{owner}\0{key}", self._shards)
-        name = Keys(self._namespace, shard).reserved(owner, key)
+        shard = shard_for(f"{owner}\0{key}", self._store.settings.shards)
+        name = Keys(self._store.namespace, shard).reserved(owner, key)
         found = await self._ask(self._redis.set(name, f"{turn_id} {body}", nx=True, get=True, px=keep_ms))
         if not found:
             return turn_id

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from api_client.contract.keys import Keys, keys_of
-from api_client.contract.settings import Settings
+from api_client.contract.keys import keys_of
 from api_client.contract.turn import Outcome, TurnState
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 _BATCH = 200
 _FIELDS = ("state", "outcome", "created_at", "finished_at", "request")
@@ -76,32 +72,29 @@ def matches(wanted: Filter, turn: Selected) -> bool:
     )
 
 
-async def select(
-    redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]], wanted: Filter
-) -> list[Selected]:
-    """The turns that match, oldest first. Raises as ``ask``."""
+async def select(store: Store, wanted: Filter) -> list[Selected]:
+    """The turns that match, oldest first. Raises as ``Store.ask``."""
     found: list[Selected] = []
-    for shard in range(settings.shards):
-        keys = Keys(settings.namespace, shard)
-        unfinished = await ask(redis.zrange(keys.due, 0, -1))
-        dead = await ask(redis.zrange(keys.dead, 0, -1))
-        finished = await ask(redis.zrangebyscore(keys.finished, int(wanted.since * 1000), "+inf"))
+    for keys in store.shards:
+        unfinished = await store.ask(store.redis.zrange(keys.due, 0, -1))
+        dead = await store.ask(store.redis.zrange(keys.dead, 0, -1))
+        finished = await store.ask(store.redis.zrangebyscore(keys.finished, int(wanted.since * 1000), "+inf"))
         ids = [*dict.fromkeys([*unfinished, *dead, *finished])]  # each once
         for start in range(0, len(ids), _BATCH):
-            read = await _read(redis, settings, ask, ids[start : start + _BATCH])
+            read = await _read(store, ids[start : start + _BATCH])
             found += [turn for turn in read if matches(wanted, turn)]
     return sorted(found, key=lambda turn: (turn.created_at, turn.turn_id))
 
 
-async def _read(
-    redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]], ids: Iterable[bytes]
-) -> list[Selected]:
+async def _read(store: Store, ids: Iterable[bytes]) -> list[Selected]:
     names = [turn_id.decode() for turn_id in ids]
-    pipe = redis.pipeline(transaction=False)
+    pipe = store.redis.pipeline(transaction=False)
     for turn_id in names:
-        pipe.hmget(keys_of(settings.namespace, turn_id).turn(turn_id), _FIELDS)
+        pipe.hmget(keys_of(store.namespace, turn_id).turn(turn_id), _FIELDS)
     found = []
-    for turn_id, (state, outcome, created, finished, request) in zip(names, await ask(pipe.execute()), strict=True):
+    for turn_id, (state, outcome, created, finished, request) in zip(
+        names, await store.ask(pipe.execute()), strict=True
+    ):
         if state and request:  # gone meanwhile
             asked = json.loads(request)
             found.append(

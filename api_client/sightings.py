@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api_client.contract.keys import Keys
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 #: A relay writes the same sight once in so many seconds.
 _EVERY_SECONDS = 60.0
@@ -36,10 +33,9 @@ class Sighting:
 class Sightings:
     """The last sighting, in the store."""
 
-    def __init__(self, redis: Redis, namespace: str, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-        self._redis = redis
-        self._key = Keys(namespace).sighting
-        self._ask = ask
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._key = Keys(store.namespace).sighting
         self._last: tuple[Sighting | None, float] = (None, 0.0)
 
     async def note(self, seen: Sighting) -> None:

@@ -6,15 +6,10 @@ spans once more. Nothing here is in the way of a turn: the list of finished turn
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 #: When the store's clock was set back, turns of so long before are sent again, in ms.
 _OVERLAP_MS = 60_000
@@ -34,11 +29,10 @@ class Batch:
 class Backlog:
     """Reads and notes how far it has come. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, redis: Redis, settings: Settings, ask: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-        self._redis = redis
-        self._keys = [Keys(settings.namespace, shard) for shard in range(settings.shards)]
-        self._life = int(settings.retention_seconds)
-        self._ask = ask
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._keys = store.shards
+        self._life = int(store.settings.retention_seconds)
 
     async def begin(self, since_seconds: float | None = None) -> None:
         """Begin with turns that ended so long ago or later; None: where it left off, at first with those from now."""

@@ -12,7 +12,7 @@ from api_client import actions
 from api_client.audit import by_key
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import Turn
-from api_client.inbox import proposal
+from api_client.proposal import proposal
 from api_client.web.access import Asker, Reach
 from api_client.web.body import read_object
 from api_client.web.errors import bad_request, shown

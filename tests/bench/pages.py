@@ -45,7 +45,7 @@ async def main() -> None:
 
 
 async def _memory(client: TurnsClient) -> int:
-    return int((await client._redis.info("memory"))["used_memory"])
+    return int((await client.store.redis.info("memory"))["used_memory"])
 
 
 async def fill(settings: Settings, client: TurnsClient) -> str:

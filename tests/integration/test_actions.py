@@ -125,7 +125,7 @@ async def test_only_what_is_older_than_the_limit_leaves_the_audit_log(settings: 
         key = client.audit._key
         for number in range(300):  # trimming works in whole nodes of a stream, of a hundred entries
             fields = {"action": "cancel", "by": "old", "turn_id": "", "bulk": "", "detail": ""}
-            await client._redis.xadd(key, fields, id=f"{number + 1}-0")
+            await client.store.redis.xadd(key, fields, id=f"{number + 1}-0")
         await client.audit.note("cancel", by="new")
         lines = await client.audit.read()
         assert lines[-1].by == "new"

@@ -130,7 +130,7 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
         await client.cancel(turns["dead"])
         long_ago = int((time.time() - 5 * DAY) * 1000)
         keys = keys_of(settings.namespace, turns["dead"])
-        redis = client._redis
+        redis = client.store.redis
         for name in ("finished", "dead"):
             await redis.hset(keys.turn(turns[name]), "finished_at", long_ago)
         await redis.hset(keys.turn(turns["dead"]), "outcome", "dead")
@@ -146,10 +146,10 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
         assert [event async for event in client.follow(turns["finished"])] == []  # and it does not wait for ever
         assert (await client.result(turns["finished"], timeout=5)).outcome == "cancelled"
         for name in ("waiting", "dead"):
-            assert await client._redis.ttl(keys.turn(turns[name])) == -1
+            assert await client.store.redis.ttl(keys.turn(turns[name])) == -1
             assert len(await client.events(turns[name])) > 0
         assert await client.clear(dry_run=False) == {"records": 0, "events": 0, "attempts": 0}
     async with TurnsClient(replace(settings, retention_seconds=DAY)) as client:
         assert (await client.clear(dry_run=False))["records"] == 1
-        assert await client._redis.exists(keys.turn(turns["finished"])) == 0
-        assert await client._redis.exists(keys.turn(turns["waiting"])) == 1
+        assert await client.store.redis.exists(keys.turn(turns["finished"])) == 0
+        assert await client.store.redis.exists(keys.turn(turns["waiting"])) == 1

@@ -26,6 +26,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, VALIDATE, Link
 from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState, new_turn_id
+from api_client.submitter import Submitter
 from tests.support import wait_until
 from worker.turns.ledger import Claim, Fenced, Ledger, Refusal
 from worker.turns.moves import Answer, Move
@@ -117,8 +118,8 @@ async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_inte
 ) -> None:
     asked = request(double_text=DoubleText.INTERRUPT)
     with monkeypatch.context() as patched:
-        patched.setattr(TurnsClient, "_call", AsyncMock(side_effect=StoreUnavailable("down")))
-        patched.setattr(TurnsClient, "new_id", lambda *_: new_turn_id(7))
+        patched.setattr(sharded.store, "change", AsyncMock(side_effect=StoreUnavailable("down")))
+        patched.setattr(Submitter, "new_id", lambda *_: new_turn_id(7))
         with pytest.raises(StoreUnavailable):
             await sharded.submit(asked, idempotency_key="k")
     turn_id = await sharded.submit(asked, idempotency_key="k")
@@ -488,7 +489,7 @@ async def test_a_lost_run_is_charged_what_was_set_aside_for_it(client: TurnsClie
 
 async def test_an_interrupt_whose_client_died_is_carried_out_by_a_reaper(client: TurnsClient, ledger: Ledger) -> None:
     first = await client.submit(request("1"))
-    client._waiting = AsyncMock(return_value=[])  # the client dies before it can cancel
+    client._submitter._waiting = AsyncMock(return_value=[])  # the client dies before it can cancel
     second = await client.submit(request("2", double_text=DoubleText.INTERRUPT))
     found = await wait_until(lambda: (found := ledger.reap(second, may_take=True)).what == "interrupt" and found)
     assert found.head == first

@@ -30,10 +30,10 @@ async def test_a_probe_is_claimed_by_both_workers_and_leaves_no_trace(
         assert found[0].worker != found[1].worker
         assert await client.prober.ready(10)
         assert await client.select(Filter()) == []
-        assert await client._redis.exists(Keys(settings.namespace).totals) == 0
+        assert await client.store.redis.exists(Keys(settings.namespace).totals) == 0
         told = {
             name: json.loads(text)
-            for name, text in (await client._redis.hgetall(Keys(settings.namespace).workers)).items()
+            for name, text in (await client.store.redis.hgetall(Keys(settings.namespace).workers)).items()
         }
         assert sorted(queue for each in told.values() for queue in each["queues"]) == [CHECK_QUEUE, RUN_QUEUE]
         assert len({each["sessions"] for each in told.values()} - {""}) == 1

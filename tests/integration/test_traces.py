@@ -222,14 +222,14 @@ async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_ba
     await backlog.begin(3600)
     now = int(await backlog._now())
     ids = {f"t0-{number:032x}": now - 1000 + number // 3 for number in range(7)}
-    await client._redis.zadd(Keys(settings.namespace).finished, ids)
+    await client.store.redis.zadd(Keys(settings.namespace).finished, ids)
     assert (await backlog.waiting(0.5), await backlog.waiting(60)) == (7, 0)
     seen: list[str] = []
     while batch := await backlog.next(2):
         seen += batch.turn_ids
         await backlog.sent(batch)
     assert seen == sorted(ids)
-    await client._redis.set(Keys(settings.namespace).traced, now + 3_600_000)
+    await client.store.redis.set(Keys(settings.namespace).traced, now + 3_600_000)
     assert await backlog.next(9), "the store's clock was set back"
 
 
@@ -293,8 +293,8 @@ async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was
     keys = Keys(settings.namespace)
     await client.untraced.begin(3600)
     assert await client.untraced.next(9) is None
-    noted = int(await client._redis.get(keys.traced))
+    noted = int(await client.store.redis.get(keys.traced))
     assert await client.untraced._now() - noted < 60_000
-    assert 0 < await client._redis.ttl(keys.traced) <= settings.retention_seconds
-    await client._redis.zadd(keys.finished, {"t0-" + "1" * 32: noted + 1})
+    assert 0 < await client.store.redis.ttl(keys.traced) <= settings.retention_seconds
+    await client.store.redis.zadd(keys.finished, {"t0-" + "1" * 32: noted + 1})
     assert await wait_until(lambda: client.untraced.next(9))

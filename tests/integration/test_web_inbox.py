@@ -19,6 +19,7 @@ from api_client.contract.escalation import Escalation
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
+from api_client.submitter import Submitter
 from api_client.web.access import LOCAL_OWNER
 from api_client.web.app import create_app
 from tests.conftest import WorkerProcess
@@ -81,7 +82,7 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
 ) -> None:
     key = {"idempotency-key": "one"}
     asking = asyncio.create_task(http.post("/v1/chat/completions", json={**BODY, "stream": stream}, headers=key))
-    while not (session := await bench.client._redis.keys(f"{bench.settings.namespace}:*turn:t0-{'?' * 32}")):
+    while not (session := await bench.client.store.redis.keys(f"{bench.settings.namespace}:*turn:t0-{'?' * 32}")):
         await asyncio.sleep(0.02)
     turn = await bench.client.get(session[0].decode().rpartition(":")[2])
     bench.runner.plays.append(says(NO_MARKER))
@@ -140,16 +141,16 @@ async def test_phases_sent_again_under_their_key_are_the_same_turns_and_what_was
 ) -> None:
     body = {"directory": "work", "phases": [{"id": name, "description": "Tu es."} for name in ("one", "two")]}
     key = {"idempotency-key": "k"}
-    stored, submit = [], TurnsClient.submit
+    stored, submit = [], Submitter.submit
 
-    async def submit_until_the_store_is_away(client: TurnsClient, *args: Any, **more: Any) -> str:
+    async def submit_until_the_store_is_away(submitter: Submitter, *args: Any, **more: Any) -> str:
         if stored:
             raise StoreUnavailable("cut off")
-        stored.append(await submit(client, *args, **more))
+        stored.append(await submit(submitter, *args, **more))
         return stored[0]
 
     with monkeypatch.context() as cut:
-        cut.setattr(TurnsClient, "submit", submit_until_the_store_is_away)
+        cut.setattr(Submitter, "submit", submit_until_the_store_is_away)
         assert (await http.post("/v1/phases", json=body, headers=key)).status_code == 503
     first, second = (await http.post("/v1/phases", json=body, headers=key)).json()["data"]
     assert [first["turn_id"]] == stored

@@ -29,8 +29,8 @@ async def long_log(client: TurnsClient) -> str:
     for seq in range(2, PIECES + 2):
         data = {"attempt": 1, "text": PIECE}
         wire = Event(seq=seq, epoch=turn.epoch, at=1.0, kind="attempt.output", data=data).to_dict()
-        await client._redis.xadd(keys.log(turn_id), {"e": json.dumps(wire)}, id=f"{seq}-0")
-    await client._redis.hset(keys.turn(turn_id), "seq", PIECES + 1)  # type: ignore[misc]
+        await client.store.redis.xadd(keys.log(turn_id), {"e": json.dumps(wire)}, id=f"{seq}-0")
+    await client.store.redis.hset(keys.turn(turn_id), "seq", PIECES + 1)  # type: ignore[misc]
     return turn_id
 
 

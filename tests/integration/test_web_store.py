@@ -92,7 +92,7 @@ async def _second_of(http: httpx2.AsyncClient, session: str, first: str) -> str:
     relay = http._transport.app.state.relay  # type: ignore[attr-defined]
     key = keys_of(relay.settings.namespace, first).session(session)
     async with asyncio.timeout(10):
-        while len(waiting := await relay.client._redis.lrange(key, 0, -1)) < 2:
+        while len(waiting := await relay.client.store.redis.lrange(key, 0, -1)) < 2:
             await asyncio.sleep(0.02)
     return str(waiting[1].decode())
 
@@ -199,7 +199,7 @@ async def test_readers_that_leave_at_any_moment_leave_nothing_behind(settings: S
                     await client.post("/v1/chat/completions", json=body)
 
         await asyncio.gather(*(read_for(0.02 + number * 0.01, number % 3 > 0) for number in range(40)))
-        redis_ = app.state.relay.client._redis
+        redis_ = app.state.relay.client.store.redis
 
         async def nobody_listens() -> bool:
             return not await redis_.pubsub_channels(f"{settings.namespace}:*")

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from api_client.client import flow_of
 from api_client.contract.counters import BOUNDS_MS, COUNTERS, counter, label, parse
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.metrics import buckets_between
 from api_client.stats import Duration, RuleRow, TurnRow
+from api_client.submission import flow_of
 from api_client.tally import retry_rate_of, stats_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Fail

@@ -12,7 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Turn
-from api_client.inbox import proposal
+from api_client.proposal import proposal
 from worker.cli.actions import whoami
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text

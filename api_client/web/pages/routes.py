@@ -21,9 +21,9 @@ from api_client.contract.errors import HelixError, NotFinished
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
 from api_client.figures import SPANS
-from api_client.inbox import proposal
 from api_client.lists import STATUSES, Place, Search
 from api_client.overview import overview
+from api_client.proposal import proposal
 from api_client.web.access import needs_key
 from api_client.web.errors import ApiError, from_contract
 from api_client.web.pages import chart, comparison, events
