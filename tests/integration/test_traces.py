@@ -275,7 +275,7 @@ def test_a_base_installation_works_without_opentelemetrys_sdk(settings: Settings
     done = subprocess.run([turns()[0], "-c", everything], env=env, capture_output=True, text=True, check=False)
     number, _, why = done.stdout.partition(" ")
     assert int(number) > 100, done.stderr
-    assert why == 'OpenTelemetry is not installed: pip install "helix-turns[otel]"\n'
+    assert why == 'OpenTelemetry is not installed: pip install ".[otel]" in the checkout\n'
 
 
 def test_turns_up_starts_the_sender_only_where_a_receiver_is_configured(

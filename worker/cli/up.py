@@ -8,6 +8,8 @@ import importlib.util
 import json
 import os
 import secrets
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,4 +144,5 @@ def _announce(installation: Installation, state: Path, as_json: bool) -> None:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")
     if receiver := endpoint(os.environ):
         click.echo(f"  traces  {why_off(os.environ) or f'sent to {receiver}'}")
-    click.echo(f'  logs    {state / "logs"}\n\nTry: turns submit --watch "..."      Ctrl-C ends everything.')
+    turns = "turns" if shutil.which("turns") else sys.argv[0]  # `make up` runs it where no PATH leads
+    click.echo(f'  logs    {state / "logs"}\n\nTry: {turns} submit --watch "..."      Ctrl-C ends everything.')
