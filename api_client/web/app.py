@@ -24,6 +24,7 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.settings import Settings
 from api_client.web import completions, inbox, phases, responses, stats, turns
 from api_client.web.access import is_loopback, needs_key
+from api_client.web.connection import Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.keys import Keyring
 from api_client.web.pages import routes as pages
@@ -168,6 +169,7 @@ def serve(settings: Settings) -> None:
         raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])
     config = uvicorn.Config(
         app,
+        http=Connection,
         host=settings.web_host,
         port=settings.web_port,
         log_config=None,

@@ -91,6 +91,7 @@ def read_ask(
         escalation=read_escalation(body, settings),
     )
     _number(body, "n", 1, 1, 1, whole=True)
+    _plain_text(body)
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
         _number(body, name, 1, 10**9, 1, whole=True)
     return Ask(
@@ -105,6 +106,14 @@ def read_ask(
         first=retries == "0" and not page,
         again=retries.isdecimal() and retries != "0",
     )
+
+
+def _plain_text(body: Mapping[str, Any]) -> None:
+    """Refuse a wish for another form than text: who asked for a schema would take the prose for it."""
+    wanted = body.get("response_format")
+    if wanted is not None and wanted != {"type": "text"}:
+        message = "response_format: is not supported here; ask for the form in the message, and check it by a validator"
+        raise bad_request(message, param="response_format", code="unsupported_parameter")
 
 
 def _policy(body: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -62,6 +62,9 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
 
 
 def _check_headers(request: Request) -> None:
+    if {"content-length", "transfer-encoding"} <= set(request.headers):  # a proxy may have believed the other one
+        message = "Content-Length and Transfer-Encoding say two things about one body"
+        raise ApiError(400, message, param="Content-Length", code="invalid_value", headers={"connection": "close"})
     content_type = request.headers.get("content-type", "")
     media_type, _, parameters = content_type.partition(";")
     charset = re.search(r'charset\s*=\s*"?([^\s";]+)', parameters, re.IGNORECASE)

@@ -100,6 +100,9 @@ FIELDS: list[tuple[str, Any, int, str | None, str]] = [
     ("deadline -1", chat(deadline_seconds=-1), 400, "deadline_seconds", "invalid_value"),
     ("deadline 1e9", chat(deadline_seconds=1e9), 400, "deadline_seconds", "invalid_value"),
     ("deadline a text", chat(deadline_seconds="60"), 400, "deadline_seconds", "invalid_value"),
+    ("a schema", chat(response_format={"type": "json_schema"}), 400, "response_format", "unsupported_parameter"),
+    ("JSON", chat(response_format={"type": "json_object"}), 400, "response_format", "unsupported_parameter"),
+    ("response_format a text", chat(response_format="text"), 400, "response_format", "unsupported_parameter"),
     ("double_text", chat(double_text="merge"), 400, "double_text", "invalid_value"),
     ("double_text a list", chat(double_text=[]), 400, "double_text", "invalid_value"),
     ("locale", chat(locale="fr"), 400, "locale", "invalid_value"),
@@ -191,6 +194,13 @@ async def test_only_plain_json_is_read(
     http: httpx2.AsyncClient, headers: dict[str, str], param: str, code: str
 ) -> None:
     assert_error(await http.post(PATHS[0], content=raw('"n":1'), headers=headers), 415, param, code)
+
+
+async def test_a_body_with_two_lengths_is_refused(http: httpx2.AsyncClient) -> None:
+    headers = PLAIN_JSON | {"content-length": "5", "transfer-encoding": "chunked"}
+    answer = await http.post(PATHS[0], content=raw('"n":1'), headers=headers)
+    assert_error(answer, 400, "Content-Length", "invalid_value")
+    assert answer.headers["connection"] == "close"
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "schlüssel", "a\tb"])
@@ -289,6 +299,7 @@ async def test_what_came_is_never_echoed_beyond_80_characters(http: httpx2.Async
 
 async def test_a_byte_order_mark_and_ignored_parameters_are_fine(http: httpx2.AsyncClient, turns: FakeTurns) -> None:
     body = chat(temperature=0.5, tools=[{"type": "function"}] * 36, seed=10**30, stream=None, n=None, max_tokens=1000)
+    body |= {"response_format": {"type": "text"}}
     content = b"\xef\xbb\xbf" + json.dumps(body).encode()
     answer = await http.post(PATHS[0], content=content, headers=PLAIN_JSON)
     assert answer.status_code == 200
