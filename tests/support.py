@@ -1,4 +1,4 @@
-"""What tests of real processes need: waiting for a condition, and finding what a test left behind."""
+"""What tests of real processes need: an agent that plays a script, waiting for a condition, finding what is left."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from api_client.contract.settings import Settings
 
 #: A condition that holds at all holds within so long, also on a machine that stutters: no measure of our speed.
 WAIT_SECONDS = 30.0
@@ -68,3 +71,10 @@ def processes_with(marker: str) -> dict[int, str]:
         if marker.encode() in environ + command and alive(int(entry.name)):
             found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return found
+
+
+def playing(settings: Settings, script: str, model: str = "scripted", **changes: Any) -> Settings:
+    """The settings, changed, with one model whose agent plays the script (docs/scripted-agent.md)."""
+    path = settings.root / "script.yaml"
+    path.write_text(script)
+    return replace(settings, models={model: f"scripted:{path}"}, **changes)

@@ -13,6 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from tests.fault.matrix import Runs, Stage
 
 #: The agent says a little, tells that it has begun, and waits for the test's leave before it finishes.
 SCRIPT = """
@@ -96,6 +97,14 @@ def mortal(scripted: Settings) -> Settings:
 async def client(scripted: Settings) -> AsyncIterator[TurnsClient]:
     async with TurnsClient(scripted) as made:
         yield made
+
+
+@pytest.fixture
+async def runs(stage: Stage) -> AsyncIterator[Runs]:
+    """What was really executed on the ``stage`` a module sets up."""
+    made = Runs(stage.witness)
+    yield made
+    made.close()
 
 
 def message(text: str, session_id: str = "s") -> TurnRequest:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import openai
@@ -87,6 +87,12 @@ class Stage:
         self.keys = Keys(self.settings.namespace)
         self.workers: list[WorkerProcess] = []
         self.relay: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self, workers: int, *, relay: bool = False) -> None:
         self.broker.start()

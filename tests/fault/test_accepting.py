@@ -22,12 +22,9 @@ SCRIPT = """
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(tmp_path_factory.mktemp("accepting"), SCRIPT)
-    try:
+    with Stage(tmp_path_factory.mktemp("accepting"), SCRIPT) as made:
         made.start(workers=1)
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
@@ -78,10 +75,9 @@ async def test_a_cancel_while_an_answer_is_published_is_too_late(point: str, sta
 
 @pytest.mark.parametrize("point", ["B17", "B10"])
 async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_another_and_not_judged_again(
-    point: str, stage: Stage, client: TurnsClient
+    point: str, stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
     session_id = f"dead-{point}"
-    runs = Runs(stage.witness)
     stage.arm("B12", "sleep:0@99")  # every pass leaves a mark
     stage.arm(point, "kill")
     turn_id = await client.submit(message("hello", session_id))
@@ -97,7 +93,6 @@ async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_ano
     assert runs.of(turn_id) == {1}
     assert [mark.name for mark in stage.points.glob("B12.*")] == ["B12.1"], "it was judged again"
     assert left_in_store(stage, session_id) == []
-    runs.close()
 
 
 async def test_what_the_fallback_mended_is_published_by_whoever_finishes_it(stage: Stage, client: TurnsClient) -> None:

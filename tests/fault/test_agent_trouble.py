@@ -77,13 +77,6 @@ async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
         yield made
 
 
-@pytest.fixture
-async def runs(stage: Stage) -> AsyncIterator[Runs]:
-    made = Runs(stage.witness)
-    yield made
-    made.close()
-
-
 async def until(client: TurnsClient, turn_id: str, kind: str) -> None:
     async with asyncio.timeout(30):
         async for event in client.follow(turn_id):
@@ -234,8 +227,7 @@ async def test_a_full_disk_costs_nobody_an_accepted_answer(full_disk: str, clien
 async def test_a_turn_that_kills_its_worker_each_time_is_given_up_and_no_other_turn_is(
     tmp_path: Path,
 ) -> None:
-    stage = Stage(tmp_path, SCRIPT, strikes=3)
-    try:
+    with Stage(tmp_path, SCRIPT, strikes=3) as stage:
         stage.start(workers=2)
         async with TurnsClient(stage.settings) as client:
             runs = Runs(stage.witness)
@@ -256,5 +248,3 @@ async def test_a_turn_that_kills_its_worker_each_time_is_given_up_and_no_other_t
                 assert store.zrange(stage.keys.dead, 0, -1) == [turn_id.encode()]
             await wait_until(lambda: not tree_of(turn_id))
             runs.close()
-    finally:
-        stage.stop()

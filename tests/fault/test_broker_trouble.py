@@ -38,12 +38,9 @@ SOON = 2.0
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(tmp_path_factory.mktemp("broker"), SCRIPT, run_slots=2)
-    try:
+    with Stage(tmp_path_factory.mktemp("broker"), SCRIPT, run_slots=2) as made:
         made.start(workers=1, relay=True)
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
@@ -58,13 +55,6 @@ async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
 async def http(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(base_url=stage.url, timeout=20) as made:
         yield made
-
-
-@pytest.fixture
-async def runs(stage: Stage) -> AsyncIterator[Runs]:
-    made = Runs(stage.witness)
-    yield made
-    made.close()
 
 
 async def submit(http: httpx2.AsyncClient, text: str) -> httpx2.Response:

@@ -93,25 +93,15 @@ RULES = """
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     rules = "".join(RULES.replace("{name}", f"{point}-{action}") for point, action in CASES)
-    made = Stage(tmp_path_factory.mktemp("matrix"), rules)
-    try:
+    with Stage(tmp_path_factory.mktemp("matrix"), rules) as made:
         made.start(workers=2, relay=True)
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
 async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
     async with TurnsClient(stage.settings) as made:
         yield made
-
-
-@pytest.fixture
-async def runs(stage: Stage) -> AsyncIterator[Runs]:
-    made = Runs(stage.witness)
-    yield made
-    made.close()
 
 
 class Case:

@@ -31,12 +31,9 @@ MOST_LEFT = 0.1
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(tmp_path_factory.mktemp("many"), SCRIPT, strikes=3)
-    try:
+    with Stage(tmp_path_factory.mktemp("many"), SCRIPT, strikes=3) as made:
         made.start(workers=2)
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import redis
@@ -20,7 +18,7 @@ from api_client.contract.turn import Outcome, TurnRequest
 from api_client.web.app import create_app
 from api_client.web.exposition import metric_name
 from tests.conftest import WorkerProcess, environ_of, turns
-from tests.support import wait_until
+from tests.support import playing, wait_until
 from tests.unit.web.conftest import caller
 from worker.chaos.checker.counters import folded
 
@@ -73,10 +71,8 @@ ASKED = {
 
 
 @pytest.fixture
-def scripted(settings: Settings, tmp_path: Path) -> Settings:
-    script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT)
-    return replace(settings, models={"big": f"scripted:{script}"}, transient_delay_seconds=0.1, lease_seconds=3.0)
+def scripted(settings: Settings) -> Settings:
+    return playing(settings, SCRIPT, "big", transient_delay_seconds=0.1, lease_seconds=3.0)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -13,6 +12,7 @@ import httpx2
 from api_client.contract.settings import Settings
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.relay import RelayProcess
+from tests.support import playing
 
 
 def check(relay: RelayProcess, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -28,11 +28,9 @@ def check(relay: RelayProcess, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_the_check_says_what_is_wrong_here_and_over_there(
-    settings: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Any
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    script = tmp_path / "script.yaml"
-    script.write_text('- when: ""\n  attempts:\n    - - say: "Hallo. <!-- STEP: done -->"\n')
-    used = replace(settings, models={"scripted": f"scripted:{script}"}, api_keys=("right",))
+    used = playing(settings, '- attempts: [[{say: "Hallo. <!-- STEP: done -->"}]]\n', api_keys=("right",))
     worker_process(settings=used)
     relay = RelayProcess(used)
     relay.start()

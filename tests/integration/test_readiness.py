@@ -14,7 +14,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnRequest
 from api_client.selection import Filter
 from tests.conftest import WorkerProcess, environ_of, turns
-from tests.support import wait_until
+from tests.support import playing, wait_until
 
 
 async def test_a_probe_is_claimed_by_both_workers_and_leaves_no_trace(
@@ -43,9 +43,7 @@ async def test_a_probe_is_claimed_by_both_workers_and_leaves_no_trace(
 async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(
     settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    script = settings.root / "slow.yaml"
-    script.write_text("- attempts: [[{wait: 30}]]\n")
-    busy = replace(settings, run_slots=1, models={"slow": f"scripted:{script}"})
+    busy = playing(settings, "- attempts: [[{wait: 30}]]\n", "slow", run_slots=1)
     worker_process(settings=busy)
     async with TurnsClient(busy) as client:
         message = {"role": "user", "content": "hello"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import celery_settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.conftest import WorkerProcess
-from tests.support import wait_until
+from tests.support import playing, wait_until
 
 SCRIPT = """
 - when: secret message
@@ -63,10 +61,9 @@ def watcher(settings: Settings) -> Iterator[Watcher]:
 
 
 async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
-    settings: Settings, watcher: Watcher, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+    settings: Settings, watcher: Watcher, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-    used = replace(settings, models={"m": f"scripted:{tmp_path / 'script.yaml'}"})
+    used = playing(settings, SCRIPT, "m")
     worker_process(settings=used)
     async with TurnsClient(used) as client:
         request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="chat-7")

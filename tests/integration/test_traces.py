@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from api_client.tracing.sending import NotTaken, Tree, send_next
 from api_client.tracing.switch import why_off
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.receiver import Receiver, values
-from tests.support import wait_until
+from tests.support import playing, wait_until
 from worker.cli.up import plan
 
 SECRET = "geheimnis-4711"
@@ -63,10 +62,8 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def scripted(settings: Settings, tmp_path: Path) -> Settings:
-    script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT)
-    return replace(settings, models={"big": f"scripted:{script}"}, transient_delay_seconds=0.1)
+def scripted(settings: Settings) -> Settings:
+    return playing(settings, SCRIPT, "big", transient_delay_seconds=0.1)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -25,6 +24,7 @@ from api_client.web.app import create_app
 from tests.conftest import WorkerProcess
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_web_pages import PAGE, serving
+from tests.support import playing
 from tests.unit.web.conftest import caller
 from tests.unit.web.openwebui import Reader
 
@@ -95,11 +95,9 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
 
 
 async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the_decision(
-    settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    script = tmp_path / "script.yaml"
-    script.write_text(f"- attempts: [[say: {NO_MARKER}]]\n")
-    used = replace(settings, models={"scripted": f"scripted:{script}"}, public_url="https://turns.example/helix/")
+    used = playing(settings, f"- attempts: [[say: {NO_MARKER}]]\n", public_url="https://turns.example/helix/")
     worker_process(settings=used)
     page, pings, shown_while_parked = Reader(), 0, ""
     async with (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import openai
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.conftest import WorkerProcess
 from tests.relay import RelayProcess
+from tests.support import playing
 
 SCRIPT = """
 - when: repariere
@@ -36,10 +35,8 @@ SCRIPT = """
 
 
 @pytest.fixture
-def relay(settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]) -> Iterator[RelayProcess]:
-    script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT)
-    scripted = replace(settings, models={"scripted": f"scripted:{script}"})
+def relay(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> Iterator[RelayProcess]:
+    scripted = playing(settings, SCRIPT)
     worker_process(settings=scripted)
     made = RelayProcess(scripted)
     made.start()
