@@ -220,13 +220,13 @@ class TurnsClient:
         """
         await self._dead_letters.drop(turn_id)
 
-    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "") -> RetryRate:
+    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         """How often agents had to be asked again in the last ``since_seconds``, as ``metrics.retry_rate``.
 
         Raises:
-            ValueError: ``by`` or ``every`` is none that can be asked for. StoreUnavailable: the store does not answer.
+            ValueError: what is asked for does not exist or fit together. StoreUnavailable: the store does not answer.
         """
-        found = metrics.retry_rate(self.store.redis, self.settings, since_seconds, by, every)
+        found = metrics.retry_rate(self.store.redis, self.settings, since_seconds, by, every, model)
         rate: RetryRate = await self.store.ask(found)
         return rate
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.keys import BUCKETS, Keys, bucket_lives
@@ -100,25 +101,28 @@ async def stats(redis: Redis, settings: Settings, since_seconds: float, by: str 
 
 
 async def retry_rate(
-    redis: Redis, settings: Settings, since_seconds: float, by: str = "", every: str = ""
+    redis: Redis, settings: Settings, since_seconds: float, by: str = "", every: str = "", model: str = ""
 ) -> RetryRate:
     """The retry rate of the last ``since_seconds``, whole or broken down, and in pieces of a minute, an hour or a day.
 
-    With ``every`` the time begins with a whole piece, so it is a little longer than asked for.
+    Of one ``model`` alone if it is named. With ``every`` the time begins with a whole piece, so it is a little longer
+    than asked for.
 
     Raises:
         ValueError: ``by`` is none of ``RETRY_BREAKDOWNS``; ``every`` is no size of ``BUCKETS``, goes back farther than
-            these are kept, makes too many pieces, or does not go with ``by``.
+            these are kept, makes too many pieces, or does not go with ``by``; nor does ``model``.
     """
     if by not in {"", *RETRY_BREAKDOWNS}:
         raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
-    now = time.time()
+    if model and by in {"code", "session"}:
+        raise ValueError(f"model does not go with by {by}: it is not counted by model")
+    now, tell = time.time(), partial(retry_rate_of, by=by, model=model)
     if every:
         _check_pieces(settings, since_seconds, by, every)
-        return await _in_pieces(redis, settings, now - since_seconds, now, by, every)
+        return await _in_pieces(redis, settings, now - since_seconds, now, every, tell)
     found = await counters(redis, settings, now - since_seconds, now)
     rows = await _by_session(redis, settings, since_seconds) if by == "session" else ()
-    return retry_rate_of(found, since_seconds=since_seconds, start=now - since_seconds, by=by, sessions=rows)
+    return tell(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
 
 def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str) -> None:
@@ -132,7 +136,9 @@ def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str)
         raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
 
 
-async def _in_pieces(redis: Redis, settings: Settings, since: float, until: float, by: str, every: str) -> RetryRate:
+async def _in_pieces(
+    redis: Redis, settings: Settings, since: float, until: float, every: str, tell: Callable[..., RetryRate]
+) -> RetryRate:
     step = BUCKETS[every]
     starts = range(int(since) // step * step, int(until) + 1, step)
     read = await read_buckets(redis, settings, [(every, at) for at in starts])
@@ -140,11 +146,10 @@ async def _in_pieces(redis: Redis, settings: Settings, since: float, until: floa
     for found in read:
         together.update(found)
     start = float(starts[0])
-    whole = retry_rate_of(together, since_seconds=until - start, start=start, by=by)
+    whole = tell(together, since_seconds=until - start, start=start)
     names = {row.name for row in whole.rows}
     pieces = [
-        retry_rate_of(found, since_seconds=step, start=float(at), by=by, names=names)
-        for at, found in zip(starts, read, strict=True)
+        tell(found, since_seconds=step, start=float(at), names=names) for at, found in zip(starts, read, strict=True)
     ]
     return replace(whole, pieces=tuple(pieces))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, parse
+from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, label, parse
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import Outcome
 from api_client.stats import Duration, PhaseRow, RetryRate, RuleRow, Share, Stats, TurnRow
@@ -104,6 +104,12 @@ def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
     return rows
 
 
+def _told(name: str, labels: tuple[str, ...]) -> dict[str, str]:
+    """The labels of a counter by their names. What an older release counted may have fewer."""
+    entry = COUNTERS.get(name)
+    return dict(zip(entry.labels, labels, strict=False)) if entry else {}
+
+
 def _add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
     outcome = told["outcome"]
     row.turns += turns
@@ -176,15 +182,19 @@ def retry_rate_of(
     since_seconds: float,
     start: float = 0.0,
     by: str = "",
+    model: str = "",
     sessions: Sequence[Share] = (),
     names: Collection[str] = (),
 ) -> RetryRate:
-    """How often agents were asked again; ``sessions`` are the rows where it is by session.
+    """How often agents were asked again, those of one ``model`` alone if it is named.
 
+    ``sessions`` are the rows where it is by session.
     Validators and codes that rejected nothing have no row, but for ``names``: in a piece of a longer time, nothing
     rejected is something to know.
     """
     parsed = [(*parse(name), value) for name, value in counters.items()]
+    if model:
+        parsed = [each for each in parsed if _told(each[0], each[1]).get("model") == label(model)]
     total = _turn_rows(parsed, "").get("total", TurnRow(name="total"))
     rows: Sequence[Share] = sessions
     if by in _OF_RULES:

@@ -31,15 +31,19 @@ async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: s
 
 
 @router.get("/v1/retry-rate", response_model=None)
-async def show_retry_rate(relay: RelayOf, since: str = "1h", by: str = "", every: str = "") -> Response:
+async def show_retry_rate(
+    relay: RelayOf, since: str = "1h", by: str = "", every: str = "", model: str = ""
+) -> Response:
     """How often agents were asked again in the last ``since``, broken down, and by the minute, hour or day."""
     if by not in {"", *RETRY_BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {shown(by)}", param="by")
     try:
-        rate = await relay.client.retry_rate(_span("since", since), by, every)
+        rate = await relay.client.retry_rate(_span("since", since), by, every, model)
     except ValueError as error:
-        raise bad_request(f"every: {error}", param="every") from None
-    return JSON({"object": "retry_rate", "by": by or None, "every": every or None, **rate.to_dict()})
+        raise bad_request(str(error), param="model" if str(error).startswith("model") else "every") from None
+    return JSON(
+        {"object": "retry_rate", "by": by or None, "every": every or None, "model": model or None, **rate.to_dict()}
+    )
 
 
 @router.get("/metrics", response_model=None)

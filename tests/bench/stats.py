@@ -44,8 +44,9 @@ def fields(models: int) -> list[str]:
         found += [f"time.agent.ms|{model}", *(f"time.agent.le|{model}|{bound}" for bound in BOUNDS_MS)]
     for name in ("wait", "validation", "recovery", "turn"):
         found += [f"time.{name}.ms", *(f"time.{name}.le|{bound}" for bound in BOUNDS_MS)]
+    found += [f"validator.judged|{name}|{model}" for name in DEFAULT_VALIDATORS for model in names]
     for decision in ("retry", "fallback", "fail"):
-        found += [f"validator.rejected|{name}|{decision}" for name in DEFAULT_VALIDATORS]
+        found += [f"validator.rejected|{name}|{decision}|{model}" for name in DEFAULT_VALIDATORS for model in names]
         found += [f"code.rejected|{code}|{decision}" for code in CODES]
     return found
 

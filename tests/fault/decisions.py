@@ -53,7 +53,7 @@ def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
 
 
 _WASTED = {"tokens.failed|m": 77, "cost.failed|m": 500_000}
-_JUDGED = {f"validator.judged|{name}": 1 for name in DEFAULT_VALIDATORS}
+_JUDGED = {f"validator.judged|{name}|m": 1 for name in DEFAULT_VALIDATORS}
 _ERROR = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
 
 
@@ -65,7 +65,7 @@ def _rejected(link: Link, next_link: Link, decision: str, *more: EventData, **fi
         events=[("attempt.rejected", {"attempt": link.attempt, "issues": [_ERROR]}), *more],
         counters={
             f"attempt.judged|{decision}|m": 1,
-            f"validator.rejected|step_marker|{decision}": 1,
+            f"validator.rejected|step_marker|{decision}|m": 1,
             f"code.rejected|MISSING_STEP_MARKER|{decision}": 1,
             **_JUDGED,
             **_WASTED,

@@ -391,14 +391,14 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
         fields={"retries": "1"},
         counters={
             "attempt.judged|retry|scripted": 1,
-            "validator.judged|step_marker": 1,
-            "validator.rejected|step_marker|retry": 1,
+            "validator.judged|step_marker|scripted": 1,
+            "validator.rejected|step_marker|retry|scripted": 1,
             "code.rejected|MISSING_STEP_MARKER|retry": 1,
         },
     )
     first = await client.submit(request("1"))
     ledger.commit(claimed(ledger, first), retried)
-    counters = {"attempt.judged|accept|scripted": 1, "validator.judged|step_marker": 1}
+    counters = {"attempt.judged|accept|scripted": 1, "validator.judged|step_marker|scripted": 1}
     ledger.commit(claimed(ledger, first, Link("turn.retry", 2)), replace(PASSED, attempt=2, counters=counters))
     second = await client.submit(request("2"))
     ledger.commit(claimed(ledger, second), replace(PASSED, counters=counters))
@@ -419,7 +419,10 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
 async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClient, store: redis.Redis) -> None:
     now, names = time.time(), Keys(client.settings.namespace)
     for back, rejected in ((2, 0), (1, 3)):
-        counted = {"validator.judged|step_marker": 4, "validator.rejected|step_marker|retry": rejected}
+        counted = {
+            "validator.judged|step_marker|scripted": 4,
+            "validator.rejected|step_marker|retry|scripted": rejected,
+        }
         again = {"turn.finished|passed_after_retry|scripted|v2|what|1": rejected}
         store.hset(names.bucket("hour", now - back * 3600), mapping={**counted, **again})
     rate = await client.retry_rate(3 * 3600, "validator", "hour")
@@ -432,6 +435,7 @@ async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClien
     starts = [piece.start for piece in rate.pieces]
     assert starts == [starts[0] + 3600 * number for number in range(len(starts))]
     for wrong, says in [((60, "session", "hour"), "session"), ((60, "", "week"), "minute, hour, day"),
+                        ((60, "code", "", "m"), "not counted by model"),
                         ((4e7, "", "hour"), "is kept for"), ((172_000, "", "minute"), "pieces")]:  # fmt: skip
         with pytest.raises(ValueError, match=says):
             await client.retry_rate(*wrong)  # type: ignore[arg-type]

@@ -96,7 +96,8 @@ async def history(bench: Bench) -> History:
 
 def a_week_ago(settings: Settings) -> None:
     """Counters of another day, as turns would have left them."""
-    counted = {counter("validator.judged", "step_marker"): 10, counter("validator.rejected", "step_marker", "retry"): 2}
+    counted = {counter("validator.judged", "step_marker", PLAIN): 10}
+    counted[counter("validator.rejected", "step_marker", "retry", PLAIN)] = 2
     for size in BUCKETS:
         bucket = Keys(settings.namespace).bucket(size, time.time() - 7 * 86_400 - 7200)
         redis.Redis.from_url(settings.redis_url).hset(bucket, mapping=counted)

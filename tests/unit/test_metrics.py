@@ -39,8 +39,8 @@ FOUND = Counter(
         "attempt.ended|transient|small": 3,
         "attempt.judged|accept|big": 8,
         "attempt.judged|retry|big": 2,
-        "validator.judged|step_marker": 10,
-        "validator.rejected|step_marker|retry": 2,
+        "validator.judged|step_marker|big": 10,
+        "validator.rejected|step_marker|retry|big": 2,
         "validator.gave_up|step_marker": 1,
         "code.rejected|MISSING_STEP_MARKER|retry": 2,
         "tokens.input|big": 900,
@@ -100,7 +100,7 @@ def test_a_rule_row_tells_what_followed_a_rejection() -> None:
 
 
 def test_whatever_is_decided_on_an_answer_has_its_place_in_a_rule_row() -> None:
-    found = {f"validator.rejected|v|{decision}": 1 for decision in ("retry", "fallback", "escalate", "fail")}
+    found = {f"validator.rejected|v|{decision}|big": 1 for decision in ("retry", "fallback", "escalate", "fail")}
     [row] = stats_of(found, since=0, until=60, by="validator").rows
     assert row == RuleRow(name="v", rejected=4, retried=1, fallback=1, escalated=1, failed=1)
 
@@ -127,6 +127,23 @@ def test_where_nothing_was_counted_a_rate_is_none_and_not_zero() -> None:
     assert stats.total.to_dict()["success_rate"] is None
     assert RuleRow(name="x").rate is None
     assert retry_rate_of({}, since_seconds=60).rate is None
+
+
+def test_a_rule_has_a_rate_of_its_own_for_each_model() -> None:
+    counted = {
+        "turn.finished|passed_after_retry|big|v2|what|1": 1,
+        "turn.finished|passed|small|v2|what|0": 3,
+        "validator.judged|step_marker|big": 2,
+        "validator.judged|step_marker|small": 3,
+        "validator.rejected|step_marker|retry|big": 1,
+        "validator.rejected|step_marker|retry": 5,  # as an older release counted: of which model, nobody knows
+    }
+    whole = retry_rate_of(counted, since_seconds=60, by="validator")
+    big = retry_rate_of(counted, since_seconds=60, by="validator", model="big")
+    small = retry_rate_of(counted, since_seconds=60, by="validator", model="small")
+    assert (whole.turns, [(row.rejected, row.validated) for row in whole.rows]) == (4, [(6, 5)])
+    assert (big.rate, [(row.rejected, row.validated) for row in big.rows]) == (1.0, [(1, 2)])
+    assert (small.rate, small.rows) == (0.0, ())
 
 
 @pytest.mark.parametrize("span", [60, 3600, 5 * 3600 + 70, 86_400, 30 * 86_400 + 12_345])
@@ -174,7 +191,7 @@ def test_what_a_validator_makes_up_is_counted_under_one_label() -> None:
     move = after_validation(turn, Link(VALIDATE, 1), attempt, Fail(1, "why"), usage)
     assert {name for name in move.counters if name.startswith(("code", "validator.rejected"))} == {
         "code.rejected|other|fail",
-        "validator.rejected|other|fail",
+        "validator.rejected|other|fail|m_x",
     }
     assert move.counters["attempt.judged|fail|m_x"] == 1
     assert move.counters["tokens.failed|m_x"] == 5

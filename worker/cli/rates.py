@@ -34,15 +34,16 @@ def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     help="How far back: 90s, 30m, 1h, 7d, 2w.",
 )
 @click.option("--by", type=click.Choice(RETRY_BREAKDOWNS), help="Break it down.")
+@click.option("--model", default="", help="Of this model alone.")
 @click.option("--every", type=click.Choice(list(BUCKETS)), help="Show how it went: a line for each.")
 @json_option
-def retry_rate(since: float, by: str | None, every: str | None, as_json: bool) -> None:
+def retry_rate(since: float, by: str | None, model: str, every: str | None, as_json: bool) -> None:
     """Turns that had at least one validation retry, divided by finished turns.
 
     By validator or code: rejected attempts divided by validated attempts. What was lost to crashes does not count.
     """
     try:
-        rate = with_client(lambda client: client.retry_rate(since, by or "", every or ""))
+        rate = with_client(lambda client: client.retry_rate(since, by or "", every or "", model))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if as_json:

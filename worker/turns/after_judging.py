@@ -79,7 +79,7 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
 
 
 def _judged(turn: Turn, decision: str) -> dict[str, int]:
-    judged = {counter("validator.judged", name): 1 for name in turn.request.validators}
+    judged = {counter("validator.judged", name, model_of(turn)): 1 for name in turn.request.validators}
     return {counter("attempt.judged", decision, model_of(turn)): 1, **judged}
 
 
@@ -87,7 +87,7 @@ def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usag
     validators, codes = _rules(turn, [issue.to_dict() for issue in errors])
     return {
         **_judged(turn, decision),
-        **{counter("validator.rejected", name, decision): 1 for name in validators},
+        **{counter("validator.rejected", name, decision, model_of(turn)): 1 for name in validators},
         **{counter("code.rejected", code, decision): 1 for code in codes},
         **usage.wasted(model_of(turn)),
     }

@@ -60,14 +60,15 @@ def _rejected(
     issues: list[dict[str, Any]],
 ) -> Move:
     """Ask again while runs are left, else hand the turn on or give up."""
-    wasted = Usage.of(record.usage).wasted(model_of(turn))
+    model = model_of(turn)
+    wasted = Usage.of(record.usage).wasted(model)
     rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": issues})
 
     def counted(decision: str) -> dict[str, int]:
         errors = [issue for issue in issues if issue["severity"] == "error"]
         return {
             **_judged(turn, decision),
-            **{counter("validator.rejected", str(issue["validator"]), decision): 1 for issue in errors},
+            **{counter("validator.rejected", str(issue["validator"]), decision, model): 1 for issue in errors},
             **{counter("code.rejected", str(issue["code"]), decision): 1 for issue in errors},
             **wasted,
         }

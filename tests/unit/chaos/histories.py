@@ -188,12 +188,12 @@ COUNTERS = {
     "phase.judged|accept": 1,
     "phase.judged|retry": 1,
     "phase.judged|escalate": 3,
-    "validator.judged|step_marker": 3,
-    "validator.rejected|step_marker|retry": 1,
+    "validator.judged|step_marker|m": 3,
+    "validator.rejected|step_marker|retry|m": 1,
     "code.rejected|MISSING_STEP_MARKER|retry": 1,
-    "validator.rejected|syntax|retry": 1,
+    "validator.rejected|syntax|retry|m": 1,
     "code.rejected|JSON_SYNTAX|retry": 1,
-    "validator.rejected|syntax|escalate": 3,
+    "validator.rejected|syntax|escalate|m": 3,
     "code.rejected|JSON_SYNTAX|escalate": 3,
     "validator.gave_up|syntax": 1,
     "code.gave_up|JSON_SYNTAX": 1,
@@ -337,7 +337,7 @@ def meet_everything(history: History) -> None:
     turn.finish(2.2, "passed_by_fallback", end["data"]["response"])
     for counters in history.counters.values():
         counters["attempt.judged|accept|m"] -= 1
-        for name in ("attempt.judged|fallback|m", "validator.rejected|step_marker|fallback"):
+        for name in ("attempt.judged|fallback|m", "validator.rejected|step_marker|fallback|m"):
             counters[name] = 1
         counters["code.rejected|MISSING_STEP_MARKER|fallback"] = 1
         passed = counters.pop("turn.finished|passed_after_retry|m|v2|done|1")

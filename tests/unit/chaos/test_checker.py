@@ -163,7 +163,7 @@ def broken_run_counted_as_complete(history: History) -> None:
 
 
 def rejection_counted_for_another_validator(history: History) -> None:
-    moved(history, "validator.rejected|step_marker|retry", "validator.rejected|adr_structure|retry")
+    moved(history, "validator.rejected|step_marker|retry|m", "validator.rejected|adr_structure|retry|m")
 
 
 def rejection_counted_for_another_code(history: History) -> None:
@@ -171,7 +171,7 @@ def rejection_counted_for_another_code(history: History) -> None:
 
 
 def rejection_counted_as_given_up(history: History) -> None:
-    moved(history, "validator.rejected|step_marker|retry", "validator.gave_up|step_marker")
+    moved(history, "validator.rejected|step_marker|retry|m", "validator.gave_up|step_marker")
 
 
 def duration_in_another_bucket(history: History) -> None:

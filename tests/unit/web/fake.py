@@ -119,7 +119,7 @@ class FakeTurns:
         self.keys.append(idempotency_key)
         return TURN_ID
 
-    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "") -> RetryRate:
+    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         if every == "week":
             raise ValueError("every must be one of minute, hour, day")
         return retry_rate_of({}, since_seconds=since_seconds, by=by)

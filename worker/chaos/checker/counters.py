@@ -110,13 +110,13 @@ class _Fold:
         self.total[f"attempt.judged|{decision}|{self._model}"] += 1
         if self._is_phase:
             self.total[f"phase.judged|{decision}"] += 1
-        self.total.update(f"validator.judged|{name}" for name in self._validators)
+        self.total.update(f"validator.judged|{name}|{self._model}" for name in self._validators)
         self._took("validation", at - self._since)
 
     def _rejected(self, at: int, data: Line, decision: str) -> None:
         self._judged(at, decision)
         validators, codes = _rules(data["issues"])
-        self.total.update(f"validator.rejected|{name}|{decision}" for name in validators)
+        self.total.update(f"validator.rejected|{name}|{decision}|{self._model}" for name in validators)
         self.total.update(f"code.rejected|{code}|{decision}" for code in codes)
         self._wasted(self._used.get(data["attempt"], {}))
 
