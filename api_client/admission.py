@@ -48,7 +48,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
     if not 0 < request.deadline_seconds <= _LONGEST_SECONDS:
         raise BadRequest(f"deadline_seconds must be above 0 and at most {_LONGEST_SECONDS:g}", param="deadline_seconds")
     if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= _HIGHEST_COST:
-        raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:g} dollars", param="token_budget")
+        raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:.15g} dollars", param="token_budget")
     unknown = sorted(set(request.validators) - {*settings.validators, *DEFAULT_VALIDATORS})
     if unknown:
         known = ", ".join(dict.fromkeys([*settings.validators, *DEFAULT_VALIDATORS]))

@@ -233,7 +233,7 @@ def _number(
     fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
     if not (fits and low <= value <= high):
         noun = "whole number" if whole else "number"
-        limits = f"{low:g}" if low == high else f"a {noun} from {low:g} to {high:g}"
+        limits = f"{low:g}" if low == high else f"a {noun} from {low:g} to {high:.15g}"
         raise bad_request(f"{name}: must be {limits}; got {shown(value)}", param=name)
     return float(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -178,6 +179,15 @@ async def test_json_that_readers_would_not_agree_on_is_refused(
     answer = await http.post(PATHS[0], content=body, headers={"content-type": "application/json; charset=utf-8"})
     assert_error(answer, status, param, code)
     assert turns.submitted == []
+
+
+async def test_every_message_says_which_field_what_came_and_what_is_allowed(http: httpx2.AsyncClient) -> None:
+    """Word for word, in the order of both tables: a message that changes is read again by whoever changes it."""
+    said = []
+    for name, content in [(row[0], json.dumps(row[1]).encode()) for row in FIELDS] + [row[:2] for row in BODIES]:
+        answer = await http.post(PATHS[0], content=content, headers=PLAIN_JSON)
+        said.append(f"{name} | {answer.status_code} | {answer.json()['error']['message']}")
+    assert said == (Path(__file__).parents[2] / "golden/bad-requests.txt").read_text().splitlines()
 
 
 @pytest.mark.parametrize(
