@@ -12,9 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,9 +22,9 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, Turn
 from worker.cli.output import json_option, safe, write_json, write_table
 from worker.cli.rates import percent
+from worker.cli.scenes import SCENES, Result, Scene
 from worker.cli.timeline import BAD, BOLD, DIM, GOOD, WARN, Line, Timeline
 from worker.cli.up import Installation, plan
 from worker.logs import configure_logging
@@ -36,128 +36,8 @@ if TYPE_CHECKING:
 #: Shorter than the default, so that nobody waits long for the killed worker's turn.
 _LEASE_SECONDS = 3.0
 _TURN_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """One message of the demo, and what must come of it.
-
-    Attributes:
-        title: what the audience sees. message: what is sent; the agent's script answers it.
-        outcome, attempts, deliveries: what must come of it; else the demo has failed.
-        step_source: where the step must come from; empty when nobody cares.
-        kill_worker: the worker is killed once the agent has begun to write.
-    """
-
-    title: str
-    message: str
-    outcome: Outcome
-    attempts: int
-    deliveries: int
-    step_source: str = ""
-    kill_worker: bool = False
-
-
-SCENES = (
-    Scene(
-        title="a good answer",
-        message="Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?",
-        outcome=Outcome.PASSED,
-        attempts=1,
-        deliveries=1,
-        step_source="marker",
-    ),
-    Scene(
-        title="an answer that forgets its step marker",
-        message="Warum gehen uns bei einem Neustart Nachrichten verloren?",
-        outcome=Outcome.PASSED_AFTER_RETRY,
-        attempts=2,
-        deliveries=2,
-        step_source="marker",
-    ),
-    Scene(
-        title="an agent that dies in mid-answer",
-        message="Welche Datenbank passt zu unserem Auftragsarchiv?",
-        outcome=Outcome.PASSED_AFTER_RETRY,
-        attempts=2,
-        deliveries=2,
-        step_source="marker",
-    ),
-    Scene(
-        title="an ADR that lacks one section: only that is asked for, the rest stays as it was",
-        message="Schreib ein ADR zum Wechsel von Cron zu Celery Beat.",
-        outcome=Outcome.PASSED_AFTER_RETRY,
-        attempts=2,
-        deliveries=2,
-        step_source="marker",
-    ),
-    Scene(
-        title="an agent that never writes the marker: the step is inferred, and told as inferred",
-        message="Kannst du uns beim Aufräumen der Log-Dateien helfen?",
-        outcome=Outcome.PASSED_BY_FALLBACK,
-        attempts=3,
-        deliveries=3,
-        step_source="inferred",
-    ),
-    Scene(
-        title="an ADR that never gets its sections: the user reads an honest error",
-        message="Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.",
-        outcome=Outcome.FAILED,
-        attempts=3,
-        deliveries=3,
-    ),
-    Scene(
-        title="the worker is killed in the middle",
-        message="Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt.",
-        outcome=Outcome.PASSED,
-        attempts=1,
-        deliveries=2,
-        step_source="marker",
-        kill_worker=True,
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What came of a scene. ``client_text`` is what the openai client received, ``client_error`` what it raised."""
-
-    scene: Scene
-    turn: Turn
-    seconds: float
-    client_text: str
-    client_error: str
-
-    @property
-    def problems(self) -> list[str]:
-        """How it differs from what was told; empty when it came out."""
-        turn, scene = self.turn, self.scene
-        pairs: list[tuple[str, Any, Any]] = [
-            ("outcome", turn.outcome, scene.outcome),
-            ("attempts", turn.attempt, scene.attempts),
-            ("deliveries", turn.delivery, scene.deliveries),
-        ]
-        if scene.step_source:
-            pairs.append(("step_source", turn.step_source, scene.step_source))
-        found = [f"{name} is {is_!s}, not {told!s}" for name, is_, told in pairs if is_ != told]
-        if bool(self.client_text) != scene.outcome.success or bool(self.client_error) == scene.outcome.success:
-            found.append("the client did not see what the turn's record says")
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """The line of ``--json``."""
-        return {
-            "turn_id": self.turn.turn_id,
-            "scene": self.scene.title,
-            "outcome": self.turn.outcome.value if self.turn.outcome else None,
-            "attempts": self.turn.attempt,
-            "deliveries": self.turn.delivery,
-            "seconds": round(self.seconds, 2),
-            "step": self.turn.step,
-            "step_source": self.turn.step_source,
-            "as_told": not self.problems,
-            "problems": self.problems,
-        }
+#: The agent has written so many pieces when its worker is killed.
+_PIECES_BEFORE_KILL = 10
 
 
 @click.command()
@@ -272,10 +152,6 @@ async def _watch(
             pid = await asyncio.to_thread(supervisor.kill, "worker-run")
             if timeline:
                 timeline.write(Line(f"               kill -9 {pid}: the worker is gone, its agent with it", BAD))
-
-
-#: The agent has written so many pieces when its worker is killed.
-_PIECES_BEFORE_KILL = 10
 
 
 def _introduce(installation: Installation, timeline: Timeline) -> None:
