@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.datastructures import Headers
 
-from api_client.admission import escalation_of
-from api_client.contract.escalation import Escalation
 from api_client.contract.settings import STREAM_MODES, Settings
-from api_client.contract.turn import ACTIONS, DEFAULT_VALIDATORS, DoubleText, TurnRequest, new_session_id
+from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
+from api_client.web import fields
 from api_client.web.background import background_task
 from api_client.web.conversation import Limits, read_messages
-from api_client.web.errors import ApiError, bad_request, shown, shown_text
+from api_client.web.errors import bad_request, shown
 from api_client.web.page import StreamMode
 from api_client.web.words import say
 
@@ -73,30 +72,30 @@ def read_ask(
     retries = headers.get("x-stainless-retry-count", "")
     chat_id = _chat_id(body, headers)
     limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
-    locale = _choice(body, "locale", LOCALES, settings.locale)
+    locale = fields.choice(body, "locale", LOCALES, settings.locale)
     request = TurnRequest(
-        model=_model(body, settings),
+        model=fields.read_model(body, settings),
         messages=read(body, limits, say("go_on", locale) if page else ""),
         session_id=_session_id(owner, chat_id, key),
         owner=owner,
-        validators=_validators(body, settings),
+        validators=fields.read_validators(body, settings),
         locale=locale,
-        max_attempts=int(_number(body, "max_attempts", 1, MAX_ATTEMPTS, settings.max_attempts, whole=True)),
-        deadline_seconds=_number(body, "deadline_seconds", 1, MAX_DEADLINE_SECONDS, settings.deadline_seconds),
-        double_text=DoubleText(_choice(body, "double_text", tuple(DoubleText), DoubleText.QUEUE)),
-        token_budget=int(_number(body, "token_budget", 0, 10**9, settings.token_budget, whole=True)),
-        cost_budget_usd=_number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
+        max_attempts=int(fields.number(body, "max_attempts", 1, MAX_ATTEMPTS, settings.max_attempts, whole=True)),
+        deadline_seconds=fields.number(body, "deadline_seconds", 1, MAX_DEADLINE_SECONDS, settings.deadline_seconds),
+        double_text=DoubleText(fields.choice(body, "double_text", tuple(DoubleText), DoubleText.QUEUE)),
+        token_budget=int(fields.number(body, "token_budget", 0, 10**9, settings.token_budget, whole=True)),
+        cost_budget_usd=fields.number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
         metadata=_metadata(chat_id, headers),
-        policy=_policy(body),
-        escalation=read_escalation(body, settings),
+        policy=fields.read_policy(body),
+        escalation=fields.read_escalation(body, settings),
     )
-    _number(body, "n", 1, 1, 1, whole=True)
-    _plain_text(body)
+    fields.number(body, "n", 1, 1, 1, whole=True)
+    fields.check_plain_text(body)
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
-        _number(body, name, 1, 10**9, 1, whole=True)
+        fields.number(body, name, 1, 10**9, 1, whole=True)
     return Ask(
         request=request,
-        stream=_stream(body),
+        stream=fields.flag(body, "stream"),
         open_webui=any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers),
         page=page,
         mode=_mode(body, settings, request.model, page=page),
@@ -106,52 +105,6 @@ def read_ask(
         first=retries == "0" and not page,
         again=retries.isdecimal() and retries != "0",
     )
-
-
-def _plain_text(body: Mapping[str, Any]) -> None:
-    """Refuse a wish for another form than text: who asked for a schema would take the prose for it."""
-    wanted = body.get("response_format")
-    if wanted is not None and wanted != {"type": "text"}:
-        message = "response_format: is not supported here; ask for the form in the message, and check it by a validator"
-        raise bad_request(message, param="response_format", code="unsupported_parameter")
-
-
-def _policy(body: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """What is tried for each validator's errors; the names are checked when the turn is stored."""
-    value = body.get("policy")
-    if value is None:
-        return {}
-    orders = list(value.values()) if isinstance(value, dict) else [None]
-    if not all(isinstance(order, list) and all(isinstance(action, str) for action in order) for order in orders):
-        message = f"policy: must map validators to lists of {', '.join(ACTIONS)}, not {shown(value)}"
-        raise bad_request(message, param="policy", code="invalid_type")
-    return {name: tuple(order) for name, order in value.items()}
-
-
-def read_escalation(body: Mapping[str, Any], settings: Settings) -> Escalation | None:
-    """The escalation a request asks for; what it leaves out is as the settings say.
-
-    Raises:
-        ApiError: 400 with the field's name.
-    """
-    value = body.get("escalation")
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        message = f"escalation: must be an object, not {shown(value)}"
-        raise bad_request(message, param="escalation", code="invalid_type")
-    usual = asdict(escalation_of(settings))
-    for name, given in value.items():
-        kinds: dict[str, tuple[type, ...]] = {"runs": (int,), "human": (bool,), "timeout_seconds": (int, float)}
-        fits = isinstance(given, kinds.get(name, (str,))) and (name == "human" or not isinstance(given, bool))
-        if name not in usual or not fits:
-            known = ", ".join(usual)
-            message = f"escalation.{shown_text(name, 40)}: no such field, or of another type; known: {known}"
-            raise bad_request(message, param="escalation")
-    if value.get("model") and value["model"] not in settings.models:  # else a key could reach models it may not use
-        message = f"escalation.model: unknown model {shown(value['model'])}; known: {', '.join(settings.models)}"
-        raise bad_request(message, param="escalation.model", code="model_not_found")
-    return Escalation(**(usual | value))
 
 
 def _is_page(headers: Headers) -> bool:
@@ -170,72 +123,7 @@ def _question(request: TurnRequest, headers: Headers, chat_id: str, *, page: boo
 
 def _mode(body: Mapping[str, Any], settings: Settings, model: str, *, page: bool) -> StreamMode:
     default = settings.stream_modes.get(model, StreamMode.LIVE if page else StreamMode.VALIDATED)
-    return StreamMode(_choice(body, "stream_mode", STREAM_MODES, default))
-
-
-def _model(body: Mapping[str, Any], settings: Settings) -> str:
-    model = body.get("model")
-    if not isinstance(model, str) or not model:
-        allowed = ", ".join(settings.models)
-        raise bad_request(f"model: must be one of {allowed}; got {shown(model)}", param="model")
-    return known_model(model, settings)
-
-
-def known_model(model: str, settings: Settings) -> str:
-    """The model, if it is offered here.
-
-    Raises:
-        ApiError: 404 ``model_not_found``.
-    """
-    if model not in settings.models:
-        message = f"the model {shown(model)} does not exist here; there is: {', '.join(settings.models)}"
-        raise ApiError(404, message, param="model", code="model_not_found")
-    return model
-
-
-def _stream(body: Mapping[str, Any]) -> bool:
-    value = body.get("stream")
-    if not (value is None or isinstance(value, bool)):
-        raise bad_request(f"stream: must be true or false; got {shown(value)}", param="stream", code="invalid_type")
-    return bool(value)
-
-
-def _validators(body: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
-    names = body.get("validators")
-    if names is None:
-        return settings.validators
-    if not isinstance(names, list):
-        message = f"validators: must be a list of names; got {shown(names)}"
-        raise bad_request(message, param="validators", code="invalid_type")
-    known = tuple(dict.fromkeys((*settings.validators, *DEFAULT_VALIDATORS)))
-    for index, name in enumerate(names):
-        if name not in known:
-            message = f"validators[{index}]: there is no validator {shown(name)}; there is: {', '.join(known)}"
-            raise bad_request(message, param=f"validators[{index}]", code="unknown_validator")
-    return tuple(dict.fromkeys(names))
-
-
-def _choice(body: Mapping[str, Any], name: str, allowed: tuple[str, ...], default: str) -> str:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, str) or value not in allowed:
-        raise bad_request(f"{name}: must be one of {', '.join(allowed)}; got {shown(value)}", param=name)
-    return value
-
-
-def _number(
-    body: Mapping[str, Any], name: str, low: float, high: float, default: float, *, whole: bool = False
-) -> float:
-    value: Any = body.get(name)
-    if value is None:
-        return default
-    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not (fits and low <= value <= high):
-        noun = "whole number" if whole else "number"
-        limits = f"{low:g}" if low == high else f"a {noun} from {low:g} to {high:.15g}"
-        raise bad_request(f"{name}: must be {limits}; got {shown(value)}", param=name)
-    return float(value)
+    return StreamMode(fields.choice(body, "stream_mode", STREAM_MODES, default))
 
 
 def read_idempotency_key(headers: Headers) -> str:

@@ -21,10 +21,11 @@ from api_client.contract.failpoints import reach
 from api_client.sightings import Sighting
 from api_client.web import openapi
 from api_client.web.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
-from api_client.web.ask import CHAT_ID_HEADERS, Ask, known_model, read_ask
+from api_client.web.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.background import TASK_HEADER, answer_task
 from api_client.web.body import read_object
 from api_client.web.chunks import model_object
+from api_client.web.fields import known_model
 from api_client.web.following import broken, follow_answer, result
 from api_client.web.page import Page, page_of
 from api_client.web.relay import Relay, RelayOf

@@ -11,9 +11,10 @@ from starlette.responses import Response
 from api_client.contract.phase import read_phases
 from api_client.phases import runs_commands
 from api_client.web.access import LOCAL_OWNER, Asker
-from api_client.web.ask import read_escalation, read_idempotency_key
+from api_client.web.ask import read_idempotency_key
 from api_client.web.body import read_object
 from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.fields import read_escalation
 from api_client.web.relay import RelayOf
 from api_client.web.wire import JSON
 

@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.web.ask import Ask, read_ask
 from api_client.web.conversation import Limits, read_list
 from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.fields import flag
 
 PARTS = ("input_text", "output_text", "text")
 #: Limits of OpenAI's own for ``metadata``.
@@ -72,10 +73,7 @@ def _read_input(body: Mapping[str, Any], limits: Limits, go_on: str) -> tuple[di
 
 
 def _notes(body: Mapping[str, Any]) -> dict[str, str]:
-    background, metadata = body.get("background"), body.get("metadata")
-    if not (background is None or isinstance(background, bool)):
-        message = f"background: must be true or false; got {shown(background)}"
-        raise bad_request(message, param="background", code="invalid_type")
+    background, metadata = flag(body, "background"), body.get("metadata")
     if not (metadata is None or _fits(metadata)):
         limits = f"at most {MAX_PAIRS} texts of {MAX_VALUE_CHARS} characters, with names of {MAX_KEY_CHARS}"
         raise bad_request(f"metadata: must be an object of {limits}", param="metadata")
