@@ -208,8 +208,8 @@ class TurnsClient:
         turn = await self.get(turn_id)
         if turn.state is not TurnState.FINISHED:
             raise NotFinished(turn_id)
-        # Whether it may run was asked for once; whoever replays it wants it to run.
-        request = replace(turn.request, after="")
+        # Whether it may run was asked for once; whoever replays it wants it to run, and is not who asked then.
+        request = replace(turn.request, after="", traceparent="")
         return await self.submit(request, turn_id=replay_id(turn_id), replay_of=turn_id)
 
     async def drop(self, turn_id: str) -> None:
@@ -263,7 +263,7 @@ class TurnsClient:
 
         ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
         finds the turns that are stored already, and stores those that a lost connection left out. ``more``: model,
-        owner, locale, deadline_seconds, escalation; see ``phases.requests_of``. Raises as ``submit``.
+        owner, locale, deadline_seconds, escalation, traceparent; see ``phases.requests_of``. Raises as ``submit``.
         """
         return await self._submitter.submit_phases(phases, directory=directory, idempotency_key=idempotency_key, **more)
 

@@ -46,6 +46,7 @@ def requests_of(
     locale: str = "",
     deadline_seconds: float = 0.0,
     escalation: Escalation | None = None,
+    traceparent: str = "",
 ) -> list[TurnRequest]:
     """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
 
@@ -70,6 +71,7 @@ def requests_of(
             escalation=escalation or escalation_of(settings),
             phase=phase.to_dict(),
             directory=folder,
+            traceparent=traceparent,
             metadata={"phase": f"{number} of {len(phases)}"},
         )
         for number, phase in enumerate(phases, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from api_client.contract.counters import label
@@ -42,7 +43,7 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
 
 def digest(request: TurnRequest) -> str:
     """What tells one request from another that came with the same idempotency key."""
-    return hashlib.sha256(request.to_json().encode()).hexdigest()
+    return hashlib.sha256(replace(request, traceparent="").to_json().encode()).hexdigest()
 
 
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:

@@ -19,7 +19,7 @@ from api_client.contract.escalation import Escalation
 DEFAULT_VALIDATORS = ("step_marker", "adr_structure", "file_existence")
 
 #: Fields of a request that the first version did not have.
-_LATER = frozenset({"policy", "escalation", "phase", "directory", "after"})
+_LATER = frozenset({"policy", "escalation", "phase", "directory", "after", "traceparent"})
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
 ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
@@ -104,6 +104,7 @@ class TurnRequest:
         phase: for a phase turn, the phase as phases.yaml writes it.
         directory: the folder of that file, below HELIX_ROOT.
         after: turn that must have passed before this one may run; else this one ends without a run.
+        traceparent: the caller's span, as the header of this name tells it; no part of what is asked.
     """
 
     model: str
@@ -123,6 +124,7 @@ class TurnRequest:
     phase: dict[str, Any] | None = None
     directory: str = ""
     after: str = ""
+    traceparent: str = ""
 
     @property
     def prompt(self) -> str:

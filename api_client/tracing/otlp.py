@@ -18,7 +18,10 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 import api_client
 from api_client.contract.turn import Turn
+from api_client.tracing.caller import caller_span
 from api_client.tracing.tree import Note, Span, span_id, trace_id
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Exporter:
@@ -42,7 +45,7 @@ class Exporter:
         return ReadableSpan(
             name=span.name,
             context=_context(turn, span.key),
-            parent=None if span.parent is None else _context(turn, span.parent),
+            parent=_above(turn) if span.parent is None else _context(turn, span.parent),
             resource=self._resource,
             attributes={**span.attributes, **({"error.type": span.error} if span.error else {})},
             events=[_event(note) for note in span.notes],
@@ -63,8 +66,13 @@ def _resource() -> Resource:
 
 
 def _context(turn: Turn, key: str) -> SpanContext:
-    sampled = TraceFlags(TraceFlags.SAMPLED)
-    return SpanContext(trace_id(turn.turn_id), span_id(turn, key), is_remote=False, trace_flags=sampled)
+    return SpanContext(trace_id(turn), span_id(turn, key), is_remote=False, trace_flags=_SAMPLED)
+
+
+def _above(turn: Turn) -> SpanContext | None:
+    """The caller's span, if there is one."""
+    caller = caller_span(turn.request.traceparent)
+    return SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=_SAMPLED) if caller else None
 
 
 def _event(note: Note) -> SpanEvent:

@@ -14,6 +14,7 @@ from typing import Any
 
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
+from api_client.tracing.caller import caller_span
 
 Value = str | int | float | bool | tuple[str, ...]
 
@@ -55,9 +56,10 @@ class Span:
     notes: tuple[Note, ...] = ()
 
 
-def trace_id(turn_id: str) -> int:
-    """The trace of a turn: the digits of its id, so that whoever has the one finds the other."""
-    return int(turn_id.partition("-")[2], 16)
+def trace_id(turn: Turn) -> int:
+    """The trace of a turn: its caller's, or the digits of its id, so that whoever has the one finds the other."""
+    caller = caller_span(turn.request.traceparent)
+    return caller.trace_id if caller else int(turn.turn_id.partition("-")[2], 16)
 
 
 def span_id(turn: Turn, key: str) -> int:

@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import STREAM_MODES, Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
+from api_client.tracing.caller import traceparent_of
 from api_client.web import fields
 from api_client.web.background import background_task
 from api_client.web.conversation import Limits, read_messages
@@ -88,6 +89,7 @@ def read_ask(
         metadata=_metadata(chat_id, headers),
         policy=fields.read_policy(body),
         escalation=fields.read_escalation(body, settings),
+        traceparent=traceparent_of(headers.getlist("traceparent")),
     )
     fields.number(body, "n", 1, 1, 1, whole=True)
     fields.check_plain_text(body)
@@ -117,7 +119,7 @@ def _question(request: TurnRequest, headers: Headers, chat_id: str, *, page: boo
 
     Open WebUI's Regenerate has a new message id but the same id of the user's message; an edited message has another.
     """
-    same = replace(request, metadata={}, session_id=request.session_id if chat_id else "")
+    same = replace(request, metadata={}, traceparent="", session_id=request.session_id if chat_id else "")
     return _digest(headers.get("x-owui-user-message-id", "") if page else "client", same.to_json())
 
 

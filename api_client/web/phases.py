@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from api_client.contract.phase import read_phases
 from api_client.phases import runs_commands
+from api_client.tracing.caller import traceparent_of
 from api_client.web.access import LOCAL_OWNER, Asker
 from api_client.web.ask import read_idempotency_key
 from api_client.web.body import read_object
@@ -72,6 +73,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         deadline_seconds=float(deadline),
         escalation=read_escalation(body, caller.settings(relay.settings)),
         idempotency_key=key,
+        traceparent=traceparent_of(request.headers.getlist("traceparent")),
         **given,
     )
     turns = [

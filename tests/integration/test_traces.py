@@ -47,6 +47,8 @@ SCRIPT = f"""
   attempts:
     - - error: {{kind: permanent, message: "{SECRET}"}}
 """
+#: The span of another program in which "gleich" is asked.
+CALLER_TRACE, CALLER_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 ASKED = {
     "gleich": Outcome.PASSED,
     "repariere": Outcome.PASSED_AFTER_RETRY,
@@ -86,7 +88,8 @@ def send(
 
 def asked(text: str) -> TurnRequest:
     messages = ({"role": "user", "content": f"{text} {SECRET}"},)
-    return TurnRequest(model="big", messages=messages, session_id=f"s-{text}", validators=("step_marker",))
+    caller = {"traceparent": f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"} if text == "gleich" else {}
+    return TurnRequest(model="big", messages=messages, session_id=f"s-{text}", validators=("step_marker",), **caller)
 
 
 async def called_off(client: TurnsClient, number: int) -> list[str]:
@@ -115,6 +118,10 @@ async def test_a_turn_is_one_trace_in_which_every_run_counts_once_however_often_
     assert (receiver.resource["service.name"], receiver.resource["deployment"]) == ("helix-turns", "test")
 
     check_repaired(receiver.trace(ids["repariere"]), ids["repariere"])
+    of_the_caller = [span for span in receiver.spans if span.trace_id.hex() == CALLER_TRACE]
+    [whole] = named(of_the_caller, "invoke_workflow turn")
+    assert (whole.parent_span_id.hex(), values(whole.attributes)["helix.turn.id"]) == (CALLER_SPAN, ids["gleich"])
+    assert len(of_the_caller) == 3, "the turn, its attempt, its validator"
     [broken] = named(receiver.trace(ids["kann nicht"]), "invoke_agent big")
     assert values(broken.attributes)["error.type"] == "error"
     [stumbled] = named(receiver.trace(ids["stolpere"]), "invoke_agent big")

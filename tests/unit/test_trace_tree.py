@@ -9,6 +9,7 @@ import pytest
 
 from api_client.contract.events import KINDS, Event
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from api_client.tracing.caller import caller_span, traceparent_of
 from api_client.tracing.tree import Span, span_id, spans_of, trace_id
 
 TEXT = "what somebody wrote"
@@ -133,7 +134,41 @@ def test_a_turn_without_an_answer_is_an_error_unless_it_was_called_off(outcome: 
 
 def test_ids_follow_from_the_turn_alone() -> None:
     turn = turn_of(Outcome.PASSED)
-    assert f"{trace_id(turn.turn_id):032x}" == "ab" * 16
+    assert f"{trace_id(turn):032x}" == "ab" * 16
     assert span_id(turn, "attempt 1") == span_id(replace(turn, response="x"), "attempt 1")
     assert span_id(turn, "attempt 1") != span_id(turn, "attempt 2")
     assert span_id(turn, "") != span_id(replace(turn, epoch="e2"), "")
+
+
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_a_turn_belongs_to_the_trace_of_its_caller() -> None:
+    turn = turn_of(Outcome.PASSED, traceparent=CALLER)
+    assert f"{trace_id(turn):032x}" == "0af7651916cd43dd8448eb211c80319c"
+    assert caller_span(CALLER) == (trace_id(turn), 0xB7AD6B7169203331)
+    assert caller_span(f"01{CALLER[2:]}-what-comes-later")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        CALLER[:-1] + "0",  # the caller does not record it: below its span nothing would hang together
+        CALLER + "-more",
+        CALLER.upper(),
+        "ff" + CALLER[2:],
+        CALLER.replace("b7ad6b7169203331", "0" * 16),
+        CALLER.replace("0af7651916cd43dd8448eb211c80319c", "0" * 32),
+        CALLER + "\n",
+        "\u0660" * 55,
+    ],
+)
+def test_without_a_span_of_the_caller_a_turn_has_a_trace_of_its_own(header: str) -> None:
+    assert caller_span(header) is None
+    assert traceparent_of([header]) == ""
+    assert f"{trace_id(turn_of(Outcome.PASSED, traceparent=header)):032x}" == "ab" * 16
+
+
+def test_two_headers_name_no_caller() -> None:
+    assert (traceparent_of([CALLER]), traceparent_of([CALLER, CALLER]), traceparent_of([])) == (CALLER, "", "")

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText
+from api_client.submission import digest
 from api_client.web.ask import Ask, read_ask
 from api_client.web.errors import ApiError
 
@@ -168,3 +169,13 @@ def test_a_question_is_told_only_where_repeats_can_be_told_from_new_ones() -> No
         True,
     )
     assert ask(headers={"x-stainless-retry-count": "-1"}).again is False
+
+
+def test_the_callers_trace_is_kept_and_is_no_part_of_the_question() -> None:
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    page = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-user-message-id": "u"}
+    with_one, without = ask(headers={**page, "traceparent": caller}), ask(headers=page)
+    assert (with_one.request.traceparent, without.request.traceparent) == (caller, "")
+    assert with_one.question == without.question
+    assert digest(with_one.request) == digest(without.request), "a repeat has another span"
+    assert ask(headers={"traceparent": "nonsense"}).request.traceparent == ""
