@@ -25,6 +25,15 @@ async def workers(store: Store) -> list[dict[str, Any]]:
     return told
 
 
+async def unfinished(store: Store) -> int:
+    """How many turns have not ended, those that wait for a person included.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    return sum([await store.ask(store.redis.zcard(keys.due)) for keys in store.shards])
+
+
 async def backlog(store: Store, overdue_seconds: float) -> dict[str, int]:
     """What waits: messages by queue (``run``, ``check``), unfinished turns, those long overdue, dead letters.
 
@@ -34,9 +43,9 @@ async def backlog(store: Store, overdue_seconds: float) -> dict[str, int]:
     clock = await store.ask(store.redis.time())
     late = int((clock[0] - overdue_seconds) * 1000)
     waiting = await store.ask(waiting_messages(store.redis, store.settings))
-    found = {"run": waiting[RUN_QUEUE], "check": waiting[CHECK_QUEUE], "unfinished": 0, "overdue": 0, "dead": 0}
+    found = {"run": waiting[RUN_QUEUE], "check": waiting[CHECK_QUEUE], "overdue": 0, "dead": 0}
+    found["unfinished"] = await unfinished(store)
     for keys in store.shards:
-        found["unfinished"] += await store.ask(store.redis.zcard(keys.due))
         found["overdue"] += await store.ask(store.redis.zcount(keys.due, "-inf", late))
         found["dead"] += await store.ask(store.redis.zcard(keys.dead))
     return found

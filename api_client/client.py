@@ -187,6 +187,10 @@ class TurnsClient:
         """What each worker process last told of itself. Raises as ``clear``."""
         return await attendance.workers(self.store)
 
+    async def unfinished(self) -> int:
+        """How many turns have not ended. Raises as ``clear``."""
+        return await attendance.unfinished(self.store)
+
     async def backlog(self, overdue_seconds: float = 15.0) -> dict[str, int]:
         """What waits for workers: messages, unfinished turns, overdue ones, dead letters. Raises as ``clear``."""
         return await attendance.backlog(self.store, overdue_seconds)

@@ -232,6 +232,11 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("Too many requests in a short time.", "Wait as long as Retry-After says, and try again."),
         "HELIX_TURNS_PER_MINUTE, or `turns keys add --per-minute` for one key.",
     ),
+    "queue_full": ErrorCode(
+        ("Es warten zu viele Anfragen.", "Versuche es später erneut."),
+        ("Too many requests are waiting.", "Try again later."),
+        "HELIX_MAX_UNFINISHED. `turns top` shows what waits, `turns doctor` whether anybody works. Add workers.",
+    ),
     "user_required": ErrorCode(
         ("Die Anfrage nennt ihren Benutzer nicht.", "Dieser Schlüssel spricht für mehrere und muss ihn nennen."),
         ("The request does not name its user.", "This key speaks for several and must name one."),

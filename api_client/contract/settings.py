@@ -280,6 +280,11 @@ class Settings:
     turns_per_minute: int = _setting(
         0, _integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
     )
+    max_unfinished: int = _setting(
+        10_000,
+        _integer(0, 10**7),
+        "Unfinished turns with which the relay takes in no more: 429 queue_full. 0: no limit.",
+    )
     max_messages: int = _setting(2_000, _integer(1, 10**5), "Messages a conversation may have.")
     max_message_chars: int = _setting(2**20, _integer(1, 2**24), "Characters one message may have.")
     roles: tuple[str, ...] = _setting(ROLES, _roles, "Roles a message may have.")

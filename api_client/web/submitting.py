@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from api_client.contract.error_codes import sentence
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
 from api_client.web.access import Caller
@@ -23,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 #: A caller hears within so long that the store is away; the disk may take longer (durability ``power``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
+#: When to come again while too many turns wait.
+QUEUE_RETRY_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +40,14 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
 
     Raises:
-        ApiError: 429 ``rate_limited``.
+        ApiError: 429 ``rate_limited`` or ``queue_full``.
         StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
             the same idempotency key finds out. Others as ``TurnsClient.submit``.
     """
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
     try:
         async with asyncio.timeout(seconds):
+            await _within_bounds(relay, ask.request.locale)
             await _within_rate(relay, caller)
             if ask.question:
                 found = await _submit_or_join(ask, relay)
@@ -54,6 +58,14 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     # From here on the log lines of this request name its turn.
     structlog.contextvars.bind_contextvars(turn_id=found.turn_id, session_id=ask.request.session_id)
     return found
+
+
+async def _within_bounds(relay: Relay, locale: str) -> None:
+    """Not exact, because others submit meanwhile; what it keeps away is a store that fills up until nobody can work."""
+    most = relay.settings.max_unfinished
+    if most and await relay.client.unfinished() >= most:
+        headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
+        raise ApiError(429, sentence("queue_full", locale), code="queue_full", headers=headers)
 
 
 async def _within_rate(relay: Relay, caller: Caller) -> None:

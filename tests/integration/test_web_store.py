@@ -259,3 +259,16 @@ async def test_turns_beyond_the_limit_are_told_when_to_come_again_on_every_relay
         title = await one.post("/v1/chat/completions", json=BODY, headers={"x-owui-task": "title_generation"})
         assert title.status_code == 200
         assert (await one.get("/v1/models")).status_code == 200
+
+
+async def test_a_relay_before_a_long_queue_takes_in_no_more_until_a_turn_has_ended(settings: Settings) -> None:
+    app = create_app(replace(settings, max_unfinished=2))
+    async with app.router.lifespan_context(app), caller(app) as http:
+        first, _ = [(await http.post("/v1/turns", json=BODY)).json()["turn_id"] for _ in range(2)]
+        for path, body in [("turns", BODY), ("chat/completions", BODY), ("responses", {**BODY, "input": "hi"})]:
+            refused = await http.post(f"/v1/{path}", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+            assert int(refused.headers["retry-after"]) > 0
+        assert len(_turns_of(settings)) == 2
+        assert (await http.delete(f"/v1/turns/{first}")).status_code == 200
+        assert (await http.post("/v1/turns", json=BODY)).status_code == 202

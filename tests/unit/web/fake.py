@@ -112,6 +112,9 @@ class FakeTurns:
         self.left = asyncio.Event()
         self.hold: asyncio.Event | None = None
 
+    async def unfinished(self) -> int:
+        return 0
+
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
         if self.refusal:
             raise self.refusal
