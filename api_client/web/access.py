@@ -116,11 +116,6 @@ async def caller_of(request: Request) -> Caller:
     return replace(holder, owner=owner_of_user(holder.owner, _user(request.headers, relay_of(request).settings)))
 
 
-async def owner_of(request: Request) -> str:
-    """The caller's owner hash. Raises as ``caller_of``."""
-    return (await caller_of(request)).owner
-
-
 async def reach_of(request: Request) -> str | None:
     """The owner whose turns the caller may see, or None: everybody's. Raises as ``caller_of``."""
     caller = await caller_of(request)
@@ -193,9 +188,8 @@ def _require_local(request: Request) -> None:
         raise ApiError(403, message, code="loopback_only")
 
 
-#: The key's holder, for routes that are about no user; the caller; its owner; whose turns it may see.
+#: The key's holder, for routes that are about no user; the caller; whose turns it may see.
 Holder = Annotated[Caller, Depends(holder_of)]
 Asker = Annotated[Caller, Depends(caller_of)]
-Owner = Annotated[str, Depends(owner_of)]
 Reach = Annotated[str | None, Depends(reach_of)]
 MayReadMetrics = Depends(require_metrics)

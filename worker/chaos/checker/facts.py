@@ -101,11 +101,6 @@ class Facts:
         return float(self.run.get("settings", {}).get(name, default))
 
     @property
-    def dumped(self) -> bool:
-        """The store's content was read at the end."""
-        return bool(self.by["server"])
-
-    @property
     def events(self) -> Iterable[tuple[TurnFacts, Line]]:
         """Every event of every log."""
         return ((turn, event) for turn in self.turns.values() for event in turn.log)
