@@ -1,0 +1,28 @@
+"""Turns played by hand: no worker process, no agent; the test itself claims and commits."""
+
+from __future__ import annotations
+
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from api_client.contract.tasks import RUN, Link
+from api_client.contract.turn import Outcome, TurnRequest
+from worker.turns.ledger import Claim, Ledger
+from worker.turns.moves import Answer, Move
+
+FIRST = Link(RUN, 1)
+PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
+
+
+def request(text: str = "Hallo", **more: object) -> TurnRequest:
+    values = {"model": "scripted", "messages": ({"role": "user", "content": text},), "session_id": "s-1", **more}
+    return TurnRequest(**values)  # type: ignore[arg-type]
+
+
+def claimed(ledger: Ledger, turn_id: str, link: Link = FIRST, session_id: str = "s-1") -> Claim:
+    claim = ledger.claim(turn_id, session_id, link)
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+async def log_of(client: TurnsClient, turn_id: str) -> list[Event]:
+    return [event async for event in client.follow(turn_id) if event is not None]

@@ -1,0 +1,30 @@
+"""A client and a worker's ledger on one store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from worker.turns.ledger import Ledger
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(settings) as made:
+        yield made
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Ledger:
+    """A worker's, whose leases run out soon: nobody but the test itself takes anything from it."""
+    return Ledger(replace(settings, lease_seconds=0.5), "worker-1")
+
+
+@pytest.fixture
+def store(settings: Settings) -> redis.Redis:
+    return redis.Redis.from_url(settings.redis_url)

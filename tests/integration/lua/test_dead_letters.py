@@ -1,0 +1,41 @@
+"""Dead letters: kept until they are dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import (
+    NotFinished,
+)
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from tests.integration.lua.by_hand import FIRST, request
+from tests.support import wait_until
+from worker.turns.ledger import Claim, Ledger
+
+
+async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new_turn(
+    settings: Settings, client: TurnsClient, store: redis.Redis
+) -> None:
+    ledger = Ledger(replace(settings, strikes=1, lease_seconds=0.5), "w")
+    turn_id = await client.submit(request())
+    with pytest.raises(NotFinished, match="still going on"):
+        await client.replay(turn_id)
+    assert isinstance(ledger.claim(turn_id, "s-1", FIRST, alone=True), Claim)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead")
+    assert [turn.turn_id for turn in await client.dead()] == [turn_id]
+    key = Keys(settings.namespace).turn(turn_id)
+    assert store.ttl(key) == -1
+    replayed = await client.replay(turn_id)
+    assert await client.replay(turn_id) == replayed != turn_id
+    assert (await client.get(replayed)).replay_of == turn_id
+    with pytest.raises(NotFinished, match="no dead letter"):
+        await client.drop(replayed)
+    for _ in range(2):
+        await client.drop(turn_id)
+    assert await client.dead() == []
+    assert store.ttl(key) > 0

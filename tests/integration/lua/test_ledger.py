@@ -1,0 +1,160 @@
+"""What a turn's holder can do, and what is refused to everybody else: claim, beat, append, commit, cancel."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.turn import Outcome, TurnState, new_turn_id
+from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
+from tests.support import wait_until
+from worker.turns.ledger import Fenced, Ledger, Refusal
+from worker.turns.moves import Move
+
+
+async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("not_next")
+    claimed(ledger, turn_id)
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held")
+    assert ledger.claim(new_turn_id(), "s-1", FIRST) == Refusal("missing")
+
+
+async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    arguments = ("turn.run/1", "token-of-this-worker", 1500, '"w"', 0, 5)
+    first = ledger._call("claim", turn_id, "s-1", *arguments)
+    again = ledger._call("claim", turn_id, "s-1", *arguments)
+    assert first[0] == again[0] == b"claimed"
+    turn = await client.get(turn_id)
+    assert (turn.delivery, turn.seq) == (1, 2)
+
+
+async def test_the_second_turn_of_a_session_waits_for_the_first(client: TurnsClient, ledger: Ledger) -> None:
+    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    assert ledger.claim(second, "s-1", FIRST) == Refusal("waiting")
+    done = ledger.commit(claimed(ledger, first), PASSED)
+    assert (done.head, done.outcome) == (second, "passed")
+    assert claimed(ledger, second).turn.request.prompt == "2"
+
+
+async def test_a_turn_ends_once_with_its_answer_its_event_and_its_counters(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    turn_id = await client.submit(request())
+    ledger.commit(claimed(ledger, turn_id), PASSED)
+    turn = await client.get(turn_id)
+    assert (turn.state, turn.outcome, turn.response) == (TurnState.FINISHED, Outcome.PASSED, "Ja.")
+    events = await log_of(client, turn_id)
+    assert [event.kind for event in events] == ["turn.queued", "attempt.started", "turn.finished"]
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert events[-1].data["response"] == "Ja."
+    assert events[-1].data["error"] == {}
+    keys = Keys(client.settings.namespace)
+    assert store.hget(keys.totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
+    assert store.zscore(keys.due, turn_id) is None
+    assert store.ttl(keys.turn(turn_id)) > 0
+    assert not store.exists(keys.session("s-1"))
+
+
+async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    claim = claimed(ledger, first)
+    arguments = (claim.token, 1, PASSED.to_json(), "attempt.accepted", json.dumps({"attempt": 1, "issues": []}))
+    once = ledger._call("commit", first, "s-1", *arguments)
+    again = ledger._call("commit", first, "s-1", *arguments)
+    assert once == again == [b"done", second.encode(), b"passed"]
+    assert store.hget(Keys(client.settings.namespace).totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
+    assert len(await log_of(client, first)) == 4
+
+
+async def test_an_append_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    arguments = (claim.token, 1, "attempt.output", json.dumps({"attempt": 1, "text": "a"}))
+    assert ledger._call("append", turn_id, "s-1", *arguments) == [b"done", 3]
+    assert ledger._call("append", turn_id, "s-1", *arguments) == [b"done", 3]
+    assert (await client.get(turn_id)).seq == 3
+
+
+async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commit(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    late = claimed(ledger, turn_id)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")
+    again = claimed(ledger, turn_id)
+    for forbidden in (
+        lambda: ledger.beat(late),
+        lambda: ledger.append(late, [("attempt.output", {"attempt": 1, "text": "zu spät"})]),
+        lambda: ledger.commit(late, PASSED),
+    ):
+        with pytest.raises(Fenced):
+            forbidden()
+    ledger.commit(again, PASSED)
+    turn = await client.get(turn_id)
+    assert (turn.delivery, turn.strikes, turn.attempt) == (2, 1, 1)
+    assert [event.kind for event in await log_of(client, turn_id)] == [
+        "turn.queued",
+        "attempt.started",
+        "attempt.lost",
+        "attempt.started",
+        "turn.finished",
+    ]
+
+
+async def test_a_beat_keeps_the_turn_and_tells_of_a_cancel(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    before = (await client.get(turn_id)).lease_until
+    assert ledger.beat(claim) == ""
+    assert (await client.get(turn_id)).lease_until >= before
+    cancelling = await client.cancel(turn_id)
+    assert (cancelling.state, cancelling.stop) == (TurnState.RUNNING, "cancelled")
+    assert ledger.beat(claim) == "cancelled"
+
+
+async def test_cancelling_a_waiting_turn_ends_it_and_is_idempotent(client: TurnsClient) -> None:
+    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    for _ in range(2):
+        assert (await client.cancel(second)).outcome is Outcome.CANCELLED
+    assert (await client.get(first)).state is TurnState.QUEUED
+    [*_, last] = await log_of(client, second)
+    assert last.data["error"]["message"] == "Die Anfrage wurde abgebrochen."
+
+
+async def test_an_accepted_cancel_wins_over_an_answer_that_comes_later(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    await client.cancel(turn_id)
+    assert ledger.commit(claim, PASSED).outcome == "cancelled"
+    assert (await client.get(turn_id)).response == ""
+
+
+async def test_a_wrong_typed_key_stops_a_command_before_its_first_write(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    keys = Keys(client.settings.namespace)
+    store.set(keys.finished, "not a sorted set")
+    before = store.hgetall(keys.turn(turn_id))
+    with pytest.raises(redis.ResponseError, match="HELIX_WRONG_TYPE"):
+        ledger.commit(claim, PASSED)
+    assert store.hgetall(keys.turn(turn_id)) == before
+
+
+async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request(cost_budget_usd=0.5))
+    ran = Move(attempt=1, next=Link(VALIDATE, 1), fields={"cost_used": "600000"})
+    assert ledger.commit(claimed(ledger, turn_id), ran).outcome == ""
+    assert ledger.commit(claimed(ledger, turn_id, Link(VALIDATE, 1)), PASSED).outcome == "passed"
