@@ -413,7 +413,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read the settings.
 
     Order for broker and store: their own names, then ``REDIS_URL``, then the broker a running ``turns up`` announces
-    under ``HELIX_ROOT/.helix``.
+    under ``HELIX_ROOT/.helix``; with that broker come the models of that installation, unless HELIX_MODELS is set.
 
     Raises:
         SettingsError: with every problem found, one line each.
@@ -457,7 +457,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     problems += [] if settings.open_broker == "allowed" else _open_brokers(settings)
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
-    return _with_running_broker(settings)
+    return _with_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS")))
 
 
 def _with_files(environ: Mapping[str, str], names: list[str], problems: list[str]) -> dict[str, str]:
@@ -501,17 +501,20 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
-def _with_running_broker(settings: Settings) -> Settings:
-    """Fill in the broker that ``turns up`` runs, where none is set."""
+def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
+    """Fill in the broker that ``turns up`` runs, and its models, where none are set."""
     if settings.broker_url and settings.store_url:
         return settings
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     url = settings.store_url or settings.broker_url
     if not url:
         try:
-            url = json.loads((settings.root / STATE_DIR / RUN_FILE).read_text())["redis_url"]
-        except (OSError, ValueError, KeyError, TypeError):
+            told = json.loads((settings.root / STATE_DIR / RUN_FILE).read_text())
+            url = told["redis_url"]
+            if not own_models and "models" in told:
+                values["models"] = _models(told["models"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return settings
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     values["broker_url"] = settings.broker_url or url
     values["store_url"] = settings.store_url or url
     return Settings(**values)

@@ -82,7 +82,9 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
 def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callable[..., Up]) -> None:
     installation = up()
     told = installation.told
-    assert json.loads(installation.run_file.read_text()) == {k: told[k] for k in ("redis_url", "web_url", "pid")}
+    assert json.loads(installation.run_file.read_text()) == {
+        k: told[k] for k in ("redis_url", "web_url", "pid", "models")
+    }
     assert stat.S_IMODE(installation.run_file.stat().st_mode) == 0o600
     assert load(installation.environ).redis_url == told["redis_url"]  # other commands find the broker
     with urllib.request.urlopen(f"{told['web_url']}/readyz", timeout=5) as answer:

@@ -107,7 +107,18 @@ def test_a_running_installation_is_found_by_its_root(tmp_path: Path) -> None:
     assert named.store_url == "redis://localhost:1/0"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null"])
+def test_who_finds_a_running_installation_by_its_root_has_its_models(tmp_path: Path) -> None:
+    (tmp_path / ".helix").mkdir()
+    told = {"redis_url": "unix:///run/v.sock", "models": "mine=scripted:mine.yaml"}
+    (tmp_path / ".helix" / "run.json").write_text(json.dumps(told))
+    here = {"HELIX_ROOT": str(tmp_path)}
+    assert load(here).models == {"mine": "scripted:mine.yaml"}
+    assert load(here | {"HELIX_CLAUDE_API_KEY": "sk"}).models == {"mine": "scripted:mine.yaml"}
+    assert load(here | {"HELIX_MODELS": "other=scripted"}).models == {"other": "scripted"}
+    assert load(here | {"REDIS_URL": "redis://localhost:1/0"}).models == {"scripted": "scripted"}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null", '{"redis_url": "unix:///v", "models": 5}'])
 def test_a_broken_run_file_is_no_broker(tmp_path: Path, content: str) -> None:
     (tmp_path / ".helix").mkdir()
     (tmp_path / ".helix" / "run.json").write_text(content)
@@ -158,6 +169,7 @@ def test_the_origin_of_a_running_installations_broker_is_its_run_file(tmp_path: 
     environ = {"HELIX_ROOT": str(tmp_path)}
     shown = {row["name"]: row["origin"] for row in describe(load(environ), environ)}
     assert shown["HELIX_BROKER_URL"] == ".helix/run.json"
+    assert shown["HELIX_MODELS"] == ".helix/run.json"
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -14,6 +14,8 @@ from api_client.contract.settings import RUN_FILE, STATE_DIR, Settings, load, ma
 from worker.cli.output import json_option, one_line, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
+#: Whoever sets one of these does not ask the broker that `turns up` runs here.
+_STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
 
 
 @click.command()
@@ -56,7 +58,7 @@ def reference() -> str:
         "A secret can also come from a file: `HELIX_API_KEYS_FILE=/run/secrets/api_keys`, `REDIS_URL_FILE=...`.",
         "",
         "Where broker and store are not set, `REDIS_URL` sets both; where that is not set either, the broker of a",
-        f"running `turns up` is found through `HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`.",
+        f"running `turns up`, and its models, are found through `HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`.",
         "",
         "| Name | Default | Meaning |",
         "| --- | --- | --- |",
@@ -97,6 +99,8 @@ def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str]) -
         return "environment"
     if environ.get(f"{name_of(field.name)}_FILE"):
         return "file"
+    if field.name == "models" and settings.store_url and not any(environ.get(name) for name in _STORES):
+        return str(Path(STATE_DIR) / RUN_FILE)
     if field.name in _URLS:
         if environ.get("REDIS_URL") or environ.get("REDIS_URL_FILE"):
             return "REDIS_URL"

@@ -20,6 +20,7 @@ from api_client.contract.settings import RUN_FILE, Settings, load, masked
 from api_client.tracing.switch import endpoint, why_off
 from worker.broker import EmbeddedBroker
 from worker.cli import programs
+from worker.cli.config import spell
 from worker.cli.listening import CannotStart, free_port
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
@@ -44,6 +45,7 @@ class Installation:
             "redis_url": self.settings.store_url,
             "web_url": f"http://{host}:{self.settings.web_port}",
             "pid": os.getpid(),
+            "models": spell(self.settings.models),
         }
         if self.flower_password:
             found["flower_url"] = f"http://127.0.0.1:{self.settings.flower_port}"

@@ -60,7 +60,7 @@ def key(settings: Settings) -> Finding:
     if given := [name for name in settings.claude_env if os.environ.get(name)]:
         return Finding("claude key", "ok", f"by HELIX_CLAUDE_ENV the agent is given {', '.join(given)}")
     fix = "set HELIX_CLAUDE_API_KEY; a login in the user's home directory is not used"
-    return Finding("claude key", "warning", "the agent gets no key", fix)
+    return Finding("claude key", "warning", "no key in this environment; the workers need one", fix)
 
 
 def rights(settings: Settings, user: int) -> Finding:
