@@ -68,7 +68,8 @@ class RuleRow:
     """What a validator, or an issue code, did to answers.
 
     Attributes:
-        judged: answers it could have rejected: those the validator judged; for a code, all that were judged.
+        judged: answers it could have rejected: those the validator judged; for a code, all that were judged;
+            for a gate or a verifier, all outputs of phases that were verified.
         rejected: those it found errors in. What followed: ``retried`` the agent was asked again, ``fallback`` code
             tried to mend it, ``escalated`` it was handed on, ``failed`` none of these.
         gave_up: turns that failed with its errors left.

@@ -124,10 +124,11 @@ def _add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
 def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
     """The rows by validator or code; those of ``names`` in any case."""
     rows = {name: RuleRow(name=name) for name in names}
-    answers = 0
+    answers = verified = 0
     for name, labels, value in parsed:
         if name == "attempt.judged":
             answers += value
+        verified += value * (name == "phase.judged")
         if not name.startswith(f"{by}."):
             continue
         row = rows.setdefault(labels[0], RuleRow(name=labels[0]))
@@ -140,7 +141,9 @@ def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, 
         elif name == f"{by}.gave_up":
             row.gave_up += value
     for row in rows.values():
-        row.judged = row.judged if by == "validator" else answers
+        # Gates and verifiers are not counted one by one: a phase's output is verified by all of them.
+        verified_by_it = verified if row.rejected else 0
+        row.judged = (row.judged or verified_by_it) if by == "validator" else answers
     return rows
 
 

@@ -105,6 +105,12 @@ def test_whatever_is_decided_on_an_answer_has_its_place_in_a_rule_row() -> None:
     assert row == RuleRow(name="v", rejected=4, retried=1, fallback=1, escalated=1, failed=1)
 
 
+def test_a_gate_has_a_rate_too_of_the_outputs_that_were_verified() -> None:
+    found = {"phase.judged|retry": 1, "phase.judged|accept": 3, "validator.rejected|syntax|retry|m": 1}
+    [row] = stats_of(found, since=0, until=60, by="validator").rows
+    assert (row.name, row.rate) == ("syntax", 0.25)  # type: ignore[union-attr]
+
+
 def test_lost_deliveries_are_counted_whatever_they_were_doing() -> None:
     stats = stats_of(FOUND, since=0, until=60)
     assert (stats.submitted, stats.started, stats.lost, stats.handed_over) == (12, 15, 3, 0)

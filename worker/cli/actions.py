@@ -20,7 +20,7 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.selection import Filter, Selected
 from worker.cli import NO
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.rates import span
 from worker.cli.turn import with_client
 
@@ -156,7 +156,7 @@ def _confirm(action: str, found: list[Selected], as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise click.UsageError(f"{len(found)} turns match: add --yes to {action} them, or --dry-run to count them")
     _show_counts(action, found, as_json=False, dry_run=True)
-    click.confirm(f"{action} {len(found)} turns?", abort=True)
+    click.confirm(f"{action} {number_of(len(found), 'turn')}?", abort=True)
 
 
 def _show_counts(action: str, found: list[Selected], as_json: bool, *, dry_run: bool) -> None:
@@ -166,7 +166,7 @@ def _show_counts(action: str, found: list[Selected], as_json: bool, *, dry_run: 
         return
     if rows:
         write_table([("turns", "what", "model"), *((str(r["turns"]), r["status"], one_line(r["model"])) for r in rows)])
-    click.echo(f"{len(found)} turns would be {_PAST[action]}" if found else f"no {ACTIONS[action]} match")
+    click.echo(f"{number_of(len(found), 'turn')} would be {_PAST[action]}" if found else f"no {ACTIONS[action]} match")
 
 
 def _act_on_all(action: str, found: list[Selected], as_json: bool, detail: str) -> None:
@@ -191,7 +191,7 @@ def _act_on_all(action: str, found: list[Selected], as_json: bool, detail: str) 
         write_json({**told, "turns": [_json(result) for result in done]})
     else:
         left = f", {passed_over} passed over" if passed_over else ""
-        click.echo(f"{len(done) - passed_over} turns {_PAST[action]}{left}   (turns audit: bulk {bulk})")
+        click.echo(f"{number_of(len(done) - passed_over, 'turn')} {_PAST[action]}{left}   (turns audit: bulk {bulk})")
     if passed_over:
         raise click.exceptions.Exit(NO)
 

@@ -25,6 +25,11 @@ def one_line(text: object, width: int = 200) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+def number_of(count: int, noun: str) -> str:
+    """A number and what it counts: ``1 turn``, ``2 turns``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def write_json(value: Any) -> None:
     """One JSON text on one line; ASCII only, so that no terminal or pipe can spoil it."""
     click.echo(json.dumps(value, default=str))

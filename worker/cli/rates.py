@@ -9,7 +9,7 @@ import click
 from api_client.contract.keys import BUCKETS
 from api_client.spans import seconds_of
 from api_client.stats import RETRY_BREAKDOWNS, RetryRate, Share
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.turn import with_client
 
 #: Columns of a course of time: what was rejected most.
@@ -49,7 +49,7 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     if as_json:
         write_json(rate.to_dict())
         return
-    click.echo(f"{percent(rate.rate)} of {rate.turns} finished turns were asked again ({rate.retried})")
+    click.echo(f"{percent(rate.rate)} of {number_of(rate.turns, 'finished turn')} asked again ({rate.retried})")
     if by and rate.rows:
         click.echo()
         told = ("rejected", "of validated", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")

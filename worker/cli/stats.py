@@ -8,7 +8,7 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.stats import BREAKDOWNS, Duration, RuleRow, Stats, TurnRow
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.rates import percent, span
 from worker.cli.turn import with_client
 
@@ -47,7 +47,7 @@ def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
 def _write(stats: Stats) -> None:
     total = stats.total
     click.echo(
-        f"{total.turns} turns finished: {percent(_share(total.passed, total.turns))} passed, "
+        f"{number_of(total.turns, 'turn')} finished: {percent(_share(total.passed, total.turns))} passed, "
         f"{percent(_share(total.asked_again, total.turns))} were asked again; "
         f"{stats.lost} of {stats.started} agent runs and judgements lost to crashes"
     )

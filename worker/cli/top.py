@@ -17,7 +17,7 @@ from api_client.contract.turn import Turn
 from api_client.figures import SPANS
 from api_client.overview import Overview, overview
 from api_client.store import heed_cancellation
-from worker.cli.output import json_option, one_line, write_json
+from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.rates import percent
 from worker.cli.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
 from worker.cli.turn import with_client
@@ -102,10 +102,13 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
             f"last {span}: {total.turns} finished  {percent(seen.retry_rate)} asked again  "
             + "  ".join(f"{count} {outcome}" for outcome, count in seen.figures.outcomes.items())
         ),
-        Line(f"{seen.dead_count} dead letters: turns dead list" if seen.dead_count else "no dead letters", _bad(seen)),
+        Line(
+            f"{number_of(seen.dead_count, 'dead letter')}: turns dead list" if seen.dead_count else "no dead letters",
+            _bad(seen),
+        ),
     ]
     if seen.parked_count:
-        head.append(Line(f"{seen.parked_count} wait for a person: turns inbox list", WARN))
+        head.append(Line(f"{seen.parked_count} waiting for a person: turns inbox list", WARN))
     head += [Line(f"{each.message}: {each.fix}", BAD) for each in seen.troubles]
     rules = [
         Line(f"  {row.name:<18} {percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
@@ -129,8 +132,7 @@ def one_line_of(text: str, width: int) -> str:
 
 
 def _crew(seen: Overview) -> str:
-    workers = "1 worker" if seen.crew.agents == 1 else f"{seen.crew.agents} workers"
-    return f"{workers}, {seen.crew.free} of {seen.crew.slots} slots free"
+    return f"{number_of(seen.crew.agents, 'worker')}, {seen.crew.free} of {seen.crew.slots} slots free"
 
 
 def _bad(seen: Overview) -> str:

@@ -13,6 +13,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.probe import QueueProbe
 from worker.cli.finding import Finding
+from worker.cli.output import number_of
 
 #: A worker that told nothing for so long is gone, in seconds.
 _GONE_SECONDS = 15.0
@@ -102,7 +103,7 @@ def backlog(facts: dict[str, int]) -> Iterator[Finding]:
         yield Finding("reaper", "ok", "nothing that is due waits for a look")
     if facts["dead"]:
         fix = "`turns dead list`; then `turns replay --outcome dead` or `turns drop --all`"
-        yield Finding("dead letters", "warning", f"{facts['dead']} turns took down their workers", fix)
+        yield Finding("dead letters", "warning", f"{number_of(facts['dead'], 'turn')} took down workers", fix)
     else:
         yield Finding("dead letters", "ok", "none")
 
