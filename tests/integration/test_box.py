@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,12 @@ from tests.conftest import WorkerProcess
 from tests.support import processes_with, wait_until
 from worker.runners import box
 
-SCRIPT = """
+#: So long sleeps the child of this run's agent: without a mark it is found by that.
+CHILD = f"600.{secrets.randbelow(10**6) + 10**6}1"
+SCRIPT = f"""
 - attempts:
     - - say: "Ein Anfang"
-      - fork: {seconds: 600, scrub: true}
+      - fork: {{seconds: {CHILD}, scrub: true}}
       - hang:
 """
 GOOD = '- attempts: [[{say: "Gut.\\n\\n<!-- STEP: done -->"}]]'
@@ -45,7 +48,7 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
         mark = f"HELIX_AGENT_MARK={turn_id}."
         assert any("bwrap" in command for command in processes_with(mark).values())
         first.kill()
-        await wait_until(lambda: not processes_with(mark) and not processes_with("time.sleep(600"))
+        await wait_until(lambda: not processes_with(mark) and not processes_with(f"time.sleep({CHILD}"))
         (tmp_path / "script.yaml").write_text(GOOD)
         worker_process(settings=boxed)
         turn = await client.result(turn_id, timeout=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
 import time
@@ -17,6 +18,8 @@ from tests.support import processes_with, wait_for
 from worker.verification import GateReport, Stopped, Stopping, check, each_gate
 from worker.verification.codes import CODES
 
+#: Marks are found on the whole machine: each run of these tests has its own.
+RUN = f"test-{secrets.token_hex(4)}"
 ADR = """---
 adr_id: "001"
 title: Rechnungen
@@ -61,7 +64,7 @@ def checked(output: Path, tmp_path: Path) -> Check:
             path.write_bytes(content.encode() if isinstance(content, str) else content)
         phase = Phase.from_dict({"id": "p", "description": "d", "quality_gate": list(gates), **values})
         report = check(
-            phase, output, stop=stop, locale="en", scratch=tmp_path / "scratch", mark=f"test-{tmp_path.name}"
+            phase, output, stop=stop, locale="en", scratch=tmp_path / "scratch", mark=f"{RUN}-{tmp_path.name}"
         )
         assert list((tmp_path / "scratch").glob("*")) == [], "a gate left its copy behind"
         return report
@@ -277,7 +280,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_started(checked: Che
     code = "import subprocess, time; subprocess.Popen(['sleep', '600'], start_new_session=True); time.sleep(600)"
     report = checked({"a.md": "x"}, script(code, seconds=0.5))
     assert found(report) == [("LIMIT_REACHED", "", 0)]
-    assert processes_with(f"test-{tmp_path.name}.gate") == {}
+    assert processes_with(f"{RUN}-{tmp_path.name}.gate") == {}
 
 
 def test_a_command_that_takes_too_much_memory_fails(checked: Check) -> None:
@@ -288,7 +291,7 @@ def test_a_command_that_takes_too_much_memory_fails(checked: Check) -> None:
 
 def test_being_asked_to_stop_ends_the_program_and_reports_no_verdict(checked: Check, tmp_path: Path) -> None:
     stop = Stopping()
-    mark = f"test-{tmp_path.name}.gate"
+    mark = f"{RUN}-{tmp_path.name}.gate"
 
     def cancel() -> None:
         wait_for(lambda: processes_with(mark), 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,9 @@ from worker.runners.base import AgentEvent, Order
 from worker.runners.box import obstacle
 from worker.runners.openai_http import OpenAiHttpRunner
 from worker.runners.processes import Processes
+
+#: Marks are found on the whole machine: each run of these tests has its own.
+RUN = f"t0-{secrets.token_hex(4)}"
 
 
 def piece(text: str = "", finish: str | None = None) -> str:
@@ -92,7 +96,7 @@ def ask(service: Service, agents: Processes, order: Callable[..., Order], tmp_pa
         address = service.url if url is None else url
         settings = Settings(root=tmp_path, openai_url=address, openai_api_key="sk-hidden", box=box)
         events: list[AgentEvent] = []
-        values = {"option": "qwen", "turn_id": f"t0-{tmp_path.name}", **values}
+        values = {"option": "qwen", "turn_id": f"{RUN}-{tmp_path.name}", **values}
         result = OpenAiHttpRunner(agents, settings).run(order(**values), events.append, stop or Asked())
         return Played(result, events)
 
@@ -196,7 +200,7 @@ def test_a_cancelled_run_is_gone_at_once_and_its_key_was_never_seen(ask: Ask, se
     stop, seen, asked = Asked(), [], []
 
     def cancel() -> None:
-        found = wait_for(lambda: service.requests and processes_with(f"HELIX_AGENT_MARK=t0-{tmp_path.name}."))
+        found = wait_for(lambda: service.requests and processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}."))
         asked.append(time.monotonic())
         seen.extend(Path(f"/proc/{pid}/environ").read_text() + command for pid, command in found.items())
         stop.reason = "cancelled"
@@ -206,7 +210,7 @@ def test_a_cancelled_run_is_gone_at_once_and_its_key_was_never_seen(ask: Ask, se
     assert time.monotonic() - asked[0] < 3
     assert seen
     assert "hidden" not in "".join(seen)
-    assert processes_with(f"HELIX_AGENT_MARK=t0-{tmp_path.name}.") == {}
+    assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}
 
 
 @pytest.mark.parametrize("values", [{"url": ""}, {"option": ""}])
