@@ -7,7 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,16 +114,29 @@ class WorkerProcess:
         if number == signal.SIGKILL:
             self.process.wait(10)
 
-    def stop(self) -> None:
-        """End it as Ctrl-C does, or by force."""
+    def ask_to_end(self) -> None:
+        """Ask it to end, as Ctrl-C does."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
+
+    def await_end(self) -> None:
+        """Wait until it has ended, or end it by force."""
+        if self.process.poll() is None:
             try:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(10)
+
+
+def end_all(workers: Iterable[WorkerProcess]) -> None:
+    """End workers, all at the same time."""
+    ending = list(workers)
+    for worker in ending:
+        worker.ask_to_end()
+    for worker in ending:
+        worker.await_end()
 
 
 def _children_of(pid: int) -> list[int]:
@@ -147,8 +160,7 @@ def worker_process(settings: Settings) -> Iterator[Callable[..., WorkerProcess]]
         return worker
 
     yield start
-    for worker, _ in started:
-        worker.stop()
+    end_all(worker for worker, _ in started)
     for used in {settings.namespace: settings for _, settings in started}.values():
         _check_nothing_left(f"HELIX_NAMESPACE={used.namespace}")
 

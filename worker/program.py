@@ -59,6 +59,7 @@ class Program:
         grace_seconds: time between SIGTERM and SIGKILL.
         death_signal: what the kernel sends it when its supervisor is gone.
         lock: file the program holds locked while it lives, so that it runs once only.
+        alongside: it does not need the program before it: both start, and end, at the same time.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Program:
     grace_seconds: float = 5.0
     death_signal: signal.Signals = signal.SIGKILL
     lock: Path | None = None
+    alongside: bool = False
 
 
 def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:
@@ -116,12 +118,24 @@ def bury(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def end(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
-    """SIGTERM to the process, then SIGKILL to its whole group; returns its exit code."""
+def ask_to_end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the process, if it still runs."""
     if not exited(process):
         os.kill(process.pid, signal.SIGTERM)
-        until = time.monotonic() + grace_seconds
-        hurry = hurry or threading.Event()
-        while not exited(process) and time.monotonic() < until and not hurry.wait(_LOOK_SECONDS):
-            pass
+
+
+def end(process: subprocess.Popen[bytes], grace_seconds: float, hurry: threading.Event | None = None) -> int:
+    """SIGTERM to the process, then as ``await_end``."""
+    ask_to_end(process)
+    return await_end(process, time.monotonic() + grace_seconds, hurry)
+
+
+def await_end(process: subprocess.Popen[bytes], until: float, hurry: threading.Event | None = None) -> int:
+    """Wait for a process that was asked to end, then SIGKILL to its whole group; returns its exit code.
+
+    It is killed at ``until`` (``time.monotonic()``), and at once when ``hurry`` is set.
+    """
+    hurry = hurry or threading.Event()
+    while not exited(process) and time.monotonic() < until and not hurry.wait(_LOOK_SECONDS):
+        pass
     return bury(process)

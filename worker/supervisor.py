@@ -15,7 +15,7 @@ from typing import Self
 import structlog
 
 from api_client.contract.errors import HelixError
-from worker.program import Program, bury, end, exited, spawn
+from worker.program import Program, ask_to_end, await_end, bury, exited, spawn
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class Supervisor:
         self.stop()
 
     def start(self) -> None:
-        """Start every program in order, each after the one before it is ready.
+        """Start every program in order, each after the ones before it are ready; those ``alongside`` do not wait.
 
         Raises:
             NotReady: one never got ready; the others are stopped again.
@@ -88,7 +88,7 @@ class Supervisor:
             raise self._failure
 
     def stop(self) -> None:
-        """End every program, last first."""
+        """End every program, last first; those ``alongside`` each other together."""
         self._stopping.set()
         self._thread.join()
 
@@ -153,26 +153,48 @@ class Supervisor:
         except (NotReady, OSError) as error:
             self._failure = error
         finally:
-            for child in reversed(self._children.values()):
-                if child.process:
-                    end(child.process, child.program.grace_seconds, self._hurry)
-                    self._set(child, process=None, ready=False)
+            for group in reversed(self._groups()):
+                self._end(group)
             self._settled.set()
 
-    def _tick(self) -> None:
+    def _groups(self) -> list[list[_Child]]:
+        """The programs in order, in groups of those that start and end together."""
+        groups: list[list[_Child]] = []
         for child in self._children.values():
-            if child.process is None:
-                if time.monotonic() >= child.start_at:
-                    self._start(child)
-            elif exited(child.process):
-                self._exited(child)
-            elif not child.ready:
-                self._check_ready(child)
+            if groups and child.program.alongside:
+                groups[-1].append(child)
             else:
-                self._check_works(child)
-            if not child.proven:
-                return  # those after it wait for it
+                groups.append([child])
+        return groups
+
+    def _end(self, group: list[_Child]) -> None:
+        for child in group:
+            if child.process:
+                ask_to_end(child.process)
+        asked_at = time.monotonic()
+        for child in group:
+            if child.process:
+                await_end(child.process, asked_at + child.program.grace_seconds, self._hurry)
+                self._set(child, process=None, ready=False)
+
+    def _tick(self) -> None:
+        for group in self._groups():
+            for child in group:
+                self._look_after(child)
+            if not all(child.proven for child in group):
+                return  # those after them wait for them
         self._settled.set()
+
+    def _look_after(self, child: _Child) -> None:
+        if child.process is None:
+            if time.monotonic() >= child.start_at:
+                self._start(child)
+        elif exited(child.process):
+            self._exited(child)
+        elif not child.ready:
+            self._check_ready(child)
+        else:
+            self._check_works(child)
 
     def _start(self, child: _Child) -> None:
         name = child.program.name

@@ -32,7 +32,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.web.access import LOCAL_OWNER
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.conftest import WorkerProcess, end_all, environ_of, turns
 from tests.support import alive, processes_with, wait_for, wait_until
 from worker.broker import EmbeddedBroker
 from worker.chaos.checker import counters
@@ -119,8 +119,7 @@ class Stage:
             return False
 
     def stop(self) -> None:
-        for worker in self.workers:
-            worker.stop()
+        end_all(self.workers)
         if self.relay:
             self.relay.kill()
             self.relay.wait(10)

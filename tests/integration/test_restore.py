@@ -10,7 +10,7 @@ from pathlib import Path
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from tests.conftest import WorkerProcess
+from tests.conftest import WorkerProcess, end_all
 from worker.broker import EmbeddedBroker
 
 
@@ -37,4 +37,4 @@ async def test_a_copy_of_the_append_only_file_brings_every_turn_back_and_the_wai
             assert await client.events(finished) == events
             worker = worker_process(settings=settings)
             assert (await client.result(waiting, timeout=30)).outcome is not None
-            worker.stop()
+            end_all([worker])

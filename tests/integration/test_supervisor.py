@@ -38,6 +38,26 @@ def test_each_program_starts_after_the_one_before_it_is_ready_and_the_last_stops
     assert story.read_text().split("\n")[:-1] == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
 
 
+def test_programs_alongside_each_other_start_and_end_at_the_same_time_and_the_next_waits_for_both(
+    tmp_path: Path,
+) -> None:
+    story = tmp_path / "story"
+
+    def beside(name: str, other: str, **more: bool) -> Program:
+        """Ready only when the other has begun, and gone only when the other is asked to end."""
+        script = f"""cd {tmp_path}; echo start $0 >> story; touch $0.begun
+            trap 'echo stop $0 >> story; touch $0.asked; until test -e {other}.asked; do sleep 0.02; done; exit' TERM
+            until test -e {other}.begun; do sleep 0.02; done; touch "$1"; while :; do sleep 0.02; done"""
+        command = ["sh", "-c", script, name, f"{name}.ready"]
+        return Program(name=name, command=command, ready_file=tmp_path / f"{name}.ready", grace_seconds=60.0, **more)
+
+    last = program(tmp_path, "last", f'echo start last >> {story}; touch "$1"; exec sleep 60')
+    with Supervisor([beside("a", "b"), beside("b", "a", alongside=True), last]) as supervisor:
+        assert all(supervisor.pid(name) for name in ("a", "b", "last"))
+    told = story.read_text().split("\n")[:-1]
+    assert (sorted(told[:2]), told[2], sorted(told[3:])) == (["start a", "start b"], "start last", ["stop a", "stop b"])
+
+
 def test_a_killed_program_is_started_again_and_is_ready_again_before_anybody_is_told(tmp_path: Path) -> None:
     with Supervisor([program(tmp_path, "one"), program(tmp_path, "two")]) as supervisor:
         other = supervisor.pid("one")

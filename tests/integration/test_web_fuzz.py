@@ -16,7 +16,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
 from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess
+from tests.conftest import WorkerProcess, end_all
 from tests.relay import RelayProcess
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.broker import EmbeddedBroker
@@ -52,7 +52,7 @@ def relay(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> I
         yield process
     finally:
         process.kill()
-        worker.stop()
+        end_all([worker])
 
 
 @pytest.fixture(scope="module")

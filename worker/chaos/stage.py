@@ -130,6 +130,7 @@ def _worker(name: str, settings: Settings, directory: Path, environ: Mapping[str
         cwd=directory,
         ready_file=ready,
         grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 10.0,
+        alongside=name != WORKERS[0],
     )
 
 

@@ -64,6 +64,7 @@ def workers(settings: Settings) -> list[Program]:
             # A deaf worker takes its mark away; a frozen one renews it no more.
             stale_seconds=settings.deaf_seconds,
             grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
+            alongside=role != ROLES[0],
         )
         for role in ROLES
     ]
@@ -78,6 +79,7 @@ def web(settings: Settings) -> Program:
         cwd=state_dir(settings),
         ready=lambda pid: answers(settings.web_host, settings.web_port, "/healthz") == http.HTTPStatus.OK,
         grace_seconds=10.0,
+        alongside=True,
     )
 
 
@@ -88,6 +90,7 @@ def traces(settings: Settings) -> Program:
         command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['traces'])"],
         environ=environ_of(settings),
         cwd=state_dir(settings),
+        alongside=True,
     )
 
 
@@ -110,6 +113,7 @@ def flower(settings: Settings, password: str) -> Program:
         environ=environ_of(settings, **options),
         cwd=state_dir(settings),
         ready=lambda pid: answers("127.0.0.1", settings.flower_port, "/healthcheck") > 0,
+        alongside=True,
     )
 
 
