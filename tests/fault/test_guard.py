@@ -26,16 +26,20 @@ from worker.runners.processes import SOURCE_ROOT, Processes
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"guard-{secrets.token_hex(4)}"
 
-#: Leaves a grandchild behind in a session of its own, which tells its process id and holds our output.
+#: Leaves a grandchild behind in a session of its own, which tells its process id and holds our output. It ends only
+#: when that was told: from then on the grandchild may be swept at any moment.
 LEAVES_A_CHILD = """
 import os, sys, time
+told, tell = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         print(os.getpid(), flush=True)
+        os.write(tell, b".")
         os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)"], {environ})
     os._exit(0)
 os.wait()
+os.read(told, 1)
 """
 HOLDS = "\ntime.sleep(600)"
 IGNORES_SIGTERM = """
