@@ -167,7 +167,7 @@ def worker_process(settings: Settings) -> Iterator[Callable[..., WorkerProcess]]
 
 def _check_nothing_left(marker: str) -> None:
     try:
-        wait_for(lambda: not processes_with(marker))
+        wait_for(lambda: not processes_with(marker), 10)  # not longer: what ends by itself some day was left too
     except AssertionError:
         left = processes_with(marker)
         for pid in left:

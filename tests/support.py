@@ -14,7 +14,7 @@ from typing import Any
 from api_client.contract.settings import Settings
 
 #: A condition that holds at all holds within so long, also on a machine that stutters: no measure of our speed.
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 async def wait_until(

@@ -84,5 +84,5 @@ async def parked(client: TurnsClient) -> str:
     async def waits() -> bool:
         return (await client.get(turn_id)).state is TurnState.PARKED
 
-    await wait_until(waits, 60)
+    await wait_until(waits)
     return turn_id

@@ -72,7 +72,7 @@ def installation(
     worker_process(settings=used)
     relay = subprocess.Popen(turns("web"), env=environ_of(used), stdin=subprocess.DEVNULL)
     try:
-        wait_for(lambda: answers(f"http://127.0.0.1:{used.web_port}/readyz"), 30)
+        wait_for(lambda: answers(f"http://127.0.0.1:{used.web_port}/readyz"))
         yield used
     finally:
         relay.terminate()

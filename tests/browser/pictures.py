@@ -102,16 +102,16 @@ async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
     async def ended() -> bool:
         return bool((await client.get(turn_id)).outcome)
 
-    await wait_until(writes, 30)
+    await wait_until(writes)
     for pid, command in processes_with(told["environ"]["HELIX_ROOT"]).items():
         if " -n run-" in command:
             os.kill(pid, signal.SIGKILL)
-    await wait_until(ended, 60)
+    await wait_until(ended)
 
     async def one_worker() -> bool:  # the killed one is forgotten after a while
         return (await overview(client)).crew.agents == 1
 
-    await wait_until(one_worker, 60)
+    await wait_until(one_worker)
 
 
 def submitted_and_ended(environ: dict[str, str], message: str) -> str:

@@ -68,7 +68,7 @@ def installation(root: Path, program: Path, stub: Stub) -> Iterator[int]:
     command = [sys.executable, "-c", "from worker.cli import main; main()", "up"]
     with (root / "up.log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as up:
         try:
-            wait_for(lambda: _ready(port), 30)
+            wait_for(lambda: _ready(port))
             yield port
         finally:
             up.terminate()

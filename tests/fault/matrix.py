@@ -33,6 +33,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.web.access import LOCAL_OWNER
 from tests.conftest import WorkerProcess, end_all, environ_of, turns
+from tests.relay import relay_answers
 from tests.support import alive, processes_with, wait_for, wait_until
 from worker.broker import EmbeddedBroker
 from worker.chaos.checker import counters
@@ -110,13 +111,7 @@ class Stage:
                 self.relay = subprocess.Popen(
                     turns("web"), env=environ_of(self.settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output
                 )
-            wait_for(self._relay_answers, 20)
-
-    def _relay_answers(self) -> bool:
-        try:
-            return httpx2.get(f"{self.url}/healthz", timeout=1).status_code == 200
-        except httpx2.HTTPError:
-            return False
+            wait_for(lambda: relay_answers(self.settings))
 
     def stop(self) -> None:
         end_all(self.workers)
@@ -140,13 +135,13 @@ class Stage:
     async def fired(self, point: str, at: int = 1) -> int:
         """The process that passed the armed point."""
         mark = self.points / f"{point}.{at}"
-        return int(await wait_until(lambda: mark.exists() and mark.read_text(), 30))
+        return int(await wait_until(lambda: mark.exists() and mark.read_text()))
 
     async def restart_broker(self) -> None:
         """Kill the broker, and bring it back on what it had written when every lease of before has run out."""
         self.broker.kill()
         back_at = time.monotonic() + 1.2 * self.settings.lease_seconds
-        await wait_until(lambda: time.monotonic() > back_at, 30)
+        await wait_until(lambda: time.monotonic() > back_at)
         self.broker.start()
 
     def logged(self, event: str, turn_id: str) -> int:
@@ -216,7 +211,7 @@ class Caller:
     async def turn_id(self) -> str:
         """The turn that the key stands for, as soon as it is stored."""
         with self._stage.store() as store:
-            found: Any = await wait_until(lambda: store.get(self._key), 30)
+            found: Any = await wait_until(lambda: store.get(self._key))
         return str(found.split()[0].decode())
 
     async def close(self) -> None:

@@ -145,7 +145,7 @@ async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_a
     os.kill(guard, signal.SIGSTOP)  # so that it ends nothing in the moment between the two
     os.kill(worker, signal.SIGKILL)
     os.kill(guard, signal.SIGKILL)
-    await wait_until(lambda: 2 in runs.of(turn_id), 20)
+    await wait_until(lambda: 2 in runs.of(turn_id))
     assert not processes_with(first), "the second delivery began beside what the first had left"
     (stage.meet / "go").touch()
     turn, _ = await judged(client, turn_id)

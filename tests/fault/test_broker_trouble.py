@@ -21,7 +21,7 @@ from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
 from tests.fault.conftest import judged
 from tests.fault.matrix import LEASE_SECONDS, Runs, Stage
-from tests.support import processes_with, wait_until
+from tests.support import WAIT_SECONDS, processes_with, wait_until
 
 SCRIPT = """
 - when: "[held "
@@ -84,7 +84,7 @@ class Reader:
         await wait_until(lambda: self.seen)
 
     async def all(self) -> list[int]:
-        await asyncio.wait_for(self._reading, 20)
+        await asyncio.wait_for(self._reading, WAIT_SECONDS)
         return self.seen
 
     async def _read(self) -> None:

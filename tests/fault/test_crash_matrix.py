@@ -201,7 +201,7 @@ async def test_a_turn_hit_at_any_boundary_ends_once_and_its_session_goes_on(
         (stage.meet / f"{case.name}.go").touch()
     await case.hit(turn_id)
     if amid:
-        await wait_until(lambda: amid in runs.of(turn_id), 20)
+        await wait_until(lambda: amid in runs.of(turn_id))
         await case.wake(turn_id)
         (stage.meet / f"{case.name}.go").touch()
 

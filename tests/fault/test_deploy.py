@@ -33,7 +33,7 @@ async def test_a_stopped_worker_hands_its_running_turn_over_without_a_strike(
     async with TurnsClient(hasty) as client:
         first = worker_process(settings=hasty)
         turn_id = await client.submit(message("held"))
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         first.kill(signal.SIGTERM)
         await asyncio.to_thread(first.process.wait, 20)
         meeting.go()
@@ -50,7 +50,7 @@ async def test_a_stopped_worker_lets_an_agent_finish_that_needs_only_a_moment(
     async with TurnsClient(patient) as client:
         first = worker_process(settings=patient)
         turn_id = await client.submit(message("held"))
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         first.kill(signal.SIGTERM)
         meeting.go()
         await asyncio.to_thread(first.process.wait, 20)
@@ -90,7 +90,7 @@ async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_i
         turn_id = await client.submit(message("held"))
         command = [sys.executable, "-m", "worker.alone", "turn.run", "1", turn_id, "s"]
         process = subprocess.Popen(command, env=environ_of(scripted), stderr=subprocess.DEVNULL)
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         while process.poll() is None:
             process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0)
@@ -131,5 +131,5 @@ def test_being_asked_to_end_takes_no_lock_for_the_signal_may_find_its_own_handle
     with engine.leases._lock, engine._lock:
         asked = threading.Thread(target=engine.shut_down, daemon=True)
         asked.start()
-        asked.join(5)
+        asked.join(20)
         assert not asked.is_alive()

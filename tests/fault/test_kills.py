@@ -51,7 +51,7 @@ async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_
 ) -> None:
     first = worker_process(settings=mortal)
     turn_id = await client.submit(message("held"))
-    await wait_until(lambda: meeting.begun, 20)
+    await wait_until(lambda: meeting.begun)
     first.kill()
     await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}"))
     meeting.go()
@@ -67,7 +67,7 @@ async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
 ) -> None:
     frozen, other = worker_process(settings=mortal), worker_process(settings=mortal)
     turn_id = await client.submit(message("held"))
-    await wait_until(lambda: meeting.begun, 20)
+    await wait_until(lambda: meeting.begun)
     holder = (await client.get(turn_id)).worker.rpartition("-")[2]
     victim = frozen if int(holder) in frozen.children().values() else other
     os.kill(int(holder), signal.SIGSTOP)
@@ -91,11 +91,11 @@ async def test_at_default_settings_a_killed_workers_turn_goes_on_within_15_secon
         victim, _ = worker_process(settings=slow), worker_process(settings=slow)
         await client.submit(message("quick"))
         turn_id = await client.submit(message("held", "t"))
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         holder = int((await client.get(turn_id)).worker.rpartition("-")[2])
         os.kill(holder, signal.SIGKILL)
         killed_at = time.monotonic()
-        await wait_until(lambda: len(meeting.runs()) == 3, 15)
+        await wait_until(lambda: len(meeting.runs()) == 3)
         assert time.monotonic() - killed_at < 15
         meeting.go()
         turn, _ = await judged(client, turn_id)
@@ -115,7 +115,7 @@ async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
     async with TurnsClient(private_scripted) as client:
         turn_id = await client.submit(message("held"))
         waiting = await client.submit(message("quick"))
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         private_broker.kill()
         back_at = time.monotonic() + outage_seconds
         await wait_until(lambda: time.monotonic() > back_at, outage_seconds + 5)

@@ -77,12 +77,12 @@ def test_phases_go_on_after_a_worker_is_killed_in_run_and_in_verification(
 ) -> None:
     worker = worker_process(settings=installed)
     build, document = (each["turn_id"] for each in cli(installed, "phase", "run", str(installed.root / "work")))
-    wait_for(lambda: read(installed, build)[0].attempt == 2 and read(installed, build)[0].state == "running", 30)
+    wait_for(lambda: read(installed, build)[0].attempt == 2 and read(installed, build)[0].state == "running")
     worker.kill(signal.SIGKILL)
     (tmp_path / "points" / "B12").write_text("kill@1")  # once, when it has verified and told nobody
     (tmp_path / "go").touch()
     worker_process(settings=installed)
-    wait_for(lambda: read(installed, document)[0].outcome, 40)
+    wait_for(lambda: read(installed, document)[0].outcome)
     first, events = read(installed, build)
     assert (first.outcome, first.attempt) == ("passed_after_retry", 2)
     lost = [event.data["during"] for event in events if event.kind == "attempt.lost"]
@@ -110,13 +110,13 @@ def test_the_copies_of_a_worker_that_was_killed_while_it_verified_are_swept_by_t
     )
     worker = worker_process(settings=installed)
     [document] = cli(installed, "phase", "run", str(installed.root / "work"))
-    wait_for(lambda: (tmp_path / "verifying").exists(), 30)
+    wait_for(lambda: (tmp_path / "verifying").exists())
     worker.kill(signal.SIGKILL)
     [left] = copies.glob("helix-verify-*")
     assert (left / "files" / "README.md").exists()
     cli(installed, "cancel", document["turn_id"])  # so that no further verification sweeps it
     worker_process(settings=installed)
-    wait_for(lambda: not left.exists(), 20)
+    wait_for(lambda: not left.exists())
 
 
 async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
@@ -129,7 +129,7 @@ async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
         for name in ("work", "other"):
             (installed.root / name).mkdir(exist_ok=True)
             parked += await client.submit_phases([phase], directory=name)
-        await wait_until(lambda: _all_parked(client, parked), 30)
+        await wait_until(lambda: _all_parked(client, parked))
         asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
         chat = await client.result(await client.submit(replace(asked, validators=("file_existence",))), timeout=30)
         assert chat.outcome == "passed"
@@ -150,7 +150,7 @@ def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
     )
     worker = worker_process(settings=installed)
     [build] = cli(installed, "phase", "run", str(installed.root / "work"))
-    wait_for(lambda: read(installed, build["turn_id"])[0].state == "parked", 30)
+    wait_for(lambda: read(installed, build["turn_id"])[0].state == "parked")
     assert [turn["turn_id"] for turn in cli(installed, "inbox", "list")] == [build["turn_id"]]
     worker.kill(signal.SIGKILL)
     shown = cli(installed, "inbox", "show", build["turn_id"])
@@ -158,7 +158,7 @@ def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
     (installed.root / shown["proposal"]["files"] / "add.py").write_text("add = sum\n")
     cli(installed, "inbox", "edit", build["turn_id"], "--note", "fixed")
     worker_process(settings=installed)
-    wait_for(lambda: read(installed, build["turn_id"])[0].outcome, 30)
+    wait_for(lambda: read(installed, build["turn_id"])[0].outcome)
     assert read(installed, build["turn_id"])[0].outcome == "passed_by_human"
     assert (installed.root / "work/phases/build/output/add.py").read_text() == "add = sum\n"
     [listed] = cli(installed, "phase", "list", str(installed.root / "work"))

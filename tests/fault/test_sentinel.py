@@ -43,13 +43,13 @@ class SentinelSetUp:
         self.master = self._server(self.master_port)
         self._server(self.replica_port, "--replicaof", "127.0.0.1", str(self.master_port))
         self.replica = redis.Redis(port=self.replica_port)
-        wait_for(lambda: self._info(self.replica).get("master_link_status") == "up", 20)
+        wait_for(lambda: self._info(self.replica).get("master_link_status") == "up")
         ports = [free_port() for _ in range(3)]
         for port in ports:
             self._sentinel(port)
         self.url = f"sentinel://{','.join(f'127.0.0.1:{port}' for port in ports)}/turns/0"
         self.sentinel = Sentinel([("127.0.0.1", port) for port in ports], socket_timeout=1)
-        wait_for(lambda: all(self._sees_all(port) for port in ports), 20)
+        wait_for(lambda: all(self._sees_all(port) for port in ports))
 
     def _info(self, server: redis.Redis) -> dict[str, object]:
         try:
@@ -119,9 +119,9 @@ async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
     worker_process(settings=scripted)
     async with TurnsClient(scripted) as client:
         turn_id = await client.submit(message("held"))
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         set_up.kill_master()
-        await wait_until(set_up.failed_over, 30)
+        await wait_until(set_up.failed_over)
         meeting.go()
         turn, _ = await judged(client, turn_id)
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)

@@ -294,7 +294,7 @@ def test_being_asked_to_stop_ends_the_program_and_reports_no_verdict(checked: Ch
     mark = f"{RUN}-{tmp_path.name}.gate"
 
     def cancel() -> None:
-        wait_for(lambda: processes_with(mark), 20)
+        wait_for(lambda: processes_with(mark))
         stop.reason = "cancelled"
 
     asking = threading.Thread(target=cancel)

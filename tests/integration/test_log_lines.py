@@ -95,12 +95,12 @@ def test_a_turn_is_found_by_its_ids_and_no_line_holds_a_secret_or_a_text(
         relay = subprocess.Popen(turns("web"), env=environ, stdout=output, stderr=output)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: b"relay.listening" in log.read_bytes(), 20)
+        wait_for(lambda: b"relay.listening" in log.read_bytes())
         asked = {text: ask(url, text) for text in ("repariere", "stirbt", "kann nicht")}
         assert httpx2.get(f"{url}/v1/models", headers={"authorization": f"Bearer {KEY}x"}).status_code == 401
         with redis.Redis.from_url(guarded.store_url) as client:
             client.shutdown(nosave=True)  # what is said about a broker that is away is said too
-        wait_for(lambda: worker.log_file.read_text().count("pulse.store_away") >= 2, 30)
+        wait_for(lambda: worker.log_file.read_text().count("pulse.store_away") >= 2)
     finally:
         relay.kill()
         relay.wait(10)
@@ -128,4 +128,4 @@ def ask(url: str, text: str) -> str:
         answer = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=60, headers=headers)
         return str(answer.headers.get("x-turn-id", ""))
 
-    return str(wait_for(turn_id, 30))
+    return str(wait_for(turn_id))

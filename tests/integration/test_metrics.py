@@ -86,7 +86,7 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
 ) -> None:
     worker = worker_process(settings=scripted)
     ids = {text: await client.submit(asked(text)) for text in ASKED}
-    await wait_until(lambda: said(client, ids["stirbt"]), 20)
+    await wait_until(lambda: said(client, ids["stirbt"]))
     worker.kill()
     worker_process(settings=scripted)
     outcomes = {text: (await client.result(turn_id, timeout=60)).outcome for text, turn_id in ids.items()}

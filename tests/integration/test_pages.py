@@ -232,7 +232,7 @@ async def dead_letter(bench: Bench, owner: str) -> str:
     ledger = Ledger(replace(bench.settings, strikes=1, lease_seconds=0.5), "w")
     turn_id = await bench.submit(owner=owner, session_id="poison")
     ledger.claim(turn_id, "poison", FIRST, alone=True)
-    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead", 20)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead")
     return turn_id
 
 

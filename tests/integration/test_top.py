@@ -60,12 +60,12 @@ async def test_top_shows_what_runs_and_goes_on_looking_until_ctrl_c(bench: Bench
     running = await bench.submit()
     bench.ledger.claim(running, "s", FIRST)
     with terminal(settings, "top", "--every", "0.2") as shown:
-        wait_for(lambda: shown.shows(running), 20)
+        wait_for(lambda: shown.shows(running))
         waiting = await bench.submit(session_id="other")
-        wait_for(lambda: shown.shows("1 waiting"), 20)
+        wait_for(lambda: shown.shows("1 waiting"))
         assert not shown.shows(waiting)
         shown.process.send_signal(signal.SIGINT)
-        wait_for(lambda: shown.shows(re.escape("\x1b[?1049l")), 20)  # the terminal is as it was
+        wait_for(lambda: shown.shows(re.escape("\x1b[?1049l")))  # the terminal is as it was
         assert shown.process.wait(10) == 130
 
 
@@ -96,6 +96,6 @@ async def test_a_frame_fits_its_terminal(bench: Bench) -> None:
 async def test_watch_says_how_long_the_turn_has_been_waiting(bench: Bench, settings: Settings) -> None:
     turn_id = await bench.submit()
     with terminal(settings, "watch", turn_id) as shown:
-        wait_for(lambda: shown.shows(r"waiting for a worker for \d+ s"), 20)
+        wait_for(lambda: shown.shows(r"waiting for a worker for \d+ s"))
         bench.ledger.claim(turn_id, "s", FIRST)
-        wait_for(lambda: shown.shows(r"attempt 1/3 running for \d+ s"), 20)
+        wait_for(lambda: shown.shows(r"attempt 1/3 running for \d+ s"))

@@ -122,7 +122,7 @@ def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
         before = installation.pid_of(part)
         os.kill(before, signal.SIGKILL)
         wait_for(lambda before=before: not alive(before))
-        wait_for(lambda part=part: any(part in command for command in installation.processes().values()), 20)
+        wait_for(lambda part=part: any(part in command for command in installation.processes().values()))
 
     def ready() -> bool:
         try:
@@ -131,7 +131,7 @@ def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
         except OSError:
             return False
 
-    wait_for(ready, 20)
+    wait_for(ready)
 
 
 def test_a_taken_port_is_told_with_the_way_out_and_nothing_is_left(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_worker_is_two_celery_workers_and_restarts_the_one_that_dies(
     before = worker.children()
     assert set(before) == {"run", "check"}
     os.kill(before["run"], signal.SIGKILL)
-    wait_for(lambda: worker.children().get("run") not in {None, before["run"]}, 20)
+    wait_for(lambda: worker.children().get("run") not in {None, before["run"]})
     assert worker.children()["check"] == before["check"]
 
 

@@ -342,7 +342,7 @@ async def test_cancelling_a_verification_ends_the_verifiers_processes(scripted: 
     verifying = Verifying(turn_id=f"phase-{output.parent.parent.parent.name}")
     verifier = SubAgentVerifier(settings=scripted(verdicts=[["hang"]], kill_grace_seconds=0.1))
     task = asyncio.ensure_future(verifier.verify_phase(output, {"type": "files_exist"}, verifying=verifying))
-    await wait_until(lambda: processes_with(f"{verifying.turn_id}-verify"), 20)
+    await wait_until(lambda: processes_with(f"{verifying.turn_id}-verify"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

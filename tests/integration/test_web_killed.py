@@ -17,6 +17,7 @@ from tests.conftest import WorkerProcess, environ_of, turns
 from tests.fault.conftest import Meeting, with_script
 from tests.integration.test_web_pages import PAGE, REGENERATE
 from tests.integration.test_web_store import _free_port
+from tests.relay import relay_answers
 from tests.support import wait_for
 from tests.unit.web.openwebui import Reader
 
@@ -26,13 +27,7 @@ ANSWER = "Ich fange an ... und bin fertig."
 
 def start_relay(settings: Settings) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(turns("web"), env=environ_of(settings), stdin=subprocess.DEVNULL)
-
-    def answers() -> bool:
-        with suppress(httpx2.TransportError):
-            return httpx2.get(f"http://127.0.0.1:{settings.web_port}/healthz", timeout=2).status_code == 200
-        return False
-
-    wait_for(answers, 40)
+    wait_for(lambda: relay_answers(settings))
     return process
 
 

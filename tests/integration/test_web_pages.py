@@ -58,7 +58,7 @@ class Served:
         async def left() -> bool:
             return not await self.client.readers(turn_id)
 
-        await wait_until(left, 20)
+        await wait_until(left)
 
     async def state(self, turn_id: str) -> TurnState:
         return (await self.client.get(turn_id)).state
@@ -69,7 +69,7 @@ async def serving(settings: Settings) -> AsyncIterator[Served]:
     app = create_app(replace(settings, models={"scripted": "scripted"}))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=2))
     running = asyncio.create_task(server._serve())
-    await wait_until(lambda: server.started, 20)
+    await wait_until(lambda: server.started)
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
         yield Served(settings, http, app.state.relay.client, app.state.relay.stopping)
@@ -188,7 +188,7 @@ async def test_stop_cancels_when_nobody_comes_back(settings: Settings) -> None:
         async def finished() -> bool:
             return await relay.state(turn_id) is TurnState.FINISHED
 
-        await wait_until(finished, 20)
+        await wait_until(finished)
         assert str((await relay.client.get(turn_id)).outcome) == "cancelled"
 
 
@@ -241,5 +241,5 @@ async def _only_turn(relay: Served) -> str:
     async def due() -> Any:
         return await relay.client.store.redis.zrange(f"{relay.settings.namespace}:{{0}}:due", 0, -1)
 
-    [turn_id] = await wait_until(due, 20)
+    [turn_id] = await wait_until(due)
     return str(turn_id.decode())

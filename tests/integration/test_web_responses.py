@@ -133,7 +133,7 @@ async def test_a_background_response_outlives_its_relay_and_is_read_resumed_and_
     async with async_client(relay.url) as client:
         held: Any = {"model": "scripted", "input": "held", "background": True}
         response = strict(await client.responses.create(**held))
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         assert strict(await client.responses.retrieve(response.id)).status == "in_progress"
         seen = []
         async for item in await client.responses.retrieve(response.id, stream=True):
@@ -158,13 +158,13 @@ async def test_a_background_response_outlives_its_relay_and_is_read_resumed_and_
         (meeting.directory / "go").unlink()
         (meeting.directory / "begun").unlink()
         response = await client.responses.create(**held)
-        await wait_until(lambda: meeting.begun, 20)
+        await wait_until(lambda: meeting.begun)
         await client.responses.cancel(response.id)
 
         async def cancelled() -> bool:
             return (await client.responses.retrieve(response.id)).status == "cancelled"
 
-        await wait_until(cancelled, 20)
+        await wait_until(cancelled)
 
 
 def _quick(url: str) -> None:

@@ -25,6 +25,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.web.app import create_app
 from tests.conftest import environ_of
+from tests.relay import relay_answers
 from tests.support import wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.broker import EmbeddedBroker
@@ -132,7 +133,7 @@ def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on
         [sys.executable, "-c", RELAY], env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        wait_for(lambda: _answers(f"{url}/healthz"), 20)
+        wait_for(lambda: relay_answers(settings))
         with httpx2.Client(timeout=20) as client, ThreadPoolExecutor(1) as pool:
             request = client.build_request("POST", f"{url}/v1/chat/completions", json={**BODY, "stream": True})
             stream = client.send(request, stream=True)
@@ -164,7 +165,7 @@ async def test_a_relay_serves_more_streams_than_the_usual_limit_of_open_files_al
     process = subprocess.Popen(command, env=environ_of(settings), stdin=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{settings.web_port}"
     try:
-        wait_for(lambda: _answers(f"{url}/healthz"), 20)
+        wait_for(lambda: relay_answers(settings))
         async with httpx2.AsyncClient(base_url=url, timeout=20) as http, contextlib.AsyncExitStack() as open_streams:
             turn = (await http.post("/v1/turns", json=BODY)).json()
             readers = []  # a stream is closed when its reader is forgotten
@@ -174,7 +175,7 @@ async def test_a_relay_serves_more_streams_than_the_usual_limit_of_open_files_al
                 while await anext(readers[-1]) != "event: turn.queued":
                     pass
             assert answer.status_code == 200
-            assert _answers(f"{url}/healthz"), "the relay has files left for others"
+            assert relay_answers(settings), "the relay has files left for others"
     finally:
         process.kill()
         process.wait(10)
@@ -224,13 +225,6 @@ async def test_one_relay_serves_more_readers_than_the_library_would_give_connect
 def _turns_of(settings: Settings) -> list[bytes]:
     with redis.Redis.from_url(settings.redis_url) as store:
         return list(store.zrange(Keys(settings.namespace).due, 0, -1))
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx2.get(url).status_code == 200
-    except httpx2.TransportError:
-        return False
 
 
 def _free_port() -> int:

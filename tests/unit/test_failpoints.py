@@ -67,7 +67,7 @@ def test_kill_ends_the_process_at_the_point() -> None:
 
 def test_stop_freezes_the_process_until_it_is_continued() -> None:
     process = start("B7=stop")
-    wait_for(lambda: state_of(process.pid) == "T", 20)
+    wait_for(lambda: state_of(process.pid) == "T")
     process.send_signal(signal.SIGCONT)
     output, _ = process.communicate(timeout=20)
     assert (process.returncode, output) == (0, b"went on\n")
@@ -84,7 +84,7 @@ def test_stop_holds_the_very_thread_that_passes_while_others_could_take_the_sign
     for _ in range(5):
         environ = {**os.environ, "HELIX_FAILPOINT": "B7=stop"}
         process = subprocess.Popen([sys.executable, "-c", code], env=environ, cwd=ROOT, stdout=subprocess.PIPE)
-        wait_for(lambda process=process: state_of(process.pid) == "T", 20)
+        wait_for(lambda process=process: state_of(process.pid) == "T")
         assert process.stdout
         os.set_blocking(process.stdout.fileno(), False)
         assert not process.stdout.read()
