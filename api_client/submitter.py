@@ -15,7 +15,7 @@ from api_client.announcer import Announcer
 from api_client.canceller import Canceller
 from api_client.contract.errors import IdempotencyConflict, SessionBusy
 from api_client.contract.failpoints import reach
-from api_client.contract.keys import keys_of, shard_for
+from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phase import Phase
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
@@ -89,6 +89,9 @@ class Submitter:
         requests = requests_of(phases, self._settings, directory=directory, **more)
         for request in requests:
             check(request, self._settings)
+        if requests:  # before the first turn: `turns gc` is to find what its agents write
+            known = Keys(self._settings.namespace).phase_folders
+            await self._store.ask(self._store.redis.sadd(known, requests[0].directory))
         turn_ids: list[str] = []
         for number, request in enumerate(requests, 1):
             key = f"{idempotency_key} {number}" if idempotency_key else ""

@@ -116,6 +116,11 @@ class Keys:
         return self._name("audit")
 
     @property
+    def phase_folders(self) -> str:
+        """Set: folders whose phases were run, relative to HELIX_ROOT, for ``turns gc``; of the first shard only."""
+        return self._name("phase_folders")
+
+    @property
     def traced(self) -> str:
         """String: finished turns before this time, in milliseconds, were sent as traces (``api_client.tracing``)."""
         return self._name("traced")

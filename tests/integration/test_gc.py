@@ -14,6 +14,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.conftest import environ_of
@@ -94,6 +95,49 @@ def test_old_folders_go_and_those_of_a_session_at_work_stay(settings: Settings, 
     assert stranger.exists()
     assert outside.exists()
     assert gc()["folders"]["sessions"] == 0
+
+
+def test_old_attempts_of_phases_go_and_nothing_else(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+    turn = "t0-" + "a" * 32
+    one, busy, linked = (settings.root / name / "phases" / "one" for name in ("done", "busy", "linked"))
+    deliveries = {f"{turn}-1-1": 5, f"{turn}-2-2": 1, "mine": 5}
+    for phase in (one, busy):
+        for name, age in deliveries.items():
+            output = phase / "attempts" / name / "output"
+            output.mkdir(parents=True)
+            (output / "a.py").write_text("x" * 100)
+            for each in (output, output.parent):
+                os.utime(each, (time.time() - age * DAY,) * 2)
+        (phase / "output").mkdir()
+    left = one.with_name(f"{GONE}1234")
+    left.mkdir()
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(busy)
+    for name in ("done", "linked", "busy"):
+        phases = asyncio.run(submit_phase(settings, name))
+        if name != "busy":
+            asyncio.run(cancel(settings, phases))
+
+    dry = gc("--dry-run")["folders"]
+    assert (dry["attempts"], dry["left_over"], dry["bytes"]) == (1, 1, 100)
+    assert (one / "attempts" / f"{turn}-1-1").exists()
+    assert gc()["folders"] == dry
+    assert {path.name for path in (one / "attempts").iterdir()} == {f"{turn}-2-2", "mine"}
+    assert (one / "output").exists()
+    assert not left.exists()
+    assert {path.name for path in (busy / "attempts").iterdir()} == set(deliveries), "its phase has not ended"
+
+
+async def submit_phase(settings: Settings, directory: str) -> str:
+    async with TurnsClient(settings) as client:
+        phase = Phase.from_dict({"id": "one", "description": "Tu es."})
+        [turn_id] = await client.submit_phases([phase], directory=directory)
+        return turn_id
+
+
+async def cancel(settings: Settings, turn_id: str) -> None:
+    async with TurnsClient(settings) as client:
+        await client.cancel(turn_id)
 
 
 def test_what_a_killed_clearing_left_goes_with_the_next(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]

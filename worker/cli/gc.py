@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -65,8 +66,10 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     Raises:
         RedisError: the store went away: nothing more is removed.
     """
+    from api_client.phases import phase_session
     from worker.consultant.clearing import old_folders, remove
     from worker.turns.ledger import connect
+    from worker.turns.phase_clearing import old_phase_attempts
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
     with connect(settings) as redis:
@@ -75,13 +78,18 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
             shards = (Keys(settings.namespace, shard) for shard in range(settings.shards))
             return any(redis.llen(keys.session(session_id)) for keys in shards)
 
-        for old in old_folders(
+        now, attempts = time.time(), settings.attempt_retention_seconds or settings.retention_seconds
+        of_sessions = old_folders(
             settings.sessions_dir,
-            now=time.time(),
+            now=now,
             session_seconds=settings.session_retention_seconds,
-            attempt_seconds=settings.attempt_retention_seconds or settings.retention_seconds,
+            attempt_seconds=attempts,
             live=live,
-        ):
+        )
+        known = {raw.decode() for raw in redis.smembers(Keys(settings.namespace).phase_folders)}
+        sessions = {directory: phase_session(directory) for directory in known}
+        of_phases = old_phase_attempts(settings.root, sessions, now=now, attempt_seconds=attempts, live=live)
+        for old in itertools.chain(of_sessions, of_phases):
             try:
                 if dry_run or remove(old, live):
                     found[_WHAT[old.what]] += 1
