@@ -1,4 +1,4 @@
-"""Reading the counters that every change of a turn adds to (DESIGN section 3): which buckets, and what they add up to.
+"""Reading the counters that every change of a turn adds to: which buckets, and what they add up to.
 
 Counters are written by the same Lua command that changes the turn, so they cannot disagree with the turns. What they
 say about a span of time is in ``stats``; what they count is in ``contract.counters``.

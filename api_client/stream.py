@@ -1,4 +1,4 @@
-"""Following a turn's events: log first, bell second (DESIGN section 6).
+"""Following a turn's events: log first, bell second (docs/events.md).
 
 A reader holds a position, not a queue. The bell carries each event to readers who are awake; on subscribing, on a gap
 and on every ping the log is read, so a reader that starts late, lags or loses its connection misses nothing and sees

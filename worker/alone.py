@@ -1,6 +1,6 @@
 """Carries out one link of one turn in a process of its own: ``python -m worker.alone TASK ATTEMPT TURN SESSION``.
 
-A turn that has taken down workers gets its last delivery here (DESIGN section 3, poison cap): what dies now dies alone,
+A turn that has taken down workers gets its last delivery here (poison cap): what dies now dies alone,
 and no other turn is struck with it.
 """
 

@@ -1,4 +1,4 @@
-"""Every counter, once: its name, its labels, what it counts (DESIGN section 3; docs/operations.md has the same table).
+"""Every counter, once: its name, its labels, what it counts (docs/operations.md has the same table).
 
 A counter is a field of the metrics hashes, ``name|label|label``, and is moved by the Lua command that changes the turn.
 Label sets are bounded: models and validators are those of the settings, steps and outcomes those of the contract.

@@ -1,7 +1,7 @@
 """Every key helix-turns writes, named in one place.
 
 All keys of one shard carry the same hash tag ``{n}``, so each Lua command's keys share a slot and
-sharding by session stays possible (DESIGN section 3). Scripts touch only the keys they are given.
+sharding by session stays possible. Scripts touch only the keys they are given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of the Celery tasks and queues, and what ``next`` in a turn's record means (DESIGN section 3)."""
+"""Names of the Celery tasks and queues, and what ``next`` in a turn's record means."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A turn: one user message, one answer. Its request, its states, its outcomes, its attempts.
 
-Source: DESIGN sections 2 and 3; step names from ADR-038, section "Step Marker Validator".
+States and outcomes: docs/ARCHITECTURE-MODULES.md; step names from ADR-038, section "Step Marker Validator".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from api_client.contract.escalation import Escalation
 
-#: Validators that are active when a request names none (ADR-038, section 6, as mended by DESIGN section 5).
+#: Validators that are active when a request names none (ADR-038, section 6, as mended by docs/enforcement.md).
 DEFAULT_VALIDATORS = ("step_marker", "adr_structure", "file_existence")
 
 #: Fields of a request that the first version did not have.

@@ -2,7 +2,7 @@
 
 A draft is shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or is
 rejected. One rejection takes nothing back: when only named parts are missing (the step marker, a section, the header),
-the answer stays as it is and code puts the parts into it (DESIGN section 5, surgical retry), so the page keeps it too,
+the answer stays as it is and code puts the parts into it (surgical retry), so the page keeps it too,
 and what the agent sends for it is not shown. The same holds while a fallback mends the answer. In the end the page
 holds the accepted answer without its marker, or nothing.
 """

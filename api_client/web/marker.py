@@ -1,4 +1,4 @@
-"""The step marker is a note between the agent and us. It never shows in an answer (DESIGN section 6)."""
+"""The step marker is a note between the agent and us. It never shows in an answer."""
 
 from __future__ import annotations
 

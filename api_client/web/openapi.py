@@ -1,4 +1,4 @@
-"""The request bodies as the OpenAPI document shows them. The rules themselves are in ``ask`` and ``conversation``."""
+"""The request bodies as the OpenAPI document shows them. The rules are in ``fields``, ``ask`` and ``conversation``."""
 
 from __future__ import annotations
 

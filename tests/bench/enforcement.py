@@ -15,9 +15,9 @@ from pathlib import Path
 from worker.enforcement import build_validators, decide, judge
 
 #: CPU per validated attempt as measured by us on two cores with Python 3.11; two attempts a turn, a trivial validator
-#: and a model that answers at once. Quoted, not measured again here. The seeds' sample searches by regular
+#: and a model that answers at once. Quoted, not measured again here. ADR-038's own sample searches by regular
 #: expressions and parses nothing, which is why most of its verdicts are wrong.
-PEERS = {"the seeds' sample": 0.015, "Instructor 1.17": 0.593, "Guardrails 0.11": 1.886, "pydantic-ai 2.68": 2.118}
+PEERS = {"ADR-038's sample": 0.015, "Instructor 1.17": 0.593, "Guardrails 0.11": 1.886, "pydantic-ai 2.68": 2.118}
 
 _NAMES = ("step_marker", "adr_structure", "file_existence")
 _ROUNDS, _PER_ROUND = 15, 60

@@ -75,14 +75,14 @@ def test_a_verdict_of_the_real_cli_verifies(judge: Agent, output: Path) -> None:
     "said", [says("All checks passed."), verdict(True, nonce="0" * 32), says('{"success": "true"}')]
 )
 def test_what_is_no_verdict_does_not_verify(judge: Agent, output: Path, said: Reply) -> None:
-    """B-V3, B-V4, B-V11 with the real CLI."""
+    """With the real CLI."""
     judge.stub.replies = [said]
     result = verifier_of(judge).verify(PHASE, output)
     assert (result.success, result.ground) == (False, Ground.NO_VERDICT)
 
 
 def test_it_reads_its_copy_and_can_neither_write_nor_read_elsewhere(judge: Agent, output: Path, tmp_path: Path) -> None:
-    """B-V11: not even a verifier that was talked into it can change, run or look at anything else."""
+    """Not even a verifier that was talked into it can change, run or look at anything else."""
     secret = tmp_path / "src" / "secret.txt"
     secret.parent.mkdir()
     secret.write_text("the secret")
@@ -113,7 +113,7 @@ def test_it_reads_its_copy_and_can_neither_write_nor_read_elsewhere(judge: Agent
 
 @pytest.mark.parametrize("attempt", [1, 2, 3])
 async def test_a_phase_is_run_and_verified_with_feedback(judge: Agent, tmp_path: Path, attempt: int) -> None:
-    """25-10, 25-11, B-V9: rejected runs are told why, in the session that goes on; then the output is the phase's."""
+    """Rejected runs are told why, in the session that goes on; then the output is the phase's."""
     rejected = [verdict(False, "add.py:1: no docstring")] * (attempt - 1)
     judge.stub.replies = [
         *(

@@ -57,7 +57,7 @@ def test_an_agent_is_given_no_setting_of_ours(name: str) -> None:
     assert "must not name settings of ours" in problem
 
 
-def test_the_feature_flag_of_adr_034_may_stay_set_but_not_off() -> None:  # 34-16
+def test_the_feature_flag_of_adr_034_may_stay_set_but_not_off() -> None:
     load({"HELIX_USE_LLM_FLOW": "true"})
     (problem,) = problems_of({"HELIX_USE_LLM_FLOW": "false"})
     assert "HELIX_FLOW_VERSION compares flows" in problem

@@ -1,4 +1,4 @@
-"""The folder of a consultant session as agents and people read it (ADR-034, DESIGN section 7).
+"""The folder of a consultant session as agents and people read it (ADR-034, docs/sessions.md).
 
     CLAUDE.md              what the agent is told, from templates/session.md.j2
     status.json            the old format; new facts stand in new keys only

@@ -1,4 +1,4 @@
-"""The folders of a session, as far as a run needs them (DESIGN sections 4 and 7).
+"""The folders of a session, as far as a run needs them (docs/sessions.md).
 
     projects/sessions/<session_id>/output/                   the accepted answer: response.md, ADR-*.md, .done
     projects/sessions/<session_id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/

@@ -1,7 +1,7 @@
 """ADRs in a text: where they begin and end, their header, their sections.
 
 An ADR is found by its header (front matter with ``adr_id``, anywhere outside code), or by its heading ``# ADR-``, in
-the text itself or in a ```markdown fence. Rules (``---``) and code blocks are no headers (DESIGN section 5).
+the text itself or in a ```markdown fence. Rules (``---``) and code blocks are no headers (docs/enforcement.md).
 """
 
 from __future__ import annotations

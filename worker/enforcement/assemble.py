@@ -1,4 +1,4 @@
-"""The answer that counts for a new text: the text itself, or its parts put into the answer before it (DESIGN 5)."""
+"""The answer that counts for a new text: the text itself, or its parts put into the answer before it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def build_feedback(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCA
     """The prompt of a retry: every error with its fix.
 
     When each error names the part that is missing, only those parts are asked for: code puts them into the answer, and
-    the rest of it stays as it is (DESIGN section 5, surgical retry).
+    the rest of it stays as it is (surgical retry).
 
     Args:
         issues: what the validators found; warnings are left out.

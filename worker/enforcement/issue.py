@@ -1,6 +1,6 @@
 """What a validator finds: an issue, and the result of one validation.
 
-Source: ADR-038, section 1 "Base Validator Interface"; severities as in DESIGN section 5.
+Source: ADR-038, section 1 "Base Validator Interface"; severities as in docs/enforcement.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Step markers in an answer: found tolerantly, judged strictly. The one place that knows how a marker looks.
 
-Source: ADR-038 "Step Marker Validator"; ADR-034 phase 3; DESIGN section 5. Only markers outside code and quotes count.
+Source: ADR-038 "Step Marker Validator"; ADR-034 phase 3. Only markers outside code and quotes count.
 """
 
 from __future__ import annotations

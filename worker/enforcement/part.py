@@ -1,4 +1,4 @@
-"""Names of the parts of an answer that can be asked for and spliced in alone (surgical retry, DESIGN section 5)."""
+"""Names of the parts of an answer that can be asked for and spliced in alone (surgical retry, docs/enforcement.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What follows from the attempts so far: accept, ask again, mend, or fail. Pure decisions; the engine carries them out.
 
-Source: ADR-038 "Entscheidung" and section 5; ADR-036 for incomplete answers; DESIGN sections 4 and 5. The engine
+Source: ADR-038 "Entscheidung" and section 5; ADR-036 for incomplete answers; docs/enforcement.md. The engine
 (``worker.turns``) and ``ResponseEnforcer`` use these functions alike.
 """
 
@@ -59,7 +59,7 @@ class Action(StrEnum):
     WARN = "warn"
 
 
-#: The seeds' order: ask again, then mend, then fail.
+#: ADR-038's order: ask again, then mend, then fail.
 DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
 
 

@@ -1,4 +1,4 @@
-"""The seeds' Python API: an agent in this process, made to answer as the validators want it (ADR-038 section 5).
+"""ADR-038's Python API: an agent in this process, made to answer as the validators want it (section 5).
 
 The decisions are ``worker.enforcement.policy``'s, the same that the engine takes over a queue.
 """

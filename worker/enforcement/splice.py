@@ -1,4 +1,4 @@
-"""Splicing: a part is put into an answer, and every other byte of it stays as it is (surgical retry, DESIGN 5)."""
+"""Splicing: a part is put into an answer, and every other byte of it stays as it is (surgical retry)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a runner is: it runs one agent once, reports what the agent does, and brings evidence of how it ended.
 
-A runner never decides whether an answer is good. It says whether the agent really finished (DESIGN section 4, ADR-036).
+A runner never decides whether an answer is good. It says whether the agent really finished (ADR-036).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 
 
 class ErrorKind(StrEnum):
-    """Kinds of error a runner can tell apart (DESIGN section 4)."""
+    """Kinds of error a runner can tell apart."""
 
     #: Passes by itself: 429, 5xx, network. Asked again after a while, without using up an attempt.
     TRANSIENT = "transient"

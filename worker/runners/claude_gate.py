@@ -1,4 +1,4 @@
-"""The completion gate of the Claude CLI: a pure function from evidence to a verdict (ADR-036, DESIGN section 4).
+"""The completion gate of the Claude CLI: a pure function from evidence to a verdict (ADR-036, docs/claude-cli.md).
 
 ADR-036 takes the SessionEnd hook's ``.done`` for "really finished". Measured with the real CLI that hook runs in nearly
 every failing ending too (docs/claude-cli.md), so the verdict rests on all of: exit code 0 that we did not force, the

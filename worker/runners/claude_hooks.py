@@ -1,4 +1,4 @@
-"""Settings and hooks of one run of the Claude CLI, and the marks the hooks leave (ADR-036, DESIGN section 4).
+"""Settings and hooks of one run of the Claude CLI, and the marks the hooks leave (ADR-036, docs/claude-cli.md).
 
 Nothing is installed: each run gets a settings file of its own, outside the folder its agent works in, and hooks that
 write into the delivery's own folder. Each mark names its run, so that no other process's mark can be taken for it.

@@ -2,7 +2,7 @@
 
 ``python -m worker.runners.guard FD PID`` with one end of a SOCK_SEQPACKET pair and the worker's process id.
 Why a process of its own: PR_SET_PDEATHSIG fires when the *thread* that spawned dies, so a pool thread must not spawn;
-and a worker that is frozen, or killed, cannot stop its agents (facts: the Claude CLI lives on for seconds and writes
+and a worker that is frozen, or killed, cannot stop its agents (measured: the Claude CLI lives on for seconds and writes
 its files beside the redelivered attempt).
 
 Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed

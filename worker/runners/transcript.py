@@ -88,7 +88,7 @@ class Transcript:
 
 
 def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
-    """The completion gate for an agent that ended by itself (DESIGN section 4, ADR-036).
+    """The completion gate for an agent that ended by itself (ADR-036).
 
     Complete only when it ended with exit code 0 *and* told a result *and* said something: the end of its output
     alone proves nothing.

@@ -1,6 +1,6 @@
 """What follows from an agent run: a pure function from its result to a move. No clock, no store, no file.
 
-Counting (DESIGN section 4): incomplete runs use up attempts, passing errors do not. A turn whose last run was
+Counting: incomplete runs use up attempts, passing errors do not. A turn whose last run was
 incomplete ends ``incomplete``; a permanent error ends it as ``error``.
 """
 

@@ -2,7 +2,7 @@
 
 A regular expression that runs away holds the interpreter's lock, and with it every lease of the process it runs in.
 Each thread that judges has a child of its own; one that overruns is killed, and its validators are told as
-VALIDATOR_ERROR, one by one, so that only those that overran are blamed (DESIGN section 5).
+VALIDATOR_ERROR, one by one, so that only those that overran are blamed.
 """
 
 from __future__ import annotations

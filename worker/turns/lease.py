@@ -1,4 +1,4 @@
-"""Leases: a turn is ours only as long as the store confirms it (DESIGN section 3).
+"""Leases: a turn is ours only as long as the store confirms it.
 
 One thread per process keeps all leases, over a connection of its own with short time-outs and no resends, so that a
 store that hangs cannot hold it up beyond the leases. It fences itself by its own clock: without an acknowledged beat in

@@ -1,4 +1,4 @@
-"""The ledger: the turn records in Redis, and the only way a worker changes them (DESIGN section 3).
+"""The ledger: the turn records in Redis, and the only way a worker changes them.
 
 Every change is one Lua command. A lost reply is no problem: a claim is recognised by its token, a command of a token
 holder by its number, and everything else may happen twice.

@@ -1,4 +1,4 @@
-"""A move: one change of a turn by its holder. ``after_run`` and ``after_judging`` say which move follows from what."""
+"""A move: one change of a turn by its holder. The ``after_*`` modules say which move follows from what."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 It announces what was not claimed, takes turns from workers that died or froze, and ends what was called off. A reaper
 that was itself away, or sees the store's clock jump, waits one lease before it takes anything: after an outage every
-holder gets the chance to beat first (DESIGN section 3).
+holder gets the chance to beat first.
 """
 
 from __future__ import annotations

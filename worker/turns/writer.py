@@ -1,6 +1,6 @@
 """Writing an agent's events into its turn's log while it runs.
 
-A delta goes out at once when no append is in flight; deltas that arrive meanwhile are joined (DESIGN section 6). So a
+A delta goes out at once when no append is in flight; deltas that arrive meanwhile are joined. So a
 slow store costs granularity, never text, and a fast agent cannot flood it.
 """
 

@@ -1,4 +1,4 @@
-"""ADR structure on a real parse (ADR-038 section 3; defects B-A1 to B-A8)."""
+"""ADR structure on a real parse (ADR-038 section 3)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_answer_without_an_adr_has_nothing_to_be_judged() -> None:
         "```md\n{}```\n<!-- STEP: generate -->",
     ],
 )
-def test_an_adr_is_found_in_the_answer_and_judged(wrap: str) -> None:  # B-A1
+def test_an_adr_is_found_in_the_answer_and_judged(wrap: str) -> None:
     assert found(wrap.format(ADR)) == NOTHING
     assert found(wrap.format(ADR.replace("## Entscheidung", "## Anderes"))) == ["MISSING_ADR_SECTION"]
 
@@ -47,13 +47,13 @@ def test_an_adr_is_found_in_the_answer_and_judged(wrap: str) -> None:  # B-A1
         '{adr_id: "1", title: t, status: s}\n',
     ],
 )
-def test_an_adr_is_recognised_whatever_the_order_and_style_of_its_header(header: str) -> None:  # B-A1
+def test_an_adr_is_recognised_whatever_the_order_and_style_of_its_header(header: str) -> None:
     broken = BODY.replace("## Kontext\n", "## Vorwort\n")
     assert found(f"---\n{header}---\n{broken}") == ["MISSING_ADR_SECTION"]
     assert found(headed(header)) == NOTHING
 
 
-def test_windows_line_endings_are_read() -> None:  # B-A1
+def test_windows_line_endings_are_read() -> None:
     assert found(ADR.replace("\n", "\r\n")) == NOTHING
     assert found(ADR.replace("## Kontext\n", "## X\n").replace("\n", "\r\n")) == ["MISSING_ADR_SECTION"]
 
@@ -65,23 +65,23 @@ def test_an_adr_in_three_backticks_with_code_blocks_of_its_own_is_read_to_its_en
     assert found(f"Hier:\n\n```markdown\n{inner}```\n\nPasst das?\n\n<!-- STEP: generate -->") == NOTHING
 
 
-def test_a_rule_before_the_header_is_no_header() -> None:  # B-A2
+def test_a_rule_before_the_header_is_no_header() -> None:
     assert found(f"Vorab.\n\n---\n\nEin Absatz.\n\n{ADR}") == NOTHING
     assert found(f"---\n\nEin Absatz.\n\n{ADR}") == NOTHING
     assert found(f"---\nBitte ergänze den Kopf um\nadr_id: 12\n\n{ADR}") == NOTHING
 
 
 @pytest.mark.parametrize("first", ["---\n---\n", "---\n# nur ein Kommentar\n---\n", "---\n5\n---\n"])
-def test_an_empty_block_before_the_header_is_passed_over(first: str) -> None:  # B-A3
+def test_an_empty_block_before_the_header_is_passed_over(first: str) -> None:
     assert found(f"{first}\n{ADR}") == NOTHING
 
 
 @pytest.mark.parametrize("header", ["", "# nur ein Kommentar\n", "5\n", "- a\n- b\n"])
-def test_a_header_that_is_no_mapping_is_one_issue_and_no_crash(header: str) -> None:  # B-A3
+def test_a_header_that_is_no_mapping_is_one_issue_and_no_crash(header: str) -> None:
     assert found(headed(header)) == ["INVALID_HEADER"]
 
 
-def test_a_required_field_that_is_a_list_is_invalid() -> None:  # B-A3
+def test_a_required_field_that_is_a_list_is_invalid() -> None:
     assert found(headed("adr_id: [a]\ntitle: {a: b}\nstatus: s\n")) == ["INVALID_HEADER", "INVALID_HEADER"]
 
 
@@ -93,12 +93,12 @@ def test_missing_fields_are_named() -> None:
 
 
 @pytest.mark.parametrize("empty", ["", ' ""', " ~", " null", " '  '"])
-def test_empty_fields_are_told(empty: str) -> None:  # B-A4
+def test_empty_fields_are_told(empty: str) -> None:
     assert found(headed(f'adr_id: "1"\ntitle:{empty}\nstatus: s\n')) == ["EMPTY_ADR_FIELD"]
 
 
 @pytest.mark.parametrize("content", ["", "<!-- folgt -->\n", "### Nur eine Überschrift\n", "---\n"])
-def test_an_empty_section_is_told(content: str) -> None:  # B-A4
+def test_an_empty_section_is_told(content: str) -> None:
     (issue,) = VALIDATOR.validate(ADR.replace("Die Suche ist langsam.\n", content), {})
     assert (issue.code, issue.line) == ("EMPTY_ADR_SECTION", ADR[: ADR.index("## Kontext")].count("\n") + 1)
 
@@ -106,16 +106,16 @@ def test_an_empty_section_is_told(content: str) -> None:  # B-A4
 @pytest.mark.parametrize(
     "heading", ["### Kontext", "# Kontext", "## Kontextualisierung", "```\n## Kontext\n```", "> ## Kontext"]
 )
-def test_only_a_level_two_heading_with_the_exact_title_is_the_section(heading: str) -> None:  # B-A5
+def test_only_a_level_two_heading_with_the_exact_title_is_the_section(heading: str) -> None:
     assert found(ADR.replace("## Kontext", heading)) == ["MISSING_ADR_SECTION"]
 
 
 @pytest.mark.parametrize("heading", ["## Context", "## KONTEXT", "## Kontext ##", "Kontext\n-------"])
-def test_english_titles_and_other_ways_to_write_the_heading_are_accepted(heading: str) -> None:  # B-A5
+def test_english_titles_and_other_ways_to_write_the_heading_are_accepted(heading: str) -> None:
     assert found(ADR.replace("## Kontext", heading)) == NOTHING
 
 
-def test_criteria_count_with_subsections_checked_or_not_and_numbered() -> None:  # B-A6
+def test_criteria_count_with_subsections_checked_or_not_and_numbered() -> None:
     head, _ = ADR.split("- [ ] schneller")
     assert found(head + "### A\n\n- [x] eins\n* [X] zwei\n\n### B\n\n+ [ ] drei\n") == NOTHING
     assert found(head + "1. eins\n2. zwei\n3) drei\n") == NOTHING
@@ -129,18 +129,18 @@ def test_too_few_criteria_are_a_warning_in_the_seeds_words() -> None:
     assert issue.message == "ADR hat nur 1 Akzeptanzkriterien (mindestens 3 empfohlen)"
 
 
-def test_criteria_in_code_or_after_the_section_do_not_count() -> None:  # B-A6
+def test_criteria_in_code_or_after_the_section_do_not_count() -> None:
     head, _ = ADR.split("- [ ] schneller")
     assert found(head + "```\n- [ ] a\n- [ ] b\n- [ ] c\n```\n") == ["INSUFFICIENT_CRITERIA"]
     assert found(head + "- [ ] a\n\n## Danach\n\n- [ ] b\n- [ ] c\n") == ["INSUFFICIENT_CRITERIA"]
 
 
-def test_the_first_mention_of_a_section_is_not_the_section() -> None:  # B-A7
+def test_the_first_mention_of_a_section_is_not_the_section() -> None:
     mention = "Siehe ## Akzeptanzkriterien und\n`## Akzeptanzkriterien`."
     assert found(ADR.replace("Die Suche ist langsam.", mention)) == NOTHING
 
 
-def test_an_unquoted_id_with_leading_zeros_stays_text_and_is_a_warning() -> None:  # B-A8
+def test_an_unquoted_id_with_leading_zeros_stays_text_and_is_a_warning() -> None:
     (issue,) = VALIDATOR.validate(headed("adr_id: 036\ntitle: t\nstatus: s\n"), {})
     assert (issue.code, issue.severity) == ("UNQUOTED_ADR_ID", "warning")
     assert "036" in issue.message
@@ -180,5 +180,5 @@ def test_more_adrs_than_any_answer_has_are_refused_whole() -> None:
     assert found(ADR * 21) == ["TOO_MANY_ADRS"]
 
 
-def test_adr_structure_has_no_fallback() -> None:  # 38-X5
+def test_adr_structure_has_no_fallback() -> None:
     assert VALIDATOR.apply_fallback(BODY, {}) is None

@@ -1,4 +1,4 @@
-"""A rejected answer on the wire (38-F7, B-E11, B-E12): what an OpenAI client can read, with ADR-038's lines in it."""
+"""A rejected answer on the wire: what an OpenAI client can read, with ADR-038's lines in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fallback (38-F3, 38-T4): active validators only, partial gains kept, other bytes untouched, judged again."""
+"""The fallback: active validators only, partial gains kept, other bytes untouched, judged again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def moved(files: FileExistenceValidator, before: str) -> str:
     return mended[len(head) : -len(tail)]
 
 
-def test_missing_files_move_and_comments_quotes_and_order_stay(files: FileExistenceValidator) -> None:  # B-F6, B-F7
+def test_missing_files_move_and_comments_quotes_and_order_stay(files: FileExistenceValidator) -> None:
     before = '  modify:\n    - there.py\n    - gone.py  # warum\n    - "b c.py"\n  create:\n    - new.py\n  docs: []\n'
     after = '  modify:\n    - there.py\n  create:\n    - new.py\n    - gone.py  # warum\n    - "b c.py"\n  docs: []\n'
     assert moved(files, before) == after
@@ -50,14 +50,14 @@ def test_missing_files_move_and_comments_quotes_and_order_stay(files: FileExiste
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("  create:\n  modify:\n    - a.py\n", "  create:\n    - a.py\n  modify: []\n"),  # B-F5
-        ("  create: ~\n  modify: [a.py]\n", "  create: \n    - a.py\n  modify: []\n"),  # B-F5
+        ("  create:\n  modify:\n    - a.py\n", "  create:\n    - a.py\n  modify: []\n"),
+        ("  create: ~\n  modify: [a.py]\n", "  create: \n    - a.py\n  modify: []\n"),
         ("  modify:\n  - a.py\n  - there.py\n", "  create:\n  - a.py\n  modify:\n  - there.py\n"),
         ("  modify: [a.py, there.py, 'b.py']\n", "  create:\n    - a.py\n    - 'b.py'\n  modify: [there.py]\n"),
         ("  create: [n.py]\n  modify: [there.py, a.py]\n", "  create: [n.py, a.py]\n  modify: [there.py]\n"),
         ("  create: []\n  modify:\n    - a, b.py\n", "  create: ['a, b.py']\n  modify: []\n"),
-        ("  create:\n    - a.py\n  modify:\n    - a.py\n", "  create:\n    - a.py\n  modify: []\n"),  # B-F8
-        ("  modify:\n    - a.py\n    - a.py\n", "  create:\n    - a.py\n  modify: []\n"),  # B-F8
+        ("  create:\n    - a.py\n  modify:\n    - a.py\n", "  create:\n    - a.py\n  modify: []\n"),
+        ("  modify:\n    - a.py\n    - a.py\n", "  create:\n    - a.py\n  modify: []\n"),
         ("  {modify: [a.py], docs: []}\n", "  {create: [a.py], modify: [], docs: []}\n"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_header_that_cannot_be_edited_surely_is_left_alone(files: FileExistenc
     assert files.apply_fallback(text, {}) in (None, text)
 
 
-def test_each_move_is_told_to_the_user(files: FileExistenceValidator) -> None:  # B-F11
+def test_each_move_is_told_to_the_user(files: FileExistenceValidator) -> None:
     text = header_with("files:\n  modify: [a.py, b.py]\n")
     assert mend(text, [files]).changes == (
         "a.py: von files.modify nach files.create verschoben",
@@ -96,13 +96,13 @@ def test_each_move_is_told_to_the_user(files: FileExistenceValidator) -> None:  
     assert mend(text, [files], {"locale": "en"}).changes[0] == "a.py: moved from files.modify to files.create"
 
 
-def test_only_active_validators_judge_and_mend() -> None:  # B-E1
+def test_only_active_validators_judge_and_mend() -> None:
     broken = ADR.replace("## Kontext", "## X")
     assert mend(broken, [STEP]).accepted
     assert not mend(broken, [STEP, ADRStructureValidator()]).accepted
 
 
-def test_partial_gains_are_kept_and_told(files: FileExistenceValidator) -> None:  # B-E6
+def test_partial_gains_are_kept_and_told(files: FileExistenceValidator) -> None:
     text = header_with("files:\n  modify: [a.py]\n").replace("## Kontext", "## X")
     mended = mend(text, [STEP, ADRStructureValidator(), files])
     assert not mended.accepted
@@ -119,7 +119,7 @@ def test_the_step_marker_comes_last_and_is_judged_with_the_rest(files: FileExist
     assert examine(mended.text, [STEP, files]) == []
 
 
-def test_unknown_is_accepted_from_the_fallback_only_where_it_is_told() -> None:  # C1
+def test_unknown_is_accepted_from_the_fallback_only_where_it_is_told() -> None:
     mended = mend("Hallo.", [STEP])
     assert mended.accepted
     assert codes(examine(mended.text, [STEP])) == ["INVALID_STEP"]
@@ -167,12 +167,12 @@ def test_a_validator_of_ones_own_is_mended_and_told() -> None:
 
 
 @pytest.mark.parametrize("fallback", [lambda text: 1 / 0, lambda text: 5, lambda text: "noch leise", lambda text: None])
-def test_a_fallback_that_fails_or_helps_nothing_changes_nothing(fallback: Any) -> None:  # B-E10
+def test_a_fallback_that_fails_or_helps_nothing_changes_nothing(fallback: Any) -> None:
     mended = mend("abc", [Shouting(fallback)])
     assert (mended.text, mended.accepted, mended.changes) == ("abc", False, ())
 
 
-def test_an_empty_text_can_be_a_fallbacks_result() -> None:  # B-E10
+def test_an_empty_text_can_be_a_fallbacks_result() -> None:
     class Silent(Shouting):
         def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
             return [ValidationIssue("NOT_SILENT", "m", "f")] if response else []

@@ -1,4 +1,4 @@
-"""Answers are foreign input: no exception escapes, time is linear, a megabyte is nothing (rows 54 to 58)."""
+"""Answers are foreign input: no exception escapes, time is linear, a megabyte is nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy (38-F1, 38-F2, DESIGN section 5): a pure decision over the attempts so far."""
+"""The policy (docs/enforcement.md): a pure decision over the attempts so far."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_an_answer_without_errors_is_accepted() -> None:
     assert decide(attempts([issue()], [])) == Accept(2)
 
 
-def test_errors_are_asked_for_again_up_to_three_runs_then_the_fallback_comes() -> None:  # 38-F2, C6
+def test_errors_are_asked_for_again_up_to_three_runs_then_the_fallback_comes() -> None:
     first, second, third = issue("A"), issue("B"), issue("C")
     assert isinstance(decide(attempts([first])), Retry)
     assert isinstance(decide(attempts([first], [second])), Retry)
     assert decide(attempts([first], [second], [third])) == Fallback(3, ("C",))
 
 
-def test_feedback_names_errors_only_with_code_message_and_fix() -> None:  # 38-F2
+def test_feedback_names_errors_only_with_code_message_and_fix() -> None:
     decision = decide(attempts([issue("A"), issue("W", severity="warning")]))
     assert isinstance(decision, Retry)
     assert decision.codes == ("A",)
@@ -75,7 +75,7 @@ def test_an_endless_list_of_issues_makes_no_endless_prompt() -> None:
     assert "980 weitere" in feedback
 
 
-def test_an_incomplete_answer_uses_up_an_attempt_and_is_asked_for_again() -> None:  # 36-5
+def test_an_incomplete_answer_uses_up_an_attempt_and_is_asked_for_again() -> None:
     decision = decide(attempts(None))
     assert isinstance(decision, Retry)
     assert decision.codes == ("INCOMPLETE_RESPONSE",)
@@ -83,7 +83,7 @@ def test_an_incomplete_answer_uses_up_an_attempt_and_is_asked_for_again() -> Non
     assert "broke off" in getattr(decide(attempts(None), Policy(locale="en")), "feedback", "")
 
 
-def test_a_turn_whose_last_attempt_is_incomplete_ends_incomplete_with_the_best_one_named() -> None:  # B-S9, 36-5
+def test_a_turn_whose_last_attempt_is_incomplete_ends_incomplete_with_the_best_one_named() -> None:
     assert decide(attempts(None, None, None)) == Fail(3, "incomplete")
     assert decide(attempts([issue()], None, None)) == Fail(1, "incomplete")
 
@@ -100,11 +100,11 @@ def test_the_same_errors_three_times_in_a_row_end_the_asking() -> None:
     assert isinstance(decide(attempts([issue()], None, [issue()]), five), Retry)
 
 
-def test_the_best_attempt_counts_not_the_last() -> None:  # B-E4
+def test_the_best_attempt_counts_not_the_last() -> None:
     assert decide(attempts([issue("A")], [issue("A"), issue("B")], [issue("B"), issue("C")])) == Fallback(1, ("B", "C"))
 
 
-def test_among_equals_the_least_shortened_then_the_latest_is_best() -> None:  # B-E4
+def test_among_equals_the_least_shortened_then_the_latest_is_best() -> None:
     long, short = attempts([issue()], answer="x" * 1000)[0], attempts([issue()], [issue()], answer="x" * 300)[1]
     assert best([long, short]) is long
     near = attempts([issue()], [issue()], answer="x" * 995)[1]
@@ -132,7 +132,7 @@ def test_a_retry_one_validator_wants_comes_before_the_fallback_of_another() -> N
     assert isinstance(decision, Retry)
 
 
-def test_a_policy_that_repairs_first_costs_no_run_of_the_agent() -> None:  # C3, C7
+def test_a_policy_that_repairs_first_costs_no_run_of_the_agent() -> None:
     policy = Policy(order={"step_marker": ("repair", "retry", "fallback", "fail")})
     attempt = judge([], "Was genau?", [StepMarkerValidator()], policy=policy)
     assert attempt.answer == "Was genau?\n\n<!-- STEP: what -->"
@@ -144,7 +144,7 @@ def test_a_policy_that_repairs_first_costs_no_run_of_the_agent() -> None:  # C3,
 @pytest.mark.parametrize(
     "wrong", [{"max_attempts": 0}, {"max_attempts": -1}, {"locale": "fr"}, {"order": {"a": ("shout",)}}]
 )
-def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:  # B-E7
+def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"max_attempts|locale|Action"):
         Policy(**wrong)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The seeds' Python API (ADR-038 section 5, doc-response-enforcement-system; defects B-E1 to B-E14)."""
+"""ADR-038's Python API (section 5)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_good_answer_passes_at_once() -> None:
     assert runner.calls == [("run", "s-1", "Frage", {})]
 
 
-async def test_a_bad_answer_is_asked_for_again_in_the_same_session_with_feedback() -> None:  # 38-F2, B-E14
+async def test_a_bad_answer_is_asked_for_again_in_the_same_session_with_feedback() -> None:
     result, runner = await enforce("Antwort.", GOOD)
     assert (result.success, result.attempts) == (True, 2)
     how, session, prompt, _ = runner.calls[1]
@@ -70,7 +70,7 @@ async def test_a_bad_answer_is_asked_for_again_in_the_same_session_with_feedback
     assert prompt == result.history[1].feedback
 
 
-async def test_after_three_runs_the_fallback_comes() -> None:  # 38-F2, 38-F3, C6
+async def test_after_three_runs_the_fallback_comes() -> None:
     result, runner = await enforce("Was soll gebaut werden?")
     assert len(runner.calls) == 3
     assert (result.success, result.attempts, result.fallback_applied) == (True, 3, True)
@@ -87,7 +87,7 @@ async def test_what_no_fallback_mends_fails_with_its_errors() -> None:
     assert result.response == broken
 
 
-async def test_partial_gains_are_kept_when_the_turn_fails() -> None:  # B-E6
+async def test_partial_gains_are_kept_when_the_turn_fails() -> None:
     broken = ADR.replace("## Kontext", "## X")
     result, _ = await enforce(broken, validators=[StepMarkerValidator(), ADRStructureValidator()])
     assert (result.success, result.fallback_applied) == (False, True)
@@ -95,13 +95,13 @@ async def test_partial_gains_are_kept_when_the_turn_fails() -> None:  # B-E6
     assert result.response.endswith("<!-- STEP: generate -->")
 
 
-async def test_inactive_validators_neither_judge_nor_mend() -> None:  # B-E1, 01-3
+async def test_inactive_validators_neither_judge_nor_mend() -> None:
     both = [StepMarkerValidator(), ADRStructureValidator()]
     result, _ = await enforce(ADR.replace("## Kontext", "## X"), names=["step_marker"], validators=both)
     assert (result.success, result.fallback_applied) == (True, True)
 
 
-async def test_a_misspelt_validator_is_refused_before_the_agent_runs() -> None:  # B-E2, 38-F1
+async def test_a_misspelt_validator_is_refused_before_the_agent_runs() -> None:
     runner = Runner(GOOD)
     enforcer = ResponseEnforcer(runner, validators=[StepMarkerValidator()])
     with pytest.raises(UnknownValidatorError, match=r"step_markr.*did you mean 'step_marker'"):
@@ -109,14 +109,14 @@ async def test_a_misspelt_validator_is_refused_before_the_agent_runs() -> None: 
     assert runner.calls == []
 
 
-async def test_a_retry_that_says_the_marker_alone_loses_nothing() -> None:  # B-E3
+async def test_a_retry_that_says_the_marker_alone_loses_nothing() -> None:
     text = "Eine lange und gute Antwort. " * 30
     result, _ = await enforce(text, "<!-- STEP: done -->")
     assert result.response == f"{text}\n\n<!-- STEP: done -->"
     assert result.attempts == 2
 
 
-async def test_the_best_attempt_is_mended_not_the_last() -> None:  # B-E4
+async def test_the_best_attempt_is_mended_not_the_last() -> None:
     validators = [StepMarkerValidator(), ADRStructureValidator()]
     worse = ADR.replace("## Kontext", "## X").replace("## Entscheidung", "## Y")
     result, _ = await enforce(ADR, worse, worse, validators=validators)
@@ -124,7 +124,7 @@ async def test_the_best_attempt_is_mended_not_the_last() -> None:  # B-E4
     assert result.response.startswith(ADR)
 
 
-async def test_warnings_remain_on_success_with_and_without_fallback() -> None:  # B-E5, 01-2
+async def test_warnings_remain_on_success_with_and_without_fallback() -> None:
     few = ADR.replace("- [ ] messbar\n", "")
     validators = [StepMarkerValidator(), ADRStructureValidator()]
     clean, _ = await enforce(few + "\n<!-- STEP: done -->", validators=validators)
@@ -133,14 +133,14 @@ async def test_warnings_remain_on_success_with_and_without_fallback() -> None:  
     assert (clean.fallback_applied, mended.fallback_applied) == (False, True)
 
 
-async def test_no_retries_means_one_run_and_fewer_are_refused() -> None:  # B-E7
+async def test_no_retries_means_one_run_and_fewer_are_refused() -> None:
     result, runner = await enforce("Antwort.", max_retries=0)
     assert (result.attempts, len(runner.calls)) == (1, 1)
     with pytest.raises(ValueError, match="max_retries"):
         ResponseEnforcer(Runner(GOOD), max_retries=-1)
 
 
-async def test_the_context_is_for_validators_and_the_rest_for_the_runner() -> None:  # B-E8
+async def test_the_context_is_for_validators_and_the_rest_for_the_runner() -> None:
     seen: list[Mapping[str, Any]] = []
 
     class Reader(ResponseValidator):
@@ -168,7 +168,7 @@ async def test_the_context_is_for_validators_and_the_rest_for_the_runner() -> No
         {"stdout": " \n"},
     ],
 )
-async def test_a_run_that_failed_or_is_not_complete_never_becomes_a_success(bad: dict[str, Any]) -> None:  # B-E9, 36-5
+async def test_a_run_that_failed_or_is_not_complete_never_becomes_a_success(bad: dict[str, Any]) -> None:
     run = SimpleNamespace(**{"stdout": GOOD} | bad)
     result, runner = await enforce(run)
     assert (result.success, result.reason, len(runner.calls)) == (False, "incomplete", 3)
@@ -184,7 +184,7 @@ async def test_a_result_without_text_is_a_programming_error() -> None:
         await enforce(SimpleNamespace(stdout=None))
 
 
-async def test_the_callers_list_stays_the_callers() -> None:  # B-E10, 01-3
+async def test_the_callers_list_stays_the_callers() -> None:
     mine: list[ResponseValidator] = [StepMarkerValidator()]
     enforcer = ResponseEnforcer(Runner(GOOD), validators=mine)
     enforcer.add_validator(ADRStructureValidator())
@@ -193,7 +193,7 @@ async def test_the_callers_list_stays_the_callers() -> None:  # B-E10, 01-3
     assert [validator.name for validator in enforcer.validators] == ["adr_structure"]
 
 
-def test_two_validators_of_one_name_and_unknown_names_are_refused() -> None:  # 38-F1
+def test_two_validators_of_one_name_and_unknown_names_are_refused() -> None:
     enforcer = ResponseEnforcer(Runner(GOOD), validators=[StepMarkerValidator()])
     with pytest.raises(ValueError, match="twice"):
         enforcer.add_validator(StepMarkerValidator())
@@ -203,7 +203,7 @@ def test_two_validators_of_one_name_and_unknown_names_are_refused() -> None:  # 
         enforcer.remove_validator("nothing")
 
 
-def test_without_validators_and_with_the_defaults_of_the_document() -> None:  # 01-3
+def test_without_validators_and_with_the_defaults_of_the_document() -> None:
     enforcer = ResponseEnforcer(Runner(GOOD))
     assert (enforcer.max_retries, enforcer.validators) == (2, [])
 

@@ -1,4 +1,4 @@
-"""The four seed ADRs, by shape: their headers and the outline of their sections (defect B-A6)."""
+"""The four seed ADRs, by shape: their headers and the outline of their sections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def seed(number: str) -> str:
 
 
 @pytest.mark.parametrize("number", ADRS)
-def test_adr_structure_finds_nothing_wrong(number: str) -> None:  # B-A6
+def test_adr_structure_finds_nothing_wrong(number: str) -> None:
     assert ADRStructureValidator().validate(seed(number), {}) == []
 
 

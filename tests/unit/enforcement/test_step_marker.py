@@ -1,4 +1,4 @@
-"""The step marker: found tolerantly, judged strictly (ADR-038 section 2; defects B-S1 to B-S10)."""
+"""The step marker: found tolerantly, judged strictly (ADR-038 section 2)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_answer_without_a_marker_is_told_the_seeds_words() -> None:
     assert issue.severity is Severity.ERROR
 
 
-def test_text_after_the_marker_is_a_warning() -> None:  # B-S1
+def test_text_after_the_marker_is_a_warning() -> None:
     (issue,) = VALIDATOR.validate("<!-- STEP: done -->\n\nUnd noch etwas.", {})
     assert (issue.code, issue.severity) == ("TEXT_AFTER_MARKER", "warning")
 
@@ -51,7 +51,7 @@ def test_text_after_the_marker_is_a_warning() -> None:  # B-S1
         "---\nadr_id: 1  # <!-- STEP: done -->\n---\n\n# ADR-1\n",
     ],
 )
-def test_a_marker_in_code_or_a_quote_does_not_count(text: str) -> None:  # B-S2
+def test_a_marker_in_code_or_a_quote_does_not_count(text: str) -> None:
     assert found(text) == ["MISSING_STEP_MARKER"]
     assert extract_step(text) is None
 
@@ -74,13 +74,13 @@ def test_a_marker_outside_code_counts_wherever_it_stands(text: str) -> None:
     assert extract_step(text) == "done"
 
 
-def test_the_last_of_several_markers_counts_and_several_are_a_warning() -> None:  # B-S3
+def test_the_last_of_several_markers_counts_and_several_are_a_warning() -> None:
     assert found("<!-- STEP: foo -->\n\n<!-- STEP: done -->") == ["SEVERAL_STEP_MARKERS"]
     assert found("<!-- STEP: done -->\n\n<!-- STEP: foo -->") == ["INVALID_STEP", "SEVERAL_STEP_MARKERS"]
 
 
 @pytest.mark.parametrize("value", ["in-progress", "what|why|constraints|generate|finalize|done", "discussing", ""])
-def test_a_marker_with_another_word_is_invalid_and_the_word_is_shown(value: str) -> None:  # B-S4
+def test_a_marker_with_another_word_is_invalid_and_the_word_is_shown(value: str) -> None:
     (issue,) = VALIDATOR.validate(f"Text\n\n<!-- STEP: {value} -->", {})
     assert issue.code == "INVALID_STEP"
     assert value in issue.message
@@ -91,13 +91,13 @@ def test_unknown_is_invalid_when_the_model_writes_it() -> None:
     assert found("Text\n\n<!-- STEP: unknown -->") == ["INVALID_STEP"]
 
 
-def test_a_question_at_the_end_means_what_and_the_fallback_is_accepted() -> None:  # B-S5
+def test_a_question_at_the_end_means_what_and_the_fallback_is_accepted() -> None:
     mended = mend("Welche Datenbank nutzt ihr?", [VALIDATOR])
     assert mended.text == "Welche Datenbank nutzt ihr?\n\n<!-- STEP: what -->"
     assert (mended.accepted, mended.step, mended.step_source) == (True, "what", "inferred")
 
 
-def test_the_fallback_replaces_a_bad_marker_at_the_end() -> None:  # B-S6
+def test_the_fallback_replaces_a_bad_marker_at_the_end() -> None:
     mended = mend("Welche Datenbank?\n\n<!-- STEP: discussing -->\n", [VALIDATOR])
     assert mended.text == "Welche Datenbank?\n\n<!-- STEP: what -->\n"
     assert mended.accepted
@@ -113,33 +113,33 @@ def test_a_bad_marker_inside_the_text_is_left_alone_and_a_good_one_is_appended()
     "text",
     ["Siehe https://example.org/a?b=c", "Nutze `git log -S?`", "```\nwas?\n```", "Wert?=1", "<https://x.y/?> ist es."],
 )
-def test_a_question_mark_in_a_link_or_code_is_no_question(text: str) -> None:  # B-S7
+def test_a_question_mark_in_a_link_or_code_is_no_question(text: str) -> None:
     assert infer_step(text) == "unknown"
 
 
 @pytest.mark.parametrize("text", ["ADR-38 wurde noch nicht erstellt.", "ADR-38 ist erstellt und finalisiert."])
-def test_words_about_an_adr_do_not_make_a_step(text: str) -> None:  # B-S8
+def test_words_about_an_adr_do_not_make_a_step(text: str) -> None:
     assert infer_step(text) == "unknown"
 
 
-def test_an_adr_with_a_header_means_generate_and_a_final_status_means_finalize() -> None:  # B-S8
+def test_an_adr_with_a_header_means_generate_and_a_final_status_means_finalize() -> None:
     assert infer_step(ADR) == "generate"
     assert infer_step(ADR.replace("Proposed", "Accepted")) == "finalize"
 
 
-def test_constraint_words_mean_constraints() -> None:  # 01-1
+def test_constraint_words_mean_constraints() -> None:
     assert infer_step("Die Rahmenbedingungen sind geklärt.") == "constraints"
 
 
 @pytest.mark.parametrize("text", ["Das Feld", "", "Hallo"])
-def test_without_a_sign_the_fallback_says_unknown_and_never_done(text: str) -> None:  # B-S9, 36-2, 36-T1
+def test_without_a_sign_the_fallback_says_unknown_and_never_done(text: str) -> None:
     mended = mend(text, [VALIDATOR])
     assert mended.text.endswith("<!-- STEP: unknown -->")
     assert (mended.step, mended.step_source) == ("unknown", "unknown")
     assert mended.accepted
 
 
-def test_extractor_and_validator_agree_on_case_and_on_which_marker_counts() -> None:  # B-S10
+def test_extractor_and_validator_agree_on_case_and_on_which_marker_counts() -> None:
     assert extract_step("<!-- STEP: what -->\n<!-- STEP: DONE -->") == "done"
     assert extract_step("<!-- STEP: DONE -->\n<!-- STEP: nonsense -->") is None
 

@@ -1,4 +1,4 @@
-"""Surgical retry (B-E3, DESIGN section 5): a repair is spliced in, a fragment never replaces an answer."""
+"""Surgical retry (docs/enforcement.md): a repair is spliced in, a fragment never replaces an answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_first_text_is_the_answer() -> None:
         "Entschuldigung, hier kommt er.\n\n<!-- STEP: what -->",
     ],
 )
-def test_a_bare_marker_is_put_under_the_answer_before(reply: str) -> None:  # B-E3
+def test_a_bare_marker_is_put_under_the_answer_before(reply: str) -> None:
     assert after(LONG, reply) == f"{LONG}\n\n<!-- STEP: what -->"
 
 
@@ -41,7 +41,7 @@ def test_a_bare_marker_replaces_the_wrong_one() -> None:
 
 
 @pytest.mark.parametrize("reply", ["Erledigt.", "OK", "", "Der Marker ist <!-- STEP: quatsch -->"])
-def test_a_fragment_changes_nothing(reply: str) -> None:  # B-E3
+def test_a_fragment_changes_nothing(reply: str) -> None:
     assert after(LONG, reply) == LONG
 
 

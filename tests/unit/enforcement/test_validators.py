@@ -1,4 +1,4 @@
-"""The interface of a validator, how validators are run, and how they are found by name (38-F1, 38-X3, row 61)."""
+"""The interface of a validator, how validators are run, and how they are found by name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_interface_cannot_be_used_without_its_two_methods() -> None:
         ResponseValidator()  # type: ignore[abstract]
 
 
-def test_a_result_says_whether_an_error_was_found() -> None:  # B-E13
+def test_a_result_says_whether_an_error_was_found() -> None:
     assert MyValidator().check("Text") == ValidationResult(valid=False, issues=examine_raw())
     assert MyValidator().check("required_text")
     assert ValidationResult.of([ValidationIssue("A", "m", "f", "warning")]).valid
@@ -74,7 +74,7 @@ def examine_raw() -> list[ValidationIssue]:
     return MyValidator().validate("Text", {})
 
 
-def test_a_severity_is_error_or_warning_and_nothing_else() -> None:  # B-E13
+def test_a_severity_is_error_or_warning_and_nothing_else() -> None:
     assert ValidationIssue("A", "m", "f").severity is Severity.ERROR
     assert ValidationIssue("A", "m", "f", "warning").severity is Severity.WARNING
     with pytest.raises(ValueError, match="fatal"):
@@ -106,13 +106,13 @@ def recurse(context: Any) -> Any:
         lambda context: (one for one in ()),
     ],
 )
-def test_a_validator_that_fails_is_an_issue_and_the_others_still_judge(act: Any) -> None:  # 38-F1, row 61
+def test_a_validator_that_fails_is_an_issue_and_the_others_still_judge(act: Any) -> None:
     issues = examine("Text", [misbehaving(act), StepMarkerValidator()])
     assert codes(issues) == ["VALIDATOR_ERROR", "MISSING_STEP_MARKER"]
     assert (issues[0].validator, issues[0].severity) == ("my_validator", "error")
 
 
-def test_a_validator_cannot_change_what_the_next_one_sees() -> None:  # row 61
+def test_a_validator_cannot_change_what_the_next_one_sees() -> None:
     context: dict[str, Any] = {"files": {"a.md": "x"}, "k": 1}
 
     def spoil(own: dict[str, Any]) -> list[ValidationIssue]:
@@ -134,7 +134,7 @@ def test_a_validators_message_cannot_break_a_frame_or_a_prompt() -> None:
     assert len(issue.message) < 200
 
 
-def test_an_answer_beyond_all_measure_is_not_examined() -> None:  # row 57
+def test_an_answer_beyond_all_measure_is_not_examined() -> None:
     assert codes(examine("x" * 4_194_305, [misbehaving(leave)])) == ["ANSWER_TOO_LONG"]
 
 
@@ -144,7 +144,7 @@ def test_validators_are_built_by_name_in_the_order_asked_for(tmp_path: Path) -> 
     assert known_validators()[:3] == ("step_marker", "adr_structure", "file_existence")
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones_and_the_likely_one(tmp_path: Path) -> None:  # B-E2
+def test_an_unknown_name_is_refused_with_the_known_ones_and_the_likely_one(tmp_path: Path) -> None:
     with pytest.raises(UnknownValidatorError) as caught:
         build_validators(["step_markers"], root=tmp_path)
     assert "did you mean 'step_marker'?" in str(caught.value)
@@ -152,7 +152,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones_and_the_likely_one(tmp_p
     assert isinstance(caught.value, ValueError)
 
 
-def test_a_name_twice_is_refused(tmp_path: Path) -> None:  # 38-F1
+def test_a_name_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="twice"):
         build_validators(["step_marker", "step_marker"], root=tmp_path)
 

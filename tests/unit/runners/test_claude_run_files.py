@@ -170,7 +170,7 @@ def test_the_model_of_the_order_goes_before_that_of_the_settings(order: Callable
 def test_a_run_that_may_only_read_has_no_other_tool_whatever_the_settings_allow(
     order: Callable[..., Order], tmp_path: Path
 ) -> None:
-    """B-V11: a verifier cannot change, run or fetch anything, and reads its own folder only."""
+    """A verifier cannot change, run or fetch anything, and reads its own folder only."""
     given = Settings(
         root=tmp_path,
         claude_tools=("default",),

@@ -18,7 +18,7 @@ def channel(tmp_path: Path) -> FeedbackChannel:
 
 
 async def test_feedback_names_attempt_time_issues_and_what_to_do(channel: FeedbackChannel) -> None:
-    """B-V7, B-V10: the real maximum, an aware time, UTF-8 whatever the locale."""
+    """The real maximum, an aware time, UTF-8 whatever the locale."""
     assert await channel.send("- a.py:3: Größe fehlt", 2, 5)
     text = channel.feedback_path.read_bytes().decode("utf-8")
     assert "**Attempt**: 2/5" in text
@@ -37,7 +37,7 @@ async def test_feedback_is_also_written_in_german(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("attempt", [0, -1, 4])
 async def test_an_attempt_beyond_the_maximum_is_refused(channel: FeedbackChannel, attempt: int) -> None:
-    """B-V7: never "Attempt 4/3"."""
+    """Never "Attempt 4/3"."""
     with pytest.raises(ValueError, match="attempts count from 1 to their maximum"):
         await channel.send("x", attempt, 3)
     assert not channel.has_pending_feedback()
@@ -62,7 +62,7 @@ async def test_new_feedback_replaces_the_old_as_a_whole_and_leaves_nothing_besid
 async def test_a_write_that_fails_is_told_and_keeps_what_was_there(
     channel: FeedbackChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B-V8: send() says False when nobody can read the feedback."""
+    """send() says False when nobody can read the feedback."""
     await channel.send("erste", 1)
 
     def full(*_: object, **__: object) -> None:
@@ -92,7 +92,7 @@ async def test_a_link_in_its_place_is_replaced_and_never_followed(channel: Feedb
 
 
 async def test_the_last_feedback_is_archived(channel: FeedbackChannel) -> None:
-    """B-V8: after the final failure it lies in logs/, not where the next run would take it for its own."""
+    """After the final failure it lies in logs/, not where the next run would take it for its own."""
     await channel.send("letzte", 3)
     kept = channel.archive()
     assert kept is not None

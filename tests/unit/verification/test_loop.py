@@ -74,7 +74,7 @@ async def test_a_good_output_passes_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("attempt", [2, 3])
 async def test_feedback_is_told_to_the_next_run_in_the_file_and_in_words(tmp_path: Path, attempt: int) -> None:
-    """B-V2, B-V9: a negative verdict leads to another run, and that run is told what was wrong."""
+    """A negative verdict leads to another run, and that run is told what was wrong."""
     phase = Phase(tmp_path, [bad("a.py:3: falsch", feedback="Zeile 3 ändern.")] * (attempt - 1) + [GOOD])
     verified = await phase.go()
     assert verified.attempt == attempt
@@ -86,7 +86,7 @@ async def test_feedback_is_told_to_the_next_run_in_the_file_and_in_words(tmp_pat
 
 
 async def test_three_rejections_fail_with_the_last_errors(tmp_path: Path) -> None:
-    """B-V7, B-V8: "3/3" at the end, archived, and nothing left for the next run to find."""
+    """ "3/3" at the end, archived, and nothing left for the next run to find."""
     phase = Phase(tmp_path, [bad("eins"), bad("zwei"), bad("drei", "vier")])
     failed = await phase.fail()
     assert failed.errors == ["drei", "vier"]
@@ -97,7 +97,7 @@ async def test_three_rejections_fail_with_the_last_errors(tmp_path: Path) -> Non
 
 
 async def test_when_every_run_fails_the_errors_are_those_of_the_runs(tmp_path: Path) -> None:
-    """B-V1: errors from the run failures, and nothing was verified."""
+    """Errors from the run failures, and nothing was verified."""
     phase = Phase(tmp_path, [GOOD], failing=(1, 2, 3))
     failed = await phase.fail()
     assert failed.errors == ["run 3 failed: the agent was killed by signal 9"]
@@ -106,7 +106,7 @@ async def test_when_every_run_fails_the_errors_are_those_of_the_runs(tmp_path: P
 
 
 async def test_a_run_that_failed_leaves_feedback_too(tmp_path: Path) -> None:
-    """B-V8: the next run is told that the run before it failed."""
+    """The next run is told that the run before it failed."""
     phase = Phase(tmp_path, [GOOD], failing=(1,))
     await phase.go()
     assert "run 1 failed: the agent was killed" in phase.asked[1]
@@ -115,7 +115,7 @@ async def test_a_run_that_failed_leaves_feedback_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 async def test_no_attempts_is_a_clear_error_and_runs_nothing(tmp_path: Path, count: int) -> None:
-    """B-V1: max_retries=0 says so at once."""
+    """max_retries=0 says so at once."""
     phase = Phase(tmp_path, [GOOD])
     with pytest.raises(ValueError, match="max_retries must be at least 1"):
         await phase.go(count)
@@ -129,7 +129,7 @@ async def test_max_retries_counts_runs(tmp_path: Path) -> None:
 
 
 async def test_a_verifier_that_crashes_is_an_error_that_says_so_and_costs_no_run_of_the_agent(tmp_path: Path) -> None:
-    """B-V1: the crash is told; the agent, who cannot mend it, is not asked again."""
+    """The crash is told; the agent, who cannot mend it, is not asked again."""
     phase = Phase(tmp_path, [RuntimeError("no such model")])
     failed = await phase.fail()
     assert failed.errors == ["the verifier failed: RuntimeError: no such model"]
@@ -137,20 +137,20 @@ async def test_a_verifier_that_crashes_is_an_error_that_says_so_and_costs_no_run
 
 
 async def test_an_answer_without_a_verdict_is_asked_for_again_not_passed(tmp_path: Path) -> None:
-    """B-V4: no verdict is not verified."""
+    """No verdict is not verified."""
     phase = Phase(tmp_path, [bad("the verifier gave no verdict", ground=Ground.NO_VERDICT), GOOD])
     verified = await phase.go()
     assert (verified.attempt, len(phase.asked)) == (2, 1)
 
 
 async def test_a_failure_without_errors_still_says_so(tmp_path: Path) -> None:
-    """B-V6: the exception's text never fails, and is never empty."""
+    """The exception's text never fails, and is never empty."""
     assert (await Phase(tmp_path, [bad()]).fail()).errors == ["the verification failed without saying why"]
     assert "no error was told" in str(PhaseVerificationFailed("p", []))
 
 
 async def test_stale_feedback_goes_before_the_first_run(tmp_path: Path) -> None:
-    """B-V8: what another run left is not this run's feedback."""
+    """What another run left is not this run's feedback."""
     (tmp_path / "feedback.md").write_text("von gestern")
     phase = Phase(tmp_path, [GOOD])
     await phase.go()
@@ -158,7 +158,7 @@ async def test_stale_feedback_goes_before_the_first_run(tmp_path: Path) -> None:
 
 
 async def test_feedback_that_cannot_be_written_ends_the_loop_and_says_so(tmp_path: Path) -> None:
-    """B-V8: send()'s False is not ignored."""
+    """send()'s False is not ignored."""
     phase = Phase(tmp_path, [bad("falsch")])
     phase.feedback = FeedbackChannel(tmp_path / "gone")
     failed = await phase.fail()
@@ -174,7 +174,7 @@ async def test_a_verification_that_was_stopped_ends_the_loop(tmp_path: Path) -> 
 
 
 async def test_between_two_runs_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B-V10: there is no pause for the feedback to be noticed; it is there before the next run starts."""
+    """There is no pause for the feedback to be noticed; it is there before the next run starts."""
 
     async def no_sleep(*_: object) -> None:
         raise AssertionError("the loop slept")

@@ -1,4 +1,4 @@
-"""Gates: deterministic checks of a phase's output, before any agent's opinion (ADR-025, DESIGN section 8)."""
+"""Gates: deterministic checks of a phase's output, before any agent's opinion (ADR-025, docs/WORKFLOW-SYSTEM.md)."""
 
 from worker.verification.gates.base import GateReport, GateResult
 from worker.verification.gates.check import check, each_gate
