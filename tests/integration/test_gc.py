@@ -97,7 +97,7 @@ def test_old_folders_go_and_those_of_a_session_at_work_stay(settings: Settings, 
     assert gc()["folders"]["sessions"] == 0
 
 
-def test_old_attempts_of_phases_go_and_nothing_else(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+def test_old_attempts_of_phases_go_alone(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
     turn = "t0-" + "a" * 32
     one, busy, linked = (settings.root / name / "phases" / "one" for name in ("done", "busy", "linked"))
     deliveries = {f"{turn}-1-1": 5, f"{turn}-2-2": 1, "mine": 5}
