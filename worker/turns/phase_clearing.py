@@ -1,4 +1,4 @@
-"""Which deliveries of phases are old enough to go (``turns gc``). They lie in people's own folders: nothing else is named.
+"""Which deliveries of phases are old enough to go (``turns gc``). They lie in people's folders: nothing else is named.
 
 DIRECTORY/phases/<id>/attempts/<turn>-<n>-<delivery>/
 """
