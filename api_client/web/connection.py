@@ -46,7 +46,11 @@ class Connection(H11Protocol):
         """What is no HTTP gets the one error object too, whatever ``msg`` says."""
         body = json.dumps(bad_request("this is no valid HTTP request").body()).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        parts: tuple[Any, ...] = (h11.Response(status_code=400, headers=headers), h11.Data(body), h11.EndOfMessage())
+        parts: tuple[Any, ...] = (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(body),
+            h11.EndOfMessage(),
+        )
         for part in parts:
             self.transport.write(self.conn.send(part) or b"")
         self.transport.close()

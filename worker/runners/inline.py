@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
+from api_client.contract.settings import Settings, load
 from worker.runners import script
 from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why, config_error
 from worker.runners.playing import Player, Witness
@@ -17,10 +19,17 @@ class InlineRunner:
 
     name = "inline"
 
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Play the script once. Every failure is a verdict; a bad script is a configuration error."""
         try:
-            steps = steps_of(order)
+            steps = steps_of(order, self._settings.root)
         except script.ScriptError as error:
             return config_error(str(error))
         if needy := [name for name, _ in steps if name in script.PROCESS_STEPS]:

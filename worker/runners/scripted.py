@@ -34,7 +34,7 @@ class ScriptedRunner:
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Play the script once. Every failure is a verdict; a bad script is a configuration error."""
         try:
-            steps = steps_of(order)
+            steps = steps_of(order, self._settings.root)
         except script.ScriptError as error:
             return config_error(str(error))
         transcript = Transcript()
@@ -51,13 +51,13 @@ class ScriptedRunner:
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
 
 
-def steps_of(order: Order) -> tuple[script.Step, ...]:
-    """What the script has this run play.
+def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:
+    """What the script has this run play; a relative path of a script counts from ``root``.
 
     Raises:
         ScriptError: the script is wrong or has nothing for this message.
     """
-    path = Path(order.option).expanduser() if order.option else script.DEMO
+    path = root / Path(order.option).expanduser() if order.option else script.DEMO
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
     return script.steps_for(script.load(path), next(asked, order.prompt), order.attempt, order.delivery)
 

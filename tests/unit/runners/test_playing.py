@@ -7,12 +7,14 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_client.contract.settings import load
 from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, ErrorKind, Order
 from worker.runners.inline import InlineRunner
@@ -183,6 +185,15 @@ def test_the_rule_is_chosen_by_the_users_message_and_not_by_the_feedback(order: 
     )
     asked = order(script, message="Bitte den Marker ergänzen", messages=messages, attempt=2)
     assert InlineRunner().run(asked, lambda _: None, Asked()).text == "b"
+
+
+def test_a_relative_path_of_a_script_counts_from_the_root_wherever_the_worker_was_started(
+    order: Callable[..., Order], tmp_path: Path
+) -> None:
+    asked = order([{"attempts": [["cut"]]}])
+    (tmp_path / "mine.yaml").write_text("- attempts: [[{say: Meins}]]\n")
+    runner = InlineRunner(load({"HELIX_ROOT": str(tmp_path)}))
+    assert runner.run(replace(asked, option="mine.yaml"), lambda _: None, Asked()).text == "Meins"
 
 
 def test_a_bad_script_is_a_configuration_error_that_names_the_place(order: Callable[..., Order]) -> None:
