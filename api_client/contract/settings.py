@@ -8,9 +8,8 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,150 +17,32 @@ from urllib.parse import urlsplit, urlunsplit
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.sentinels import Sentinels
+from api_client.contract.setting_values import (
+    ROLES,
+    choice,
+    directory,
+    flow_weights,
+    folders,
+    foreign_names,
+    integer,
+    key_list,
+    message_roles,
+    model_runners,
+    names,
+    number,
+    store_address,
+    stream_modes_of,
+    text,
+    web_address,
+)
 
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"
 RUN_FILE = "run.json"
 #: The models offered by default where the Claude CLI has a key; without one only the scripted agent could answer.
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
-#: Settings of the documents this began with, and what does their work here (ADR-034).
-_INSTEAD = {"HELIX_USE_LLM_FLOW": "HELIX_FLOW_VERSION"}
 #: ADR-034's feature flag. Its flow is the only one now, so installations that set it go on.
 _LLM_FLOW = "HELIX_USE_LLM_FLOW"
-#: How a streamed answer is shown before it is accepted (docs/http-api.md).
-STREAM_MODES = ("live", "draft", "validated")
-#: Every role a message can have.
-ROLES = ("system", "developer", "user", "assistant", "tool")
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _number(low: float, high: float) -> Callable[[str], float]:
-    def parse(value: str) -> float:
-        try:
-            number = float(value) if value.isascii() else math.nan
-        except ValueError:
-            number = math.nan
-        if not low <= number <= high:
-            raise ValueError(f"must be a number from {low:.15g} to {high:.15g}")
-        return number
-
-    return parse
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        if not (value.isascii() and value.isdecimal() and low <= int(value) <= high):
-            raise ValueError(f"must be a whole number from {low} to {high}")
-        return int(value)
-
-    return parse
-
-
-def _choice(*allowed: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
-        return value
-
-    return parse
-
-
-def _directory(value: str) -> Path:
-    path = Path(value).expanduser()
-    if not path.is_dir():
-        raise ValueError("must be an existing directory")
-    return path.resolve()
-
-
-def _url(value: str) -> str:
-    if Sentinels.parse(value):
-        return value
-    parts = urlsplit(value)
-    unix = parts.scheme in {"unix", "redis+socket"}
-    if not (parts.scheme in {"redis", "rediss"} and parts.hostname) and not (unix and parts.path):
-        raise ValueError(
-            "must look like redis://host:6379/0, rediss://..., unix:///path or sentinel://host:port/master"
-        )
-    _ = parts.port  # raises ValueError when it is no port
-    return value
-
-
-def _http_url(value: str) -> str:
-    parts = urlsplit(value)
-    if not (parts.scheme in {"http", "https"} and parts.hostname):
-        raise ValueError("must look like https://host or http://host:port/path")
-    _ = parts.port  # raises ValueError when it is no port
-    return value
-
-
-def _models(value: str) -> dict[str, str]:
-    models: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in value.split(","))):
-        model, separator, runner = item.partition("=")
-        if not (separator and model.strip() and runner.strip()):
-            raise ValueError("must look like model=runner[:option],model=runner")
-        models[model.strip()] = runner.strip()
-    if not models:
-        raise ValueError("must name at least one model")
-    return models
-
-
-def _modes(value: str) -> dict[str, str]:
-    modes = {}
-    for item in _names(value):
-        model, _, mode = (part.strip() for part in item.partition("="))
-        if not model or mode not in STREAM_MODES:
-            raise ValueError(f"must look like model=mode,... with a mode of {', '.join(STREAM_MODES)}")
-        modes[model] = mode
-    return modes
-
-
-def _flows(value: str) -> dict[str, int]:
-    flows = {}
-    for item in _names(value):
-        version, given, weight = (part.strip() for part in item.partition("="))
-        valid = version.isascii() and version.replace(".", "").replace("-", "").replace("_", "").isalnum()
-        if not valid or len(version) > 32 or (given and not (weight.isascii() and weight.isdecimal())):
-            raise ValueError("must look like version or version=weight,version=weight")
-        flows[version] = int(weight) if given else 1
-    if not any(flows.values()):
-        raise ValueError("must name a version with a weight above 0")
-    return flows
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(filter(None, (part.strip() for part in value.split(","))))
-
-
-def _keys(value: str) -> tuple[str, ...]:
-    keys = _names(value)
-    if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
-        raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
-    return keys
-
-
-def _roles(value: str) -> tuple[str, ...]:
-    roles = _names(value)
-    if "user" not in roles or not set(roles) <= set(ROLES):
-        raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
-    return roles
-
-
-def _folders(value: str) -> tuple[str, ...]:
-    names = _names(value)
-    if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in names):
-        raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
-    return names
-
-
-def _foreign_names(value: str) -> tuple[str, ...]:
-    names = _names(value)
-    if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in names):
-        raise ValueError("must not name settings of ours: they are none of an agent's business")
-    return names
 
 
 def _setting(default: Any, parse: Callable[[str], Any], help_text: str, *, secret: bool = False) -> Any:
@@ -173,187 +54,193 @@ def _setting(default: Any, parse: Callable[[str], Any], help_text: str, *, secre
 class Settings:
     """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on."""
 
-    root: Path = _setting(Path.cwd, _directory, "The project the agents work in; paths in answers resolve against it.")
-    broker_url: str = _setting("", _url, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True)
-    store_url: str = _setting("", _url, "Where turns, events and metrics live.", secret=True)
+    root: Path = _setting(Path.cwd, directory, "The project the agents work in; paths in answers resolve against it.")
+    broker_url: str = _setting(
+        "", store_address, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True
+    )
+    store_url: str = _setting("", store_address, "Where turns, events and metrics live.", secret=True)
     open_broker: str = _setting(
         "refused",
-        _choice("refused", "allowed"),
+        choice("refused", "allowed"),
         "What to do with a broker or store beyond this machine whose address has no password.",
     )
-    namespace: str = _setting("helix", _text, "Prefix of every key, so that several installations can share a store.")
-    shards: int = _setting(1, _integer(1, 1024), "Hash-tag shards sessions are spread over.")
+    namespace: str = _setting("helix", text, "Prefix of every key, so that several installations can share a store.")
+    shards: int = _setting(1, integer(1, 1024), "Hash-tag shards sessions are spread over.")
     durability: str = _setting(
         "everysec",
-        _choice("everysec", "power"),
+        choice("everysec", "power"),
         "'power' waits for the disk before a submit is acknowledged and before a turn's end is shown.",
     )
     models: dict[str, str] = _setting(
         lambda: {"scripted": "scripted"},
-        _models,
+        model_runners,
         "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
     )
     validators: tuple[str, ...] = _setting(
-        ("step_marker", "adr_structure", "file_existence"), _names, "Validators active when a request names none."
+        ("step_marker", "adr_structure", "file_existence"), names, "Validators active when a request names none."
     )
-    locale: str = _setting("de", _choice("de", "en"), "Language of feedback and of messages to the user.")
-    max_attempts: int = _setting(3, _integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.")
-    deadline_seconds: float = _setting(3600.0, _number(1, 604_800), "Wall time of a turn, over all attempts.")
-    validation_seconds: float = _setting(10.0, _number(0.1, 3600), "Validators that need longer for one answer failed.")
+    locale: str = _setting("de", choice("de", "en"), "Language of feedback and of messages to the user.")
+    max_attempts: int = _setting(3, integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.")
+    deadline_seconds: float = _setting(3600.0, number(1, 604_800), "Wall time of a turn, over all attempts.")
+    validation_seconds: float = _setting(10.0, number(0.1, 3600), "Validators that need longer for one answer failed.")
     escalation_model: str = _setting(
-        "", _text, "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1."
+        "", text, "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1."
     )
-    escalation_runs: int = _setting(1, _integer(1, 10), "How often that model is run at most.")
+    escalation_runs: int = _setting(1, integer(1, 10), "How often that model is run at most.")
     escalation_human: str = _setting(
-        "yes", _choice("yes", "no"), "Stage 2 of an escalation: park the turn in the inbox for a person to decide."
+        "yes", choice("yes", "no"), "Stage 2 of an escalation: park the turn in the inbox for a person to decide."
     )
     escalation_timeout_seconds: float = _setting(
-        86_400.0, _number(1, 2_592_000), "How long a turn lies in the inbox before the default is decided."
+        86_400.0, number(1, 2_592_000), "How long a turn lies in the inbox before the default is decided."
     )
     escalation_default: str = _setting(
-        "reject", _choice("reject", "approve"), "What is decided on a parked turn when nobody does in time."
+        "reject", choice("reject", "approve"), "What is decided on a parked turn when nobody does in time."
     )
-    token_budget: int = _setting(0, _integer(0, 10**9), "Tokens all attempts of a turn may use together; 0: no limit.")
-    cost_budget_usd: float = _setting(0.0, _number(0, 10**6), "The same for money, in US dollars; 0: no limit.")
-    idle_seconds: float = _setting(600.0, _number(0.1, 86_400), "An agent silent for so long is stopped.")
-    kill_grace_seconds: float = _setting(5.0, _number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
-    transient_retries: int = _setting(4, _integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
-    transient_delay_seconds: float = _setting(1.0, _number(0, 3600), "First delay after a passing error; doubles.")
-    lease_seconds: float = _setting(6.0, _number(0.5, 600), "A worker silent for so long has lost its turn.")
-    reap_seconds: float = _setting(1.0, _number(0.05, 60), "How often each worker looks for turns nobody looks after.")
-    announce_seconds: float = _setting(5.0, _number(0.2, 600), "An unclaimed turn is announced again; doubles.")
+    token_budget: int = _setting(0, integer(0, 10**9), "Tokens all attempts of a turn may use together; 0: no limit.")
+    cost_budget_usd: float = _setting(0.0, number(0, 10**6), "The same for money, in US dollars; 0: no limit.")
+    idle_seconds: float = _setting(600.0, number(0.1, 86_400), "An agent silent for so long is stopped.")
+    kill_grace_seconds: float = _setting(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
+    transient_retries: int = _setting(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
+    transient_delay_seconds: float = _setting(1.0, number(0, 3600), "First delay after a passing error; doubles.")
+    lease_seconds: float = _setting(6.0, number(0.5, 600), "A worker silent for so long has lost its turn.")
+    reap_seconds: float = _setting(1.0, number(0.05, 60), "How often each worker looks for turns nobody looks after.")
+    announce_seconds: float = _setting(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
     deaf_seconds: float = _setting(
-        60.0, _number(0, 86_400), "A worker that takes no message for so long, though it could, is restarted; 0: never."
+        60.0, number(0, 86_400), "A worker that takes no message for so long, though it could, is restarted; 0: never."
     )
     shutdown_seconds: float = _setting(
-        20.0, _number(0, 86_400), "On SIGTERM running agents may finish for so long; then their turns are handed over."
+        20.0, number(0, 86_400), "On SIGTERM running agents may finish for so long; then their turns are handed over."
     )
-    strikes: int = _setting(5, _integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
-    retention_seconds: float = _setting(7 * 86_400.0, _number(60, 10**9), "How long a finished turn stays readable.")
+    strikes: int = _setting(5, integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
+    retention_seconds: float = _setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
     event_retention_seconds: float = _setting(
-        0.0, _number(0, 10**9), "The same for its events, where shorter; `turns gc` enforces it. 0: as the turn."
+        0.0, number(0, 10**9), "The same for its events, where shorter; `turns gc` enforces it. 0: as the turn."
     )
     attempt_retention_seconds: float = _setting(
-        0.0, _number(0, 10**9), "The same for its attempts and their folders (`turns gc`). 0: as the turn."
+        0.0, number(0, 10**9), "The same for its attempts and their folders (`turns gc`). 0: as the turn."
     )
     session_retention_seconds: float = _setting(
-        0.0, _number(0, 10**9), "Session folders not written to for so long are removed by `turns gc`. 0: never."
+        0.0, number(0, 10**9), "Session folders not written to for so long are removed by `turns gc`. 0: never."
     )
-    audit_seconds: float = _setting(400 * 86_400.0, _number(3600, 10**9), "How long lines of the audit log are kept.")
+    audit_seconds: float = _setting(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")
     minute_metrics_seconds: float = _setting(
-        2 * 86_400.0, _number(3600, 10**9), "How long counters by the minute are kept; then hours answer."
+        2 * 86_400.0, number(3600, 10**9), "How long counters by the minute are kept; then hours answer."
     )
     hour_metrics_seconds: float = _setting(
-        40 * 86_400.0, _number(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+        40 * 86_400.0, number(86_400, 10**9), "How long counters by the hour are kept; then days answer."
     )
     day_metrics_seconds: float = _setting(
-        400 * 86_400.0, _number(86_400, 10**9), "How long counters by the day are kept."
+        400 * 86_400.0, number(86_400, 10**9), "How long counters by the day are kept."
     )
     flow_version: dict[str, int] = _setting(
-        lambda: {"v2": 1}, _flows, "Version of prompts and rules, noted with each turn; v2=9,v3=1 spreads sessions."
+        lambda: {"v2": 1},
+        flow_weights,
+        "Version of prompts and rules, noted with each turn; v2=9,v3=1 spreads sessions.",
     )
-    run_slots: int = _setting(16, _integer(1, 1000), "Agents a worker runs at once.")
-    check_slots: int = _setting(2, _integer(1, 64), "Answers a worker judges at once.")
-    web_host: str = _setting("127.0.0.1", _text, "Address the relay listens on.")
-    web_port: int = _setting(8765, _integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
+    run_slots: int = _setting(16, integer(1, 1000), "Agents a worker runs at once.")
+    check_slots: int = _setting(2, integer(1, 64), "Answers a worker judges at once.")
+    web_host: str = _setting("127.0.0.1", text, "Address the relay listens on.")
+    web_port: int = _setting(8765, integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
     public_url: str = _setting(
         "",
-        _http_url,
+        web_address,
         "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
     )
-    flower_port: int = _setting(5555, _integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
+    flower_port: int = _setting(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
     api_keys: tuple[str, ...] = _setting(
         (),
-        _keys,
+        key_list,
         "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
         secret=True,
     )
     keys_file: str = _setting(
-        "", _text, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+        "", text, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
     )
     user_jwt_secret: str = _setting(
         "",
-        _text,
+        text,
         "Open WebUI's FORWARD_USER_INFO_HEADER_JWT_SECRET: users of a forwarding key must then be signed.",
         secret=True,
     )
     turns_per_minute: int = _setting(
-        0, _integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
+        0, integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
     )
     max_unfinished: int = _setting(
         10_000,
-        _integer(0, 10**7),
+        integer(0, 10**7),
         "Unfinished turns with which the relay takes in no more: 429 queue_full. 0: no limit.",
     )
-    max_messages: int = _setting(2_000, _integer(1, 10**5), "Messages a conversation may have.")
-    max_message_chars: int = _setting(2**20, _integer(1, 2**24), "Characters one message may have.")
-    roles: tuple[str, ...] = _setting(ROLES, _roles, "Roles a message may have.")
-    ping_seconds: float = _setting(10.0, _number(0.05, 300), "Longest silence on a stream before a keep-alive.")
+    max_messages: int = _setting(2_000, integer(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = _setting(2**20, integer(1, 2**24), "Characters one message may have.")
+    roles: tuple[str, ...] = _setting(ROLES, message_roles, "Roles a message may have.")
+    ping_seconds: float = _setting(10.0, number(0.05, 300), "Longest silence on a stream before a keep-alive.")
     stream_modes: dict[str, str] = _setting(
-        dict, _modes, "How a model's answers are streamed: model=live|draft|validated,...; else the client decides."
+        dict,
+        stream_modes_of,
+        "How a model's answers are streamed: model=live|draft|validated,...; else the client decides.",
     )
     stuck_reader_seconds: float = _setting(
-        60.0, _number(0, 86_400), "A reader of the relay that takes nothing for so long is dropped (Linux); 0: never."
+        60.0, number(0, 86_400), "A reader of the relay that takes nothing for so long is dropped (Linux); 0: never."
     )
     stop_grace_seconds: float = _setting(
-        20.0, _number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after so long; 0: never."
+        20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after so long; 0: never."
     )
     rejoin_seconds: float = _setting(
-        900.0, _number(0, 86_400), "A finished answer nobody received is given to a Regenerate for so long."
+        900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for so long."
     )
     parked_seconds: float = _setting(
-        300.0, _number(0, 86_400), "How long a caller waits for a turn that waits for a person; then it is told."
+        300.0, number(0, 86_400), "How long a caller waits for a turn that waits for a person; then it is told."
     )
-    max_body_bytes: int = _setting(8 * 2**20, _integer(1024, 2**30), "Largest request body the relay reads.")
+    max_body_bytes: int = _setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
     box: str = _setting(
         "auto",
-        _choice("auto", "off", "required"),
+        choice("auto", "off", "required"),
         "bubblewrap around agents: auto: around claude_cli where it works; required: around every agent, or none runs.",
     )
     writable: tuple[str, ...] = _setting(
-        (), _folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr."
+        (), folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr."
     )
-    claude_path: str = _setting("claude", _text, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).")
+    claude_path: str = _setting("claude", text, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).")
     claude_model: str = _setting(
-        "", _text, "Model for the CLI; claude_cli:MODEL in HELIX_MODELS overrides; none: its own."
+        "", text, "Model for the CLI; claude_cli:MODEL in HELIX_MODELS overrides; none: its own."
     )
     claude_api_url: str = _setting(
-        "", _http_url, "Base address of the Messages API for the CLI; none: its own default."
+        "", web_address, "Base address of the Messages API for the CLI; none: its own default."
     )
     claude_api_key: str = _setting(
         "",
-        _text,
+        text,
         "API key, or `claude setup-token` token, for the CLI; a key of the worker's own is not used.",
         secret=True,
     )
     claude_env: tuple[str, ...] = _setting(
         (),
-        _foreign_names,
+        foreign_names,
         "Names of the worker's own environment that the CLI is given, such as HTTPS_PROXY,AWS_REGION.",
     )
     claude_permission_mode: str = _setting(
         "acceptEdits",
-        _choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
+        choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
         "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
     )
     claude_tools: tuple[str, ...] = _setting(
-        ("Read", "Write", "Edit", "Glob", "Grep"), _names, "The CLI's built-in tools that exist at all; `default`: all."
+        ("Read", "Write", "Edit", "Glob", "Grep"), names, "The CLI's built-in tools that exist at all; `default`: all."
     )
     claude_allowed_tools: tuple[str, ...] = _setting(
-        (), _names, "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch."
+        (), names, "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch."
     )
     verifier_model: str = _setting(
-        "", _text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
+        "", text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
     )
-    verifier_seconds: float = _setting(120.0, _number(1, 3600), "A verifier that needs longer has not verified.")
+    verifier_seconds: float = _setting(120.0, number(1, 3600), "A verifier that needs longer has not verified.")
     openai_url: str = _setting(
-        "", _http_url, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
+        "", web_address, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
     )
-    openai_api_key: str = _setting("", _text, "Key for that service.", secret=True)
-    witness: str = _setting("", _text, "File in which the scripted agent records what it really executed (tests).")
-    failpoint: str = _setting("", _text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
-    log_format: str = _setting("console", _choice("console", "json"), "How log lines are written.")
-    log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "Least severe level written.")
+    openai_api_key: str = _setting("", text, "Key for that service.", secret=True)
+    witness: str = _setting("", text, "File in which the scripted agent records what it really executed (tests).")
+    failpoint: str = _setting("", text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
+    log_format: str = _setting("console", choice("console", "json"), "How log lines are written.")
+    log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "Least severe level written.")
 
     @property
     def keys_path(self) -> Path:
@@ -423,19 +310,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     known = {name_of(f.name): f for f in fields(Settings)}
     secret = [name for name, entry in known.items() if entry.metadata["secret"]]
     environ = _with_files(os.environ if environ is None else environ, [*secret, "REDIS_URL"], problems)
-    if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
-        problems.append(
-            f"{_LLM_FLOW}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"
-        )
-    for name in environ:
-        if (
-            name.startswith("HELIX_")
-            and name not in known
-            and name != _LLM_FLOW
-            and not name.startswith("HELIX_AGENT_")
-        ):
-            close = [_INSTEAD[name]] if name in _INSTEAD else difflib.get_close_matches(name, known, n=1)
-            problems.append(f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else ""))
+    problems += _unknown(environ, known)
     for name, entry in known.items():
         raw = environ.get(name, "")
         if raw == "" and entry.name in {"broker_url", "store_url"}:
@@ -460,10 +335,25 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     return _with_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS")))
 
 
-def _with_files(environ: Mapping[str, str], names: list[str], problems: list[str]) -> dict[str, str]:
+def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
+    """What is wrong with names that look like settings and are none, or no longer."""
+    problems = []
+    if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
+        problems.append(
+            f"{_LLM_FLOW}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"
+        )
+    for name in environ:
+        if name in known or name == _LLM_FLOW or not name.startswith("HELIX_") or name.startswith("HELIX_AGENT_"):
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        problems.append(f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else ""))
+    return problems
+
+
+def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:
     """The environment with ``NAME`` read from the file that ``NAME_FILE`` names, for settings that are secret."""
     found = dict(environ)
-    for name in names:
+    for name in secrets:
         if not (path := found.pop(f"{name}_FILE", "")):
             continue
         if found.get(name):
@@ -512,7 +402,7 @@ def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
             told = json.loads((settings.root / STATE_DIR / RUN_FILE).read_text())
             url = told["redis_url"]
             if not own_models and "models" in told:
-                values["models"] = _models(told["models"])
+                values["models"] = model_runners(told["models"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return settings
     values["broker_url"] = settings.broker_url or url

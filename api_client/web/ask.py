@@ -9,7 +9,8 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from api_client.contract.settings import STREAM_MODES, Settings
+from api_client.contract.setting_values import STREAM_MODES
+from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.tracing.caller import traceparent_of
 from api_client.web import fields

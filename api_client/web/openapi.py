@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_client.contract.settings import ROLES, STREAM_MODES
+from api_client.contract.setting_values import ROLES, STREAM_MODES
 from api_client.contract.turn import ACTIONS, DoubleText
 from api_client.web.ask import LOCALES, MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
 from api_client.web.response_input import MAX_PAIRS, MAX_VALUE_CHARS, PARTS
