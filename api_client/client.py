@@ -138,18 +138,23 @@ class TurnsClient:
         *,
         after: int = 0,
         epoch: str = "",
+        at_ms: int = 0,
         owner: str | None = None,
         ping_seconds: float | None = None,
     ) -> AsyncGenerator[Event | None]:
         """Every event of the turn after number ``after``, once and in order, until the turn has finished.
 
         ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's, or a number
-        beyond the turn's last, belongs to another history: everything is sent again from the start.
+        beyond the turn's last, belongs to another history: everything is sent again from the start. An event
+        ``log.reset`` says the same of what was read so far: the store lost it, all events follow anew. ``after``,
+        ``epoch`` and ``at_ms`` are the parts of an event id (``read_event_id``).
 
         Raises:
             TurnNotFound: as ``get``. StoreUnavailable: the store was away for longer than a minute.
         """
-        return self._reader.follow(turn_id, after=after, epoch=epoch, owner=owner, ping_seconds=ping_seconds)
+        return self._reader.follow(
+            turn_id, after=after, epoch=epoch, at_ms=at_ms, owner=owner, ping_seconds=ping_seconds
+        )
 
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
         """Wait for the turn's end and return its record.

@@ -14,7 +14,7 @@ from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from api_client.outline import Outline, read_outline
 from api_client.store import Store
-from api_client.stream import follow, read_log
+from api_client.stream import Position, follow, read_log
 
 _OUTLINE = Path(__file__).with_name("lua") / "outline.lua"
 
@@ -71,18 +71,20 @@ class TurnReader:
         *,
         after: int = 0,
         epoch: str = "",
+        at_ms: int = 0,
         owner: str | None = None,
         ping_seconds: float | None = None,
     ) -> AsyncGenerator[Event | None]:
         """Every event of the turn after number ``after``, once and in order, until the turn has finished."""
         turn = await self.get(turn_id, owner=owner)
         start = after if epoch in {"", turn.epoch} and after <= turn.seq else 0
-        if turn.state is TurnState.FINISHED and start == turn.seq:
+        behind = Position(start, at_ms if start else 0)
+        if turn.ended_with(*behind):
             return
         keys, ping = keys_of(self._store.namespace, turn_id), ping_seconds or self._store.settings.ping_seconds
         if turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(keys.log(turn_id))):
             return  # events may be kept for a shorter time than their turn
-        found = follow(self._redis, self._store.namespace, turn_id, after=start, ping_seconds=ping)
+        found = follow(self._redis, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
         async with aclosing(found) as events:
             async for event in events:
                 if event is not None and event.final:

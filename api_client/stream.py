@@ -3,6 +3,10 @@
 A reader holds a position, not a queue. The bell carries each event to readers who are awake; on subscribing, on a gap
 and on every ping the log is read, so a reader that starts late, lags or loses its connection misses nothing and sees
 nothing twice.
+
+The position is the last event seen: its number and when it was written. Each reading of the log begins with that very
+event. If another one stands in its place, or none, the store lost the end of its log (its power failed, or a replica
+took over that was behind), and the reader begins again (``log.reset``).
 """
 
 from __future__ import annotations
@@ -11,14 +15,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
-from api_client.contract.events import Event
+from api_client.contract.events import RESET, Event
 from api_client.contract.keys import keys_of
 from api_client.store import heed_cancellation
 
@@ -34,10 +38,32 @@ _RECONNECT_SECONDS = 0.25
 _CONFIRM_SECONDS = 2.0
 
 
+class Position(NamedTuple):
+    """The last event a reader saw: its number, and when it was written in milliseconds; 0 when that is not known."""
+
+    seq: int
+    at: int = 0
+
+    @classmethod
+    def of(cls, event: Event) -> Self:
+        """Behind this event."""
+        return cls(event.seq, event.at_ms)
+
+    def holds(self, entries: list[Any]) -> bool:
+        """True when entries of the log that were read from here on begin with the event of this position."""
+        if not self.seq:
+            return True
+        if not entries or entries[0][0] != b"%d-0" % self.seq:
+            return False
+        return not self.at or self.at == Event.decode(entries[0][1][b"e"]).at_ms
+
+
 async def follow(
-    redis: Redis, namespace: str, turn_id: str, *, after: int, ping_seconds: float
+    redis: Redis, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
-    """Every event after number ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
+    """Every event behind ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
+
+    A ``log.reset`` among them says that the store no longer has what this reader saw: all events follow anew.
 
     Raises:
         StoreUnavailable: the store was away for longer than a minute.
@@ -55,7 +81,7 @@ async def follow(
                     async for event in events:
                         away_since = 0.0
                         if event is not None:
-                            position = event.seq
+                            position = Position.of(event)
                         yield event
                         if event is not None and event.final:
                             return
@@ -70,32 +96,37 @@ async def follow(
 
 
 async def _listen(
-    redis: Redis, bell: PubSub, namespace: str, turn_id: str, position: int, ping_seconds: float
+    redis: Redis, bell: PubSub, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """One connection's worth of events: the log up to now, then what the bell brings, then the log again on a gap."""
     log_key = keys_of(namespace, turn_id).log(turn_id)
     behind = True
     while True:
         while behind:
-            entries: list[Any] = await redis.xrange(log_key, min=f"({position}-0", count=_PAGE) or []
-            for _, fields in entries:
+            entries: list[Any] = await redis.xrange(log_key, min=f"{position.seq}-0", count=_PAGE) or []
+            if not entries and position.seq and not await redis.exists(log_key):
+                raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
+            if not position.holds(entries):
+                position = Position(0)
+                yield _forgotten()
+                continue
+            for _, fields in entries[1 if position.seq else 0 :]:
                 event = Event.decode(fields[b"e"])
-                position = event.seq
+                position = Position.of(event)
                 yield event
             behind = len(entries) == _PAGE
         message = await bell.get_message(timeout=ping_seconds)
         heed_cancellation()
-        if message is None and position and not await redis.exists(log_key):
-            raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
         if message is None:
             behind = True  # a bell can be missed; the ping is when we notice
             yield None
             continue
         rung = _rung(message["data"])
-        if rung is None or rung.seq > position + 1:
+        # One that was read already is no news, unless it was written later: then it is another one in its place.
+        if rung is None or rung.seq > position.seq + 1 or (rung.seq <= position.seq and rung.at_ms > position.at):
             behind = True
-        elif rung.seq == position + 1:
-            position = rung.seq
+        elif rung.seq == position.seq + 1:
+            position = Position.of(rung)
             yield rung
 
 
@@ -108,6 +139,11 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
         found += [Event.decode(fields[b"e"]) for _, fields in entries]
         if len(entries) < _PAGE:
             return found
+
+
+def _forgotten() -> Event:
+    """What a reader is told whose last event the store no longer has."""
+    return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": "the store lost the end of its log"})
 
 
 def _rung(data: bytes) -> Event | None:

@@ -39,6 +39,10 @@ KINDS = {
 #: After this kind nothing follows.
 FINAL = "turn.finished"
 
+#: Stands in no log: a reader is told so when the store no longer has what this reader saw. All it has is void, and
+#: the log follows from the first event on.
+RESET = "log.reset"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -60,8 +64,17 @@ class Event:
 
     @property
     def event_id(self) -> str:
-        """The id for ``Last-Event-ID``: sequence number and epoch."""
-        return f"{self.seq}-{self.epoch}"
+        """The id for ``Last-Event-ID``: sequence number, epoch, and when it was written, in milliseconds.
+
+        The time tells this event from another one in its place: a store that lost the end of its log and went on
+        from there writes later. An event that is in the log as it was stands behind the same ones as it did.
+        """
+        return f"{self.seq}-{self.epoch}-{self.at_ms}"
+
+    @property
+    def at_ms(self) -> int:
+        """``at`` in milliseconds, as it is stored."""
+        return round(self.at * 1000)
 
     @property
     def final(self) -> bool:
@@ -70,7 +83,7 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form."""
-        return {"seq": self.seq, "epoch": self.epoch, "at": round(self.at * 1000), "kind": self.kind, "data": self.data}
+        return {"seq": self.seq, "epoch": self.epoch, "at": self.at_ms, "kind": self.kind, "data": self.data}
 
     @classmethod
     def decode(cls, wire: str | bytes) -> Event:
@@ -88,13 +101,19 @@ class Event:
             raise ValueError(f"not an event: {wire[:80]!r}") from error
 
 
-def read_event_id(text: str) -> tuple[int, str]:
-    """Split an event id into sequence number and epoch.
+def read_event_id(text: str) -> tuple[int, str, int]:
+    """Split an event id into sequence number, epoch, and time in milliseconds: 0 in an id of an earlier version.
 
     Raises:
         ValueError: this is no event id.
     """
-    seq, _, epoch = text.partition("-")
-    if not (seq.isascii() and seq.isdecimal() and len(seq) <= 12 and epoch.isascii() and epoch.isalnum()):
+    seq, _, rest = text.partition("-")
+    epoch, dash, at = rest.partition("-")
+    numbers = [seq, at] if dash else [seq]
+    if not (all(_is_number(number) for number in numbers) and epoch.isascii() and epoch.isalnum()):
         raise ValueError(f"not an event id: {text[:80]!r}")
-    return int(seq), epoch
+    return int(seq), epoch, int(at or 0)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 15

@@ -210,6 +210,11 @@ class Turn:
     fresh_from: int = 0
     unverified: int = 0
 
+    def ended_with(self, seq: int, at_ms: int = 0) -> bool:
+        """True when the turn has finished, with the event of this number and time (0: not known) as its last."""
+        finished = self.state is TurnState.FINISHED and seq == self.seq
+        return finished and at_ms in {0, round(self.finished_at * 1000)}
+
     def to_dict(self) -> dict[str, Any]:
         """The turn as a JSON-ready mapping, as the CLI's ``--json`` and the HTTP API show it."""
         data = asdict(self)

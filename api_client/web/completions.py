@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.events import Event
+from api_client.contract.events import RESET, Event
 from api_client.contract.failpoints import reach
 from api_client.sightings import Sighting
 from api_client.web import openapi
@@ -153,6 +153,8 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
     try:
         async with aclosing(follow_answer(relay, reply.turn_id, ask.request.owner)) as events:
             async for event in events:
+                if event is not None and event.kind == RESET:
+                    seen = 0  # all that follows is new
                 for frame in _frames(event, page, seen):
                     if frame is DONE:
                         reach("B15")

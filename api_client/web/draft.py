@@ -1,10 +1,10 @@
 """The text a page shows while its turn goes on: grown, kept, taken back, settled. Pure: events in, edits out.
 
 A draft is shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or is
-rejected. One rejection takes nothing back: when only named parts are missing (the step marker, a section, the header),
-the answer stays as it is and code puts the parts into it (surgical retry), so the page keeps it too,
-and what the agent sends for it is not shown. The same holds while a fallback mends the answer. In the end the page
-holds the accepted answer without its marker, or nothing.
+rejected, or the store lost the log. One rejection takes nothing back: when only named parts are missing (the step
+marker, a section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so the page
+keeps it too, and what the agent sends for it is not shown. The same holds while a fallback mends the answer. In the end
+the page holds the accepted answer without its marker, or nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Draft:
                 return self._begin_again()
             case "turn.finished" if data.get("success"):
                 return self._settle(without_marker(str(data.get("response") or "")))
-            case "turn.finished":
+            case "turn.finished" | "log.reset":
                 return self._take_back()
         return []
 

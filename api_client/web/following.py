@@ -12,7 +12,7 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.events import Event
+from api_client.contract.events import RESET, Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, internal_error, stream_lost, turn_parked, where
 from api_client.web.relay import Relay
@@ -37,7 +37,7 @@ class RelayStopping(HelixError):
 
 
 async def follow(
-    relay: Relay, turn_id: str, owner: str | None, *, after: int = 0, epoch: str = ""
+    relay: Relay, turn_id: str, owner: str | None, *, after: int = 0, epoch: str = "", at_ms: int = 0
 ) -> AsyncGenerator[Event | None]:
     """The turn's events as ``TurnsClient.follow`` brings them. Close it (``aclosing``).
 
@@ -45,7 +45,7 @@ async def follow(
         RelayStopping: the relay stops. Otherwise as ``TurnsClient.follow``.
     """
     ping = relay.settings.ping_seconds
-    events = relay.client.follow(turn_id, after=after, epoch=epoch, owner=owner, ping_seconds=ping)
+    events = relay.client.follow(turn_id, after=after, epoch=epoch, at_ms=at_ms, owner=owner, ping_seconds=ping)
     stopping = asyncio.create_task(relay.stopping.wait())
     step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _END))
     try:
@@ -77,7 +77,7 @@ async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncG
     parked_at = 0.0
     async with aclosing(follow(relay, turn_id, owner)) as events:
         async for event in events:
-            if event is not None and event.kind in {"turn.parked", "turn.decided"}:
+            if event is not None and event.kind in {"turn.parked", "turn.decided", RESET}:
                 parked_at = time.monotonic() if event.kind == "turn.parked" else 0.0
             yield event
             if parked_at and event is None and time.monotonic() - parked_at >= relay.settings.parked_seconds:

@@ -86,7 +86,7 @@ class ResponseEvents:
 
     def render(self, event: Event) -> list[Payload]:
         """What is sent because of ``event``."""
-        if event.kind == "turn.queued":
+        if event.kind == "turn.queued" and self.sent < 0:  # a log that begins anew tells it again
             return self._number([self._whole("response.created"), self._whole("response.queued")])
         if event.kind == "attempt.started" and not self._turn.delivery:
             self._turn = replace(self._turn, state=TurnState.RUNNING, delivery=1)

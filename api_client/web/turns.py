@@ -12,8 +12,8 @@ from starlette.responses import Response, StreamingResponse
 
 from api_client.actions import act
 from api_client.audit import by_key
-from api_client.contract.events import read_event_id
-from api_client.contract.turn import Turn, TurnState
+from api_client.contract.events import RESET, Event, read_event_id
+from api_client.contract.turn import Turn
 from api_client.web import openapi
 from api_client.web.access import Asker, Reach
 from api_client.web.completions import ask_of
@@ -69,14 +69,14 @@ async def stream_events(turn_id: str, request: Request, relay: RelayOf, owner: R
 
     A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.
     """
-    after, epoch = _position(request)
+    after, epoch, at_ms = _position(request)
     turn = await relay.client.get(turn_id, owner=owner)
     stranger = after > 0 and (epoch != turn.epoch or after > turn.seq)
     if stranger:
         after = 0
-    if turn.state is TurnState.FINISHED and after == turn.seq:
+    if turn.ended_with(after, at_ms):
         return Response(status_code=204)
-    frames = stream(relay, turn, owner, after, reset=stranger)
+    frames = stream(relay, turn, owner, after, at_ms, reset=stranger)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
@@ -84,10 +84,10 @@ def _shown(turn: Turn) -> dict[str, object]:
     return {"object": "turn", **turn.to_dict()}
 
 
-def _position(request: Request) -> tuple[int, str]:
+def _position(request: Request) -> tuple[int, str, int]:
     given = request.headers.get("last-event-id", "")
     if not given:
-        return 0, ""
+        return 0, "", 0
     try:
         return read_event_id(given)
     except ValueError:
@@ -95,13 +95,22 @@ def _position(request: Request) -> tuple[int, str]:
         raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
 
 
-async def stream(relay: Relay, turn: Turn, owner: str | None, after: int, *, reset: bool) -> AsyncIterator[bytes]:
+async def stream(
+    relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, reset: bool
+) -> AsyncIterator[bytes]:
     """The events as frames. ``reset`` tells a reader of another history to forget what it has."""
-    yield event_frame("log.reset", {"reason": "the id is not of this log"}) if reset else PING
+    yield event_frame(RESET, {"reason": "the id is not of this log"}) if reset else PING
     try:
         with relay.readers.reading(turn.turn_id):
-            async with aclosing(follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch)) as events:
+            found = follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch, at_ms=at_ms)
+            async with aclosing(found) as events:
                 async for event in events:
-                    yield PING if event is None else event_frame(event.kind, event.to_dict(), event.event_id)
+                    yield PING if event is None else _frame(event)
     except Exception as error:
         yield event_frame("error", broken(error, turn.turn_id, turn.request.locale).body())
+
+
+def _frame(event: Event) -> bytes:
+    if event.kind == RESET:  # no event of the log: it has no id to come back with
+        return event_frame(RESET, event.data)
+    return event_frame(event.kind, event.to_dict(), event.event_id)

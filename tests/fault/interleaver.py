@@ -30,7 +30,7 @@ class Interleaver:
         self._wires = [Wire(socket_path, self._hear) for _ in range(2)]
         texts = scripts.command_texts(mutant)
         self._shas = {name: scripts.sha(text) for name, text in texts.items()}
-        loads = [("SCRIPT", "LOAD", text) for text in (scripts.LOOK, scripts.TAKE_ALL, *texts.values())]
+        loads = [("SCRIPT", "LOAD", text) for text in (scripts.LOOK, scripts.FORGET, scripts.TAKE_ALL, *texts.values())]
         # What is written to the disk is not the matter here.
         for reply in self._wires[0].ask(("FLUSHALL",), ("CONFIG", "SET", "appendonly", "no"), *loads):
             assert not isinstance(reply, hiredis.ReplyError), reply

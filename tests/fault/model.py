@@ -134,6 +134,8 @@ class Model:
         if turn is None:
             return ["fenced", 0]
         if number > turn.number("cmd"):
+            if number > turn.number("cmd") + 1:
+                return ["behind", turn.number("cmd")]
             turn.write(cmd=number)
             turn.log += kinds
         return ["done", len(turn.log)]
@@ -154,6 +156,8 @@ class Model:
         turn = self._held(turn_id, token)
         if turn is None:
             return ["fenced", "", ""]
+        if number > turn.number("cmd") + 1:
+            return ["behind", turn.number("cmd"), ""]
         move = json.loads(move_json)
         turn.write(token="", lease_until=0, last_token=token, last_cmd=number, accepted="", **move["fields"])
         turn.log += kinds

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from api_client.contract.commands import RESUME_SECONDS
 from tests.fault.seen import PretendTurn, Seen
+from worker.turns.told import Told
 
 LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
 RESUME_MS = int(RESUME_SECONDS * 1000)
@@ -135,14 +136,33 @@ def beaten(step: Step) -> None:
 def appended(step: Step) -> None:
     token, number = step.args[0].encode(), step.args[1]
     held = step.before.token == token
-    rule((step.reply[0] == b"done") == held, "[7] an append was answered to the wrong one")
-    rule(not held or step.reply[1] == step.after.seq, "an append told a wrong length")
-    if not held or number <= step.turn.cmd:
+    rule((step.reply[0] != b"fenced") == held, "[7] an append was answered to the wrong one")
+    rule(step.reply[0] != b"done" or step.reply[1] == step.after.seq, "an append told a wrong length")
+    if not held or _behind(step, number) or number <= step.turn.cmd:
         unchanged(step)
         return
+    step.turn.appends.append((step.turn.cmd, step.before.seq))
     step.turn.cmd = number
     for i in range(2, len(step.args), 2):
         tell(step.turn, step.args[i], step.args[i + 1])
+
+
+def _behind(step: Step, number: int) -> bool:
+    """The holder's command comes before another that the store does not know: it is told which it knows."""
+    behind = number > step.turn.cmd + 1
+    said = step.reply[:2] == [b"behind", step.turn.cmd]
+    rule(said == behind, "[12] a command was done though one before it is missing, or refused though none is")
+    return behind
+
+
+def told_whole(turn: PretendTurn, told: Told | None) -> None:
+    """A run that was committed has all it told in its log, in order and once, whatever the store forgot meanwhile."""
+    if told is None:
+        return
+    begun = max(at for at, (kind, _) in enumerate(turn.told) if kind == "attempt.started")
+    logged = [json.loads(data) for kind, data in turn.told[begun:] if kind == "attempt.output"]
+    said = [data for events in told.commands for kind, data in events if kind == "attempt.output"]
+    rule(logged == said, "[12] the log of a committed run has a hole, or something twice")
 
 
 def sealed(step: Step) -> None:
@@ -165,11 +185,11 @@ def committed(step: Step) -> None:
         unchanged(step)
         rule(step.reply == turn.last_commit[2], "a repeated commit was answered differently")
         return
-    accepted = step.reply[0] == b"done"
+    accepted = step.reply[0] != b"fenced"
     rule(
         accepted == (before.token == token), "[6, 7] a commit was accepted from another than the holder, or refused him"
     )
-    if not accepted:
+    if not accepted or _behind(step, number):
         unchanged(step)
         return
     turn.last_commit = (token, number, step.reply)
@@ -317,7 +337,10 @@ def judge(step: Step, line: list[bytes], latest: int) -> None:
     rule(after.stop in {before.stop, b"cancelled"}, "a cancel was forgotten")
     if before.accepted and _ended(after):
         rule(after.outcome.startswith(b"passed") or after.outcome == b"dead", "a published answer did not count")
+    appended_before = list(turn.appends)
     _OF_COMMAND[step.name](step)
+    if turn.appends == appended_before and (after.record != before.record or after.accepted != before.accepted):
+        turn.appends.clear()
     rule((turn.id in after.inbox) == (after.state == b"parked"), "the inbox is not the parked turns")
     rule(int(after.others[6] or 0) == turn.deadline or not turn.stored, "another deadline is stored than there is")
     others_untouched(step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -26,6 +26,8 @@ from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, commit_arguments
 from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
+from worker.turns.moves import EventData
+from worker.turns.told import Told
 
 Ask = Generator[list[Command], list[Any], Any]
 
@@ -36,7 +38,7 @@ REQUESTS = {
     session: TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id=session).to_json()
     for session in SESSIONS
 }
-_LOOK, _TAKE_ALL = scripts.sha(scripts.LOOK), scripts.sha(scripts.TAKE_ALL)
+_LOOK, _FORGET, _TAKE_ALL = (scripts.sha(text) for text in (scripts.LOOK, scripts.FORGET, scripts.TAKE_ALL))
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +48,7 @@ class Run:
     turn: PretendTurn
     link: Link
     token: str
-    number: int = 0
+    told: Told = field(default_factory=Told)
 
 
 class Schedule:
@@ -69,6 +71,7 @@ class Schedule:
         self._history: list[tuple[str, PretendTurn, tuple[Any, ...]]] = []
         self._bodies: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._keys: dict[tuple[str, int], list[str]] = {}
+        self._pieces = 0
         self._trace: list[tuple[Any, ...]] = []
         #: How often each command got each answer, and turns each outcome.
         self.counts: Counter[str] = Counter()
@@ -113,7 +116,9 @@ class Schedule:
             yield from self._cancel(self._one_that("accepted"))
         elif dice < 0.9:
             yield from self._drop(self._one_that("dead"))
-        elif dice < 0.905 or (self._inbox and dice < 0.94):
+        elif dice < 0.92 and (forgetful := [turn for turn in self._turns if turn.appends]):
+            yield from self._forget(random.choice(forgetful))
+        elif dice < 0.935 or (self._inbox and dice < 0.94):
             yield from self._decide(self._someone())
         else:
             yield from self._reap(self._overdue() or random.choice(self._turns), random.random() < 0.8)
@@ -200,11 +205,11 @@ class Schedule:
             reply = yield from self._do("beat", run.turn, run.token, LEASE_MS)
             self._notice(run, reply)
         elif dice < 0.5:
-            run.number += 1
-            pieces = [json.dumps({"attempt": run.link.attempt, "text": f"ä{n}"}) for n in range(1, 3)]
-            events = [part for piece in pieces[: self._random.randint(1, 2)] for part in ("attempt.output", piece)]
+            self._pieces += 1
+            said = [{"attempt": run.link.attempt, "text": f"ä{self._pieces}.{n}"} for n in range(1, 3)]
+            pieces: list[EventData] = [("attempt.output", data) for data in said]
             if run.link.task in RUNS:
-                reply = yield from self._do("append", run.turn, run.token, run.number, *events)
+                reply = yield from self._tell("append", run, [], pieces[: self._random.randint(1, 2)])
                 self._notice(run, reply)
         else:
             choices = CHOICES[run.link.task]
@@ -214,6 +219,30 @@ class Schedule:
                 yield from self._seal(run, name)
             else:
                 yield from self._commit(run, name)
+
+    def _tell(self, name: str, run: Run, more: list[str], events: list[EventData]) -> Ask:
+        """A numbered command, and before it what the store has forgotten, as ``Ledger._tell`` does it."""
+        number = run.told.add(events)
+        reply = yield from self._do(name, run.turn, run.token, number, *more, *_flat(events))
+        while reply[0] == b"behind":
+            for earlier, forgotten in run.told.between(reply[1], number):
+                yield from self._do("append", run.turn, run.token, earlier, *_flat(forgotten))
+            reply = yield from self._do(name, run.turn, run.token, number, *more, *_flat(events))
+        return reply
+
+    def _forget(self, turn: PretendTurn) -> Ask:
+        """The store loses the end of a running turn's log: some of the last appends, all of them answered."""
+        at = self._random.randrange(len(turn.appends))
+        cmd, seq = turn.appends[at]
+        keys = self._keys_of(turn)
+        forgot, look = yield [("EVALSHA", _FORGET, 2, *keys[:2], cmd, seq), ("EVALSHA", _LOOK, 6, *keys[:5], keys[11])]
+        if isinstance(forgot, hiredis.ReplyError):
+            raise Violation(f"the store cannot forget: {forgot}")
+        self._trace.append((self._now, "FORGET", turn, (cmd, seq), ["behind", cmd]))
+        heard = self._heard[f"{keys[0]}:bell".encode()]
+        del turn.appends[at:], turn.told[seq:], heard[seq:]
+        turn.cmd, turn.seen = cmd, seen(look)
+        self.counts["forget"] += 1
 
     def _seal(self, run: Run, name: str) -> Ask:
         """An answer is accepted; it is committed at once, or later, or by another worker."""
@@ -233,12 +262,13 @@ class Schedule:
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
         retries = int((run.turn.seen and run.turn.seen.others[4]) or 0)
-        run.number += 1
-        args = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))
-        reply = yield from self._do("commit", run.turn, run.token, run.number, *args)
+        move, *told = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))
+        events = [(kind, json.loads(data)) for kind, data in zip(told[::2], told[1::2], strict=True)]
+        reply = yield from self._tell("commit", run, [move], events)
         self._runs.remove(run)
         if reply[0] == b"done":
-            self._go_on(run, rules.read_move(args[0]), reply)
+            rules.told_whole(run.turn, run.told if run.link.task in RUNS else None)
+            self._go_on(run, rules.read_move(move), reply)
 
     def _go_on(self, run: Run, move: dict[str, Any], reply: list[Any]) -> None:
         if reply[2]:
@@ -371,6 +401,10 @@ class Schedule:
         if place not in self._keys:
             self._keys[place] = turn_keys(self._namespace, turn.turn_id, turn.session_id, self._now / 1000)
         return self._keys[place]
+
+
+def _flat(events: list[EventData]) -> list[str]:
+    return [part for kind, data in events for part in (kind, json.dumps(data))]
 
 
 def _short(parts: Any) -> str:

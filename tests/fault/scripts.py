@@ -43,6 +43,15 @@ return {{
 }}
 """
 
+# KEYS: turn, log  ARGV: cmd and seq as they were before the appends that the store forgets: they changed nothing else.
+FORGET = """
+redis.call('HSET', KEYS[1], 'cmd', ARGV[1], 'seq', ARGV[2])
+local kept = redis.call('XRANGE', KEYS[2], '-', ARGV[2] .. '-0')
+redis.call('DEL', KEYS[2])
+for _, entry in ipairs(kept) do redis.call('XADD', KEYS[2], entry[1], unpack(entry[2])) end
+return { 'forgot' }
+"""
+
 # ARGV: pattern. Everything that is stored: name, type, time to live, content; and it is deleted.
 TAKE_ALL = """
 local read = {

@@ -61,7 +61,10 @@ NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2], [], [], []])
 
 @dataclass(slots=True, eq=False)
 class PretendTurn:
-    """What the world was told about a turn."""
+    """What the world was told about a turn.
+
+    ``appends``: number and length of the log before each append since the turn was last changed otherwise.
+    """
 
     turn_id: str
     session_id: str
@@ -78,6 +81,7 @@ class PretendTurn:
     tokens: set[bytes] = field(default_factory=set)
     last_commit: tuple[Any, ...] = ()
     cmd: int = 0
+    appends: list[tuple[int, int]] = field(default_factory=list)
     alone: bool = False
     dropped: bool = False
     told: list[tuple[str, str]] = field(default_factory=list)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
-from api_client.contract.events import Event
+from api_client.contract.events import RESET, Event
 from worker.cli.output import one_line, safe
 
 GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
@@ -159,6 +159,7 @@ def _count(number: int, one: str, many: str = "") -> str:
 _DESCRIBERS: dict[str, Callable[[dict[str, Any]], list[Line]]] = {
     "turn.queued": _queued,
     "attempt.started": _started,
+    RESET: lambda data: [Line(f"from the start again: {one_line(data.get('reason', ''))}", WARN)],
     "attempt.reset": lambda data: [Line(f"the agent begins again: {one_line(data.get('reason', ''))}", DIM)],
     "attempt.tool": lambda data: [
         Line(f"tool {one_line(data.get('name', ''))} {one_line(data.get('detail', ''))}", DIM)
@@ -219,7 +220,7 @@ class Timeline:
             self._written += len(event.data.get("text", ""))
             self.tick()
             return
-        if event.kind in {"attempt.started", "attempt.reset"}:
+        if event.kind in {"attempt.started", "attempt.reset", RESET}:
             self._written = 0
             self._told.clear()
         if event.kind in _DOING:

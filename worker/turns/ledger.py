@@ -11,7 +11,6 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ from api_client.contract.sentinels import Sentinels
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.tasks import Link
 from api_client.contract.turn import AttemptRecord, Turn
-from worker.turns.moves import Move
+from worker.turns.moves import EventData, Move
+from worker.turns.told import Told
 
 log = structlog.get_logger()
 
@@ -40,6 +40,7 @@ _LUA = Path(__file__).with_name("lua")
 _PATIENCE_SECONDS = 120.0
 #: Every agent's writer may hold one at a time. The library's own limit (100) is below what HELIX_RUN_SLOTS may be.
 _MOST_CONNECTIONS = 2**16
+_FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 
 
@@ -55,7 +56,7 @@ class Claim:
         taken_at: when the claim was asked for, by ``time.monotonic()``.
         seconds_left: time to the turn's deadline at that moment, by the store's clock.
         accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
-        numbers: counts the holder's commands: 1, 2, 3, ...
+        told: what the holder told the turn's log.
     """
 
     turn: Turn
@@ -64,7 +65,7 @@ class Claim:
     taken_at: float
     seconds_left: float
     accepted: str = ""
-    numbers: Any = field(default_factory=lambda: count(1))
+    told: Told = field(default_factory=Told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +182,15 @@ class Ledger:
 
         return float(self._patiently(ask))
 
-    def append(self, claim: Claim, events: list[tuple[str, dict[str, Any]]]) -> None:
+    def append(self, claim: Claim, events: list[EventData]) -> None:
         """Add events to the turn's log, in order, each exactly once; waits while the store is away.
+
+        Earlier ones that the store has forgotten are added again before. Not for two threads with one claim.
 
         Raises:
             Fenced: the turn is no longer ours.
         """
-        number = next(claim.numbers)
-        args = [claim.token, number, *_flat(events)]
-        said, _ = self._patiently(lambda: self._call("append", *_ids(claim), *args))
-        if said != b"done":
-            raise Fenced
+        self._tell("append", claim, [], events)
 
     def seal(self, claim: Claim, accepted: str) -> bool:
         """Accept an answer, which is published next; False when the turn was called off before.
@@ -212,12 +211,26 @@ class Ledger:
         Raises:
             Fenced: the turn is no longer ours; nothing was written.
         """
-        number = next(claim.numbers)
-        args = [claim.token, number, move.to_json(), *_flat(move.events)]
-        said, head, outcome = self._patiently(lambda: self._call("commit", *_ids(claim), *args))
-        if said != b"done":
-            raise Fenced
+        head, outcome = self._tell("commit", claim, [move.to_json()], move.events)
         return Committed(head.decode(), outcome.decode())
+
+    def _tell(self, command: str, claim: Claim, more: list[str], events: list[EventData]) -> list[Any]:
+        """Send a numbered command, and again what the store has forgotten of those before it. Raises as both."""
+        number = claim.told.add(events)
+        said, *reply = self._send(command, claim, number, [*more, *_flat(events)])
+        while said == b"behind":
+            known = int(reply[0])
+            log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - known, hint=_FORGOT)
+            for earlier, forgotten in claim.told.between(known, number):
+                self._send("append", claim, earlier, _flat(forgotten))
+            said, *reply = self._send(command, claim, number, [*more, *_flat(events)])
+        return reply
+
+    def _send(self, command: str, claim: Claim, number: int, args: list[str]) -> list[Any]:
+        reply: list[Any] = self._patiently(lambda: self._call(command, *_ids(claim), claim.token, number, *args))
+        if reply[0] == b"fenced":
+            raise Fenced
+        return reply
 
     def due(self, shard: int, limit: int = 100) -> list[str]:
         """Ids of turns that somebody must look at now, the longest waiting first."""
@@ -319,5 +332,5 @@ def _ids(claim: Claim) -> tuple[str, str]:
     return claim.turn.turn_id, claim.turn.request.session_id
 
 
-def _flat(events: list[tuple[str, dict[str, Any]]]) -> list[str]:
+def _flat(events: list[EventData]) -> list[str]:
     return [part for kind, data in events for part in (kind, json.dumps(data))]

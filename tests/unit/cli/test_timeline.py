@@ -61,6 +61,7 @@ ISSUE = {
             {"attempt": 2, "max_attempts": 3, "reason": "rejected", "delay_seconds": 0.5},
             ["asking again in 0.5 s: attempt 2/3, rejected"],
         ),
+        ("log.reset", {"reason": "it was lost"}, ["from the start again: it was lost"]),
         ("turn.fallback", {"attempt": 3, "codes": ["A", "B"]}, ["fallback on the best answer: A, B"]),
         (
             "turn.mended",

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, TurnNotFound
-from api_client.contract.events import Event
+from api_client.contract.events import RESET, Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.gauges import Gauges
@@ -184,6 +184,7 @@ class FakeTurns:
         *,
         after: int = 0,
         epoch: str = "",
+        at_ms: int = 0,
         owner: str | None = None,
         ping_seconds: float | None = None,
     ) -> AsyncIterator[Event | None]:
@@ -195,7 +196,7 @@ class FakeTurns:
                     await self.hold.wait()
                 if isinstance(item, Exception):
                     raise item
-                if item is None or item.seq > after:
+                if item is None or item.kind == RESET or item.seq > after:
                     yield item
         finally:
             self.left.set()

@@ -102,6 +102,7 @@ def test_a_rejected_draft_disappears_and_the_next_one_comes() -> None:
     [
         lost("running"),
         ("attempt.reset", {"attempt": 1, "reason": "again"}),
+        ("log.reset", {"reason": "the store lost the end of its log"}),
         completed("incomplete"),
         completed("error"),
     ],

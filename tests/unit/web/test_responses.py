@@ -104,6 +104,16 @@ async def test_a_stream_can_be_resumed_behind_each_of_its_events(turns: FakeTurn
         assert (beyond.status_code, beyond.json()["error"]["param"]) == (400, "starting_after")
 
 
+async def test_a_log_that_begins_anew_is_one_response_all_the_same() -> None:
+    begun, whole = passed("Hallo.")[:2], passed("Hallo.")
+    async with caller(app_with(FakeTurns(whole))) as http:
+        once = frames(await http.post("/v1/responses", json={**BODY, "stream": True}))
+    async with caller(app_with(FakeTurns([*begun, event(0, "log.reset", reason="lost"), *whole]))) as http:
+        found = frames(await http.post("/v1/responses", json={**BODY, "stream": True}))
+    said = [[(frame["type"], frame["sequence_number"]) for frame in told] for told in (once, found)]
+    assert said[0] == said[1]
+
+
 @pytest.mark.parametrize("query", ["?starting_after=1", "?stream=true&starting_after=-1", "?stream=maybe"])
 async def test_a_query_that_means_nothing_is_refused(http: httpx2.AsyncClient, query: str) -> None:
     answer = await http.get(f"/v1/responses/resp_{TURN_ID}{query}")

@@ -9,7 +9,7 @@ import pytest
 
 from api_client.contract.errors import StoreUnavailable
 from tests.unit.web.conftest import caller
-from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event
+from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, passed
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 EVENTS = f"/v1/turns/{TURN_ID}/events"
@@ -47,15 +47,17 @@ async def test_the_events_carry_ids_and_end(http: httpx2.AsyncClient) -> None:
     answer = await http.get(EVENTS)
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-cache, no-transform"
-    assert ids(answer) == [f"{seq}-{EPOCH}" for seq in range(1, 7)]
+    assert ids(answer) == [f"{seq}-{EPOCH}-{1_000_000 + 1000 * seq}" for seq in range(1, 7)]
     data = [json.loads(line[6:]) for line in answer.text.split("\n") if line.startswith("data: ")]
     assert [item["kind"] for item in data][-1] == "turn.finished"
     assert "\n: ping\n\n" in answer.text
 
 
 async def test_a_reader_goes_on_behind_the_last_event_it_saw(http: httpx2.AsyncClient, turns: FakeTurns) -> None:
-    answer = await http.get(EVENTS, headers={"last-event-id": f"4-{EPOCH}"})
-    assert ids(answer) == [f"5-{EPOCH}", f"6-{EPOCH}"]
+    every = ids(await http.get(EVENTS))
+    turns.followed.clear()
+    answer = await http.get(EVENTS, headers={"last-event-id": every[3]})
+    assert ids(answer) == every[4:]
     assert turns.followed == [(4, EPOCH)]
     assert "log.reset" not in answer.text
 
@@ -67,8 +69,24 @@ async def test_a_reader_of_another_log_is_told_to_start_over(http: httpx2.AsyncC
     assert len(ids(answer)) == 6
 
 
-async def test_a_reader_that_has_everything_is_told_not_to_come_back(http: httpx2.AsyncClient) -> None:
-    assert (await http.get(EVENTS, headers={"last-event-id": f"6-{EPOCH}"})).status_code == 204
+async def test_a_reader_that_has_everything_is_told_not_to_come_back(
+    http: httpx2.AsyncClient, turns: FakeTurns
+) -> None:
+    turns.finished_at = 1_006.0
+    last = ids(await http.get(EVENTS))[-1]
+    assert (await http.get(EVENTS, headers={"last-event-id": last})).status_code == 204
+    other = f"6-{EPOCH}-{1_005_999}"  # the store forgot that end, and another one stands in its place
+    assert (await http.get(EVENTS, headers={"last-event-id": other})).status_code == 200
+    earlier = f"6-{EPOCH}"  # an id that an earlier version gave out
+    assert (await http.get(EVENTS, headers={"last-event-id": earlier})).status_code == 204
+
+
+async def test_a_reader_whose_events_the_store_forgot_is_told_to_start_over_in_mid_stream() -> None:
+    begun = [event(1, "turn.queued", position=0), event(2, "attempt.output", attempt=1, text="Ha")]
+    async with caller(app_with(FakeTurns([*begun, event(0, "log.reset", reason="lost"), *passed("Hallo.")]))) as http:
+        answer = await http.get(EVENTS)
+    assert '\n\nevent: log.reset\ndata: {"reason":"lost"}\n\n' in answer.text, "it has no id to come back with"
+    assert [int(given.partition("-")[0]) for given in ids(answer)] == [1, 2, 1, 2, 3, 4, 5, 6]
 
 
 async def test_events_that_break_off_end_with_an_error_event() -> None:

@@ -29,7 +29,7 @@ def _read(reader: int, lines: list[Line], turn: TurnFacts, logged: dict[int, str
             if line["kind"] == "log.reset":
                 yield Problem(10, "reader_differs", f"{who} was told that its history is another one")
             continue
-        number, _, epoch = line["id"].partition("-")
+        number, epoch, *_ = line["id"].split("-")
         seq = int(number)
         if seq > at + 1:
             yield Problem(10, "seq_gaps", f"{who}: {seq} follows {at}")

@@ -7,12 +7,14 @@
 --         park_ms (above 0: the turn waits so long for a decision in the inbox)
 -- ARGV[7], ARGV[8] kind, data (JSON) of the events; and so on
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
+--         | {'behind', number of the last command that is known here, ''}, see append
 
 if not EXISTS then return { 'fenced', '', '' } end
 if turn.last_token == ARGV[4] and tonumber(ARGV[5]) <= number('last_cmd') then
   return { 'done', turn.last_head or '', turn.last_outcome or '' }
 end
 if turn.token ~= ARGV[4] or turn.state == 'finished' then return { 'fenced', '', '' } end
+if tonumber(ARGV[5]) > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 local move = cjson.decode(ARGV[6])
 
 redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'last_token', ARGV[4], 'last_cmd', ARGV[5])

@@ -1,0 +1,196 @@
+"""A store that lost the end of its log: killed, and brought back on an earlier copy of its own file.
+
+So it goes when the power fails under a server that syncs every second, or when a replica takes over that was behind.
+Real broker, worker and readers: whatever the store forgot, a reader's text ends right and holds nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.events import RESET, Event
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
+from tests.conftest import WorkerProcess
+from tests.fault.conftest import Meeting, judged, message
+from tests.support import wait_until
+from worker.broker import EmbeddedBroker
+
+#: Three pieces; before each of the last two the agent waits for the test.
+SCRIPT = """
+- when: pieces
+  attempts:
+    - - say: "Eins, "
+      - wait_for: {meet}/second
+      - say: "zwei, "
+      - wait_for: {meet}/third
+      - say: "drei.\\n\\n<!-- STEP: done -->"
+"""
+PIECES = ["Eins, ", "Eins, zwei, ", "Eins, zwei, drei.\n\n<!-- STEP: done -->"]
+DOCS = Path(__file__).parents[2] / "docs" / "events.md"
+
+
+def documented_text_after() -> Callable[[str, dict[str, object]], str]:
+    """The lines of docs/events.md that make the text of a turn's events."""
+    [lines] = re.findall(r"```python\n(def text_after.*?)```", DOCS.read_text(), re.DOTALL)
+    scope: dict[str, Callable[[str, dict[str, object]], str]] = {}
+    exec(lines, scope)
+    return scope["text_after"]
+
+
+text_after = documented_text_after()
+
+
+@dataclass(slots=True)
+class Reader:
+    """Somebody who reads along: every event, and every text that stood there."""
+
+    text: str = ""
+    events: list[Event] = field(default_factory=list)
+    shown: set[str] = field(default_factory=set)
+
+    async def read(self, client: TurnsClient, turn_id: str) -> None:
+        async for event in client.follow(turn_id):
+            if event is not None:
+                self.events.append(event)
+                self.text = text_after(self.text, event.to_dict())
+                self.shown.add(self.text)
+
+
+class ForgetfulStore:
+    """The broker, which can be brought back to what it was."""
+
+    def __init__(self, broker: EmbeddedBroker, copy: Path) -> None:
+        self._broker = broker
+        self._kept = broker.directory / "appendonlydir"
+        self._copy = copy
+
+    def remember(self) -> None:
+        """What is stored by now will be there again."""
+        shutil.copytree(self._kept, self._copy)
+
+    def forget(self) -> None:
+        """Lose all that came since."""
+        self._broker.kill()
+        shutil.rmtree(self._kept)
+        shutil.copytree(self._copy, self._kept)
+        self._broker.start()
+
+
+@pytest.fixture
+def store(private_broker: EmbeddedBroker, tmp_path: Path) -> ForgetfulStore:
+    return ForgetfulStore(private_broker, tmp_path / "copy")
+
+
+@pytest.fixture
+def pieces(private_settings: Settings, meeting: Meeting) -> Settings:
+    """Its model answers in ``PIECES``. No lease runs out while the store is away, however slow the machine is."""
+    meeting.script.write_text(SCRIPT.format(meet=meeting.directory))
+    models = {"scripted": f"scripted:{meeting.script}"}
+    return replace(private_settings, models=models, witness=str(meeting.witness), lease_seconds=30.0)
+
+
+@asynccontextmanager
+async def read_along(client: TurnsClient, turn_id: str) -> AsyncIterator[Reader]:
+    """Somebody reads while the block runs, and on to the turn's end."""
+    reader = Reader()
+    task = asyncio.create_task(reader.read(client, turn_id))
+    yield reader
+    await asyncio.wait_for(task, 60)
+
+
+async def until(reader: Reader, text: str) -> None:
+    await wait_until(lambda: reader.text == text, 30)
+
+
+async def test_the_holder_tells_again_what_the_store_forgot(
+    pieces: Settings, store: ForgetfulStore, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker = worker_process(settings=pieces)
+    async with TurnsClient(pieces) as client:
+        turn_id = await client.submit(message("pieces"))
+        async with read_along(client, turn_id) as reader:
+            await until(reader, PIECES[0])
+            store.remember()
+            (meeting.directory / "second").touch()
+            await until(reader, PIECES[1])
+            store.forget()
+            (meeting.directory / "third").touch()
+        turn, events = await judged(client, turn_id)
+    assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 1)
+    told = "".join(event.data["text"] for event in events if event.kind == "attempt.output")
+    assert told == reader.text == PIECES[-1], "the log has a hole"
+    assert reader.shown == {"", *PIECES}, "a reader saw a text with a hole, or something twice"
+    assert worker.log_file.read_text().count("store.forgot") == 1
+
+
+async def test_readers_of_a_delivery_the_store_forgot_begin_again(
+    pieces: Settings, store: ForgetfulStore, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    """The claim itself is lost: its worker is fenced, the turn is delivered anew, under the same numbers."""
+    async with TurnsClient(pieces) as client:
+        turn_id = await client.submit(message("pieces"))
+        store.remember()
+        worker_process(settings=pieces)
+        async with read_along(client, turn_id) as reader:
+            (meeting.directory / "second").touch()
+            await until(reader, PIECES[1])
+            store.forget()
+            (meeting.directory / "third").touch()
+        turn, events = await judged(client, turn_id)
+    assert turn.outcome is Outcome.PASSED
+    assert reader.shown <= {"", *PIECES}
+    kinds = [event.kind for event in reader.events]
+    assert kinds[kinds.index(RESET) + 1 :] == [event.kind for event in events]
+
+
+async def test_who_saw_an_end_that_the_store_forgot_is_told_so_when_it_comes_back(
+    pieces: Settings, store: ForgetfulStore, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    settings = replace(pieces, lease_seconds=1.5)  # whose holder is gone is delivered again when its lease is over
+    worker_process(settings=settings)
+    async with TurnsClient(settings) as client:
+        turn_id = await client.submit(message("pieces"))
+        async with read_along(client, turn_id) as reader:
+            await until(reader, PIECES[0])
+            store.remember()
+            (meeting.directory / "second").touch()
+            (meeting.directory / "third").touch()
+        last = reader.events[-1]
+        assert last.final
+        store.forget()
+        turn, events = await judged(client, turn_id)
+        assert turn.seq > last.seq, "the new log goes on behind the number where the forgotten one ended"
+        after = client.follow(turn_id, after=last.seq, epoch=last.epoch, at_ms=last.at_ms)
+        again = [event async for event in after if event is not None]
+    assert turn.outcome is Outcome.PASSED
+    assert (again[0].kind, again[1:]) == (RESET, events)
+
+
+async def test_readers_of_a_turn_that_the_store_forgot_do_not_wait_for_it(
+    pieces: Settings, store: ForgetfulStore
+) -> None:
+    async with TurnsClient(pieces) as client:
+        await client.submit(message("pieces", "before"))
+        store.remember()
+        turn_id = await client.submit(message("pieces"))
+        events = client.follow(turn_id)
+        assert (await anext(events)).kind == "turn.queued"
+        store.forget()
+        with pytest.raises(TurnNotFound):
+            await asyncio.wait_for(_all(events), 30)
+
+
+async def _all(events: AsyncIterator[Event | None]) -> None:
+    async for _ in events:
+        pass
