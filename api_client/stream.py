@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
-from api_client.contract.events import RESET, Event
+from api_client.contract.events import Event, reset
 from api_client.contract.keys import keys_of
 from api_client.store import heed_cancellation
 
@@ -108,7 +108,7 @@ async def _listen(
                 raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
             if not position.holds(entries):
                 position = Position(0)
-                yield _forgotten()
+                yield reset("the store lost the end of its log")
                 continue
             for _, fields in entries[1 if position.seq else 0 :]:
                 event = Event.decode(fields[b"e"])
@@ -139,11 +139,6 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
         found += [Event.decode(fields[b"e"]) for _, fields in entries]
         if len(entries) < _PAGE:
             return found
-
-
-def _forgotten() -> Event:
-    """What a reader is told whose last event the store no longer has."""
-    return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": "the store lost the end of its log"})
 
 
 def _rung(data: bytes) -> Event | None:

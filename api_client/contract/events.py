@@ -8,6 +8,7 @@ same Lua command that changes the turn. The wire form is one JSON object:
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,11 @@ class Event:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an event: {wire[:80]!r}") from error
+
+
+def reset(reason: str) -> Event:
+    """Tells a reader that all it has is void; see ``RESET``. It has no number and no id."""
+    return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 
 def read_event_id(text: str) -> tuple[int, str, int]:

@@ -154,7 +154,7 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
         async with aclosing(follow_answer(relay, reply.turn_id, ask.request.owner)) as events:
             async for event in events:
                 if event is not None and event.kind == RESET:
-                    seen = 0  # all that follows is new
+                    seen = -1  # that too is news to this reader, and so is all that follows
                 for frame in _frames(event, page, seen):
                     if frame is DONE:
                         reach("B15")

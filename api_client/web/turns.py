@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from api_client.actions import act
 from api_client.audit import by_key
-from api_client.contract.events import RESET, Event, read_event_id
+from api_client.contract.events import Event, read_event_id, reset
 from api_client.contract.turn import Turn
 from api_client.web import openapi
 from api_client.web.access import Asker, Reach
@@ -76,7 +76,7 @@ async def stream_events(turn_id: str, request: Request, relay: RelayOf, owner: R
         after = 0
     if turn.ended_with(after, at_ms):
         return Response(status_code=204)
-    frames = stream(relay, turn, owner, after, at_ms, reset=stranger)
+    frames = stream(relay, turn, owner, after, at_ms, stranger=stranger)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
@@ -96,10 +96,10 @@ def _position(request: Request) -> tuple[int, str, int]:
 
 
 async def stream(
-    relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, reset: bool
+    relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """The events as frames. ``reset`` tells a reader of another history to forget what it has."""
-    yield event_frame(RESET, {"reason": "the id is not of this log"}) if reset else PING
+    """The events as frames. A reader of another history is told to forget what it has."""
+    yield _frame(reset("the id is not of this log")) if stranger else PING
     try:
         with relay.readers.reading(turn.turn_id):
             found = follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch, at_ms=at_ms)
@@ -111,6 +111,5 @@ async def stream(
 
 
 def _frame(event: Event) -> bytes:
-    if event.kind == RESET:  # no event of the log: it has no id to come back with
-        return event_frame(RESET, event.data)
-    return event_frame(event.kind, event.to_dict(), event.event_id)
+    """The event as a frame, with its id to come back with; ``log.reset``, which stands in no log, has none."""
+    return event_frame(event.kind, event.to_dict(), event.event_id if event.seq else "")

@@ -116,9 +116,9 @@ class Schedule:
             yield from self._cancel(self._one_that("accepted"))
         elif dice < 0.9:
             yield from self._drop(self._one_that("dead"))
-        elif dice < 0.92 and (forgetful := [turn for turn in self._turns if turn.appends]):
+        elif dice < 0.912 and (forgetful := [turn for turn in self._turns if turn.appends]):
             yield from self._forget(random.choice(forgetful))
-        elif dice < 0.935 or (self._inbox and dice < 0.94):
+        elif dice < 0.905 or (self._inbox and dice < 0.94):
             yield from self._decide(self._someone())
         else:
             yield from self._reap(self._overdue() or random.choice(self._turns), random.random() < 0.8)

@@ -7,7 +7,6 @@ Real broker, worker and readers: whatever the store forgot, a reader's text ends
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,12 +18,18 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import RESET, Event
+from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
 from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message
+from tests.fault.scripts import FORGET
 from tests.support import wait_until
+from tests.unit.web.test_reconnects import text_after
 from worker.broker import EmbeddedBroker
+from worker.turns.ledger import Claim, Ledger, connect
+from worker.turns.moves import Move
 
 #: Three pieces; before each of the last two the agent waits for the test.
 SCRIPT = """
@@ -37,18 +42,6 @@ SCRIPT = """
       - say: "drei.\\n\\n<!-- STEP: done -->"
 """
 PIECES = ["Eins, ", "Eins, zwei, ", "Eins, zwei, drei.\n\n<!-- STEP: done -->"]
-DOCS = Path(__file__).parents[2] / "docs" / "events.md"
-
-
-def documented_text_after() -> Callable[[str, dict[str, object]], str]:
-    """The lines of docs/events.md that make the text of a turn's events."""
-    [lines] = re.findall(r"```python\n(def text_after.*?)```", DOCS.read_text(), re.DOTALL)
-    scope: dict[str, Callable[[str, dict[str, object]], str]] = {}
-    exec(lines, scope)
-    return scope["text_after"]
-
-
-text_after = documented_text_after()
 
 
 @dataclass(slots=True)
@@ -132,6 +125,27 @@ async def test_the_holder_tells_again_what_the_store_forgot(
     assert told == reader.text == PIECES[-1], "the log has a hole"
     assert reader.shown == {"", *PIECES}, "a reader saw a text with a hole, or something twice"
     assert worker.log_file.read_text().count("store.forgot") == 1
+
+
+async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(settings: Settings) -> None:
+    """The store is as it was, at once, and nobody's connection breaks; no ping comes to the reader's help."""
+    ledger = Ledger(settings, "w")
+    async with TurnsClient(replace(settings, ping_seconds=60.0)) as client:
+        turn_id = await client.submit(message("pieces"))
+        claim = await asyncio.to_thread(ledger.claim, turn_id, "s", Link(RUN, 1))
+        assert isinstance(claim, Claim)
+        async with read_along(client, turn_id) as reader:
+            said = [("attempt.output", {"attempt": 1, "text": text}) for text in ("eins ", "zwei ", "drei")]
+            await asyncio.to_thread(ledger.append, claim, said[:2])
+            await until(reader, "eins zwei ")
+            keys = keys_of(settings.namespace, turn_id)
+            with connect(settings) as store:
+                store.eval(FORGET, 2, keys.turn(turn_id), keys.log(turn_id), 0, 2)
+            await asyncio.to_thread(ledger.append, claim, said[2:])
+            await until(reader, "eins zwei drei")
+            await asyncio.to_thread(ledger.commit, claim, Move(attempt=1, outcome=Outcome.FAILED))
+    assert [event.seq for event in reader.events] == [1, 2, 3, 4, 0, *range(1, 7)]
+    assert reader.shown == {"", "eins ", "eins zwei ", "eins zwei drei"}
 
 
 async def test_readers_of_a_delivery_the_store_forgot_begin_again(

@@ -102,7 +102,6 @@ def test_a_rejected_draft_disappears_and_the_next_one_comes() -> None:
     [
         lost("running"),
         ("attempt.reset", {"attempt": 1, "reason": "again"}),
-        ("log.reset", {"reason": "the store lost the end of its log"}),
         completed("incomplete"),
         completed("error"),
     ],
@@ -110,6 +109,12 @@ def test_a_rejected_draft_disappears_and_the_next_one_comes() -> None:
 def test_a_void_draft_disappears(void: tuple[str, dict[str, Any]]) -> None:
     reader = live(started(), output("Halb"), void, started(), output("Ganz."), completed(), end("Ganz."))
     assert reader.seen == ["", "Halb", "", "Ganz."]
+
+
+def test_what_the_store_forgot_disappears_even_if_only_the_marker_was_missing() -> None:
+    forgotten = [started(), output("Gut."), completed(), rejected(MARKER), ("log.reset", {"reason": "lost"})]
+    reader = live(*forgotten, started(), output("Besser."))
+    assert reader.seen == ["", "Gut.", "", "Besser."]
 
 
 def test_a_judge_that_dies_takes_no_text_away() -> None:

@@ -16,8 +16,10 @@ import httpx2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api_client.contract.events import reset
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
+from tests.unit.web.openwebui import Reader
 from tests.unit.web.test_page import (
     WRONG_FILE,
     completed,
@@ -30,6 +32,7 @@ from tests.unit.web.test_page import (
     rejected,
     started,
 )
+from tests.unit.web.test_repeats import PAGE
 
 DOCS = Path(__file__).parents[3] / "docs" / "events.md"
 Reduce = Callable[[str, dict[str, Any]], str]
@@ -106,3 +109,14 @@ def test_a_lost_attempts_draft_is_taken_back_and_so_is_a_rejected_one() -> None:
         text = text_after(text, event.to_dict())
         shown.append(text)
     assert shown == ["", "Halb", "", "", "Falsch.", "Falsch.", "", "", "Richtig.", "Richtig.", "Richtig."]
+
+
+async def test_a_page_whose_log_begins_anew_shows_nothing_twice() -> None:
+    begun = numbered(started(), output("Hal"))
+    turns = FakeTurns([*begun, reset("lost"), *numbered(started(), output("Hallo."), completed(), end("Hallo."))])
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], "stream": True}
+    async with caller(app_with(turns)) as http:
+        answer = await http.post("/v1/chat/completions", json=body, headers=PAGE)
+    frames = [line.removeprefix("data: ") for line in answer.text.split("\n") if line.startswith("data: ")]
+    page = Reader().read(json.loads(frame) for frame in frames if frame != "[DONE]")
+    assert page.seen == ["", "Hal", "", "Hallo."]
