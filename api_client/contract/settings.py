@@ -391,6 +391,15 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
+def running(root: Path) -> dict[str, str]:
+    """What a running ``turns up`` tells of itself under ``HELIX_ROOT``: addresses, models; nothing when none runs."""
+    try:
+        told = json.loads((root / STATE_DIR / RUN_FILE).read_text())
+        return {name: value for name, value in told.items() if isinstance(value, str)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
 def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
     """Fill in the broker that ``turns up`` runs, and its models, where none are set."""
     if settings.broker_url and settings.store_url:
@@ -398,13 +407,11 @@ def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     url = settings.store_url or settings.broker_url
     if not url:
-        try:
-            told = json.loads((settings.root / STATE_DIR / RUN_FILE).read_text())
-            url = told["redis_url"]
-            if not own_models and "models" in told:
-                values["models"] = model_runners(told["models"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        told = running(settings.root)
+        if not (url := told.get("redis_url", "")):
             return settings
+        if not own_models and "models" in told:
+            values["models"] = model_runners(told["models"])
     values["broker_url"] = settings.broker_url or url
     values["store_url"] = settings.store_url or url
     return Settings(**values)

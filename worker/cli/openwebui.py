@@ -12,7 +12,7 @@ from typing import Any
 import click
 import yaml
 
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings, load, running
 from worker.cli.finding import tell
 from worker.cli.output import json_option
 
@@ -89,11 +89,14 @@ def check(
 
 
 def address(settings: Settings) -> str:
-    """The relay's address for a client on this machine.
+    """The relay's address for a client on this machine; that of a running `turns up`, if we ask its store.
 
     Raises:
         UsageError: it is not known before the relay runs.
     """
+    told = running(settings.root)
+    if "web_url" in told and told.get("redis_url") == settings.store_url:
+        return f"{told['web_url']}/v1"
     if not settings.web_port:
         raise click.UsageError("HELIX_WEB_PORT is 0, any free port: say where the relay is with --url")
     host = "127.0.0.1" if settings.web_host in {"", "0.0.0.0", "::"} else settings.web_host  # noqa: S104 - not bound here

@@ -39,6 +39,15 @@ def test_the_environment_is_what_a_shell_reads(tmp_path: Path) -> None:
     assert values["DEFAULT_MODELS"] == "scripted"
 
 
+def test_the_address_is_that_of_the_installation_that_runs_here(tmp_path: Path) -> None:
+    (tmp_path / ".helix").mkdir()
+    told = {"redis_url": "unix:///run/v.sock", "web_url": "http://127.0.0.1:4711"}
+    (tmp_path / ".helix" / "run.json").write_text(json.dumps(told))
+    assert "OPENAI_API_BASE_URL=http://127.0.0.1:4711/v1" in run(tmp_path, "--print", "env").output
+    elsewhere = run(tmp_path, "--print", "env", REDIS_URL="redis://localhost:1/0").output
+    assert "OPENAI_API_BASE_URL=http://127.0.0.1:8765/v1" in elsewhere
+
+
 def test_the_compose_file_goes_beside_ours() -> None:
     text = CliRunner(env={"REDIS_URL": ""}).invoke(openwebui, ["--print", "compose", "--key", "a$b"]).output
     override, base = yaml.safe_load(text), yaml.safe_load(Path("compose/compose.yaml").read_text())
