@@ -42,7 +42,7 @@ async def backlog(store: Store, overdue_seconds: float) -> dict[str, int]:
     """
     clock = await store.ask(store.redis.time())
     late = int((clock[0] - overdue_seconds) * 1000)
-    waiting = await store.ask(waiting_messages(store.redis, store.settings))
+    waiting = await store.ask(waiting_messages(store))
     found = {"run": waiting[RUN_QUEUE], "check": waiting[CHECK_QUEUE], "overdue": 0, "dead": 0}
     found["unfinished"] = await unfinished(store)
     for keys in store.shards:

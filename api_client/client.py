@@ -235,7 +235,7 @@ class TurnsClient:
         Raises:
             ValueError: what is asked for does not exist or fit together. StoreUnavailable: the store does not answer.
         """
-        found = metrics.retry_rate(self.store.redis, self.settings, since_seconds, by, every, model)
+        found = metrics.retry_rate(self.store, since_seconds, by, every, model)
         rate: RetryRate = await self.store.ask(found)
         return rate
 
@@ -245,24 +245,22 @@ class TurnsClient:
         Raises:
             ValueError: ``by`` is none of ``stats.BREAKDOWNS``. StoreUnavailable: the store does not answer.
         """
-        found: Stats = await self.store.ask(
-            metrics.stats(self.store.redis, self.settings, since_seconds, by, ago_seconds)
-        )
+        found: Stats = await self.store.ask(metrics.stats(self.store, since_seconds, by, ago_seconds))
         return found
 
     async def totals(self) -> Mapping[str, int]:
         """Every counter since the beginning (``contract/counters.py``). Raises as ``stats``."""
-        found: Mapping[str, int] = await self.store.ask(metrics.totals(self.store.redis, self.settings))
+        found: Mapping[str, int] = await self.store.ask(metrics.totals(self.store))
         return found
 
     async def gauges(self) -> Gauges:
         """What is at this moment: turns by state, queues, workers. Raises as ``stats``."""
-        found: Gauges = await self.store.ask(read_gauges(self.store.redis, self.settings))
+        found: Gauges = await self.store.ask(read_gauges(self.store))
         return found
 
     async def figures(self, span: str) -> Figures:
         """The figures of a span of ``figures.SPANS``, whole and over time. Raises as ``stats``."""
-        found: Figures = await self.store.ask(read_figures(self.store.redis, self.settings, span))
+        found: Figures = await self.store.ask(read_figures(self.store, span))
         return found
 
     async def submit_phases(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api_client import metrics
 from api_client.contract.keys import BUCKETS
-from api_client.contract.settings import Settings
 from api_client.stats import RuleRow, Slice, Stats, TurnRow
+from api_client.store import Store
 from api_client.tally import stats_of
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 #: Spans that can be looked at: name -> (seconds, size of the pieces).
 SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
@@ -65,7 +62,7 @@ class Figures:
         }
 
 
-async def read_figures(redis: Redis, settings: Settings, span: str) -> Figures:
+async def read_figures(store: Store, span: str) -> Figures:
     """Read them.
 
     Raises:
@@ -75,7 +72,7 @@ async def read_figures(redis: Redis, settings: Settings, span: str) -> Figures:
     step = BUCKETS[size]
     last = int(time.time()) // step * step
     starts = range(last - seconds + step, last + 1, step)
-    read = await metrics.read_buckets(redis, settings, [(size, at) for at in starts])
+    read = await metrics.read_buckets(store, [(size, at) for at in starts])
     total: Counter[str] = Counter()
     for counters in read:
         total.update(counters)
@@ -83,7 +80,7 @@ async def read_figures(redis: Redis, settings: Settings, span: str) -> Figures:
     # The same days of the week: what people ask differs by them.
     against = max(_WEEK_DAYS, seconds // _DAY)
     then, now = since - against * _DAY, time.time() - against * _DAY
-    before = await metrics.counters(redis, settings, then, now)
+    before = await metrics.counters(store, then, now)
     codes, models = (stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model"))
     return Figures(
         span=span,

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import QUEUES
 from api_client.queues import waiting_messages
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from api_client.store import Store
 
 #: Records that are looked at, at most, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
@@ -49,7 +46,7 @@ class Gauges:
         return asdict(self)
 
 
-async def read_gauges(redis: Redis, settings: Settings) -> Gauges:
+async def read_gauges(store: Store) -> Gauges:
     """Look at the store, and at the broker's queues.
 
     Raises:
@@ -57,15 +54,14 @@ async def read_gauges(redis: Redis, settings: Settings) -> Gauges:
     """
     states: Counter[str] = Counter()
     unfinished = dead = 0
-    seconds, micros = await redis.time()
+    seconds, micros = await store.redis.time()
     oldest = now = seconds + micros / 1e6
-    for shard in range(settings.shards):
-        keys = Keys(settings.namespace, shard)
-        dead += await redis.zcard(keys.dead)
-        unfinished += await redis.zcard(keys.due)
-        ids: list[Any] = await redis.zrange(keys.due, 0, LOOK_AT_MOST - 1)
+    for keys in store.shards:
+        dead += await store.redis.zcard(keys.dead)
+        unfinished += await store.redis.zcard(keys.due)
+        ids: list[Any] = await store.redis.zrange(keys.due, 0, LOOK_AT_MOST - 1)
         for start in range(0, len(ids), _BATCH):
-            pipe = redis.pipeline(transaction=False)
+            pipe = store.redis.pipeline(transaction=False)
             for turn_id in ids[start : start + _BATCH]:
                 pipe.hmget(keys.turn(turn_id.decode()), "state", "created_at")
             for state, created_at in await pipe.execute():
@@ -78,15 +74,15 @@ async def read_gauges(redis: Redis, settings: Settings) -> Gauges:
         states=dict(states),
         unfinished=unfinished,
         oldest_waiting_seconds=max(0.0, now - oldest),
-        queues=await waiting_messages(redis, settings),
+        queues=await waiting_messages(store),
         dead_letters=dead,
-        **await _workers(redis, settings, now),
+        **await _workers(store, now),
     )
 
 
-async def _workers(redis: Redis, settings: Settings, now: float) -> dict[str, Any]:
+async def _workers(store: Store, now: float) -> dict[str, Any]:
     """What worker processes told of themselves just now; ``now`` in seconds of the store's clock."""
-    heard: dict[Any, Any] = await redis.hgetall(Keys(settings.namespace).workers)
+    heard: dict[Any, Any] = await store.redis.hgetall(Keys(store.namespace).workers)
     told = [worker for worker in map(json.loads, heard.values()) if worker["at"] > now - _HEARD_SECONDS]
     free = dict.fromkeys(sorted(set(QUEUES.values())), 0)
     for worker in told:

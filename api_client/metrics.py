@@ -11,15 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from api_client.contract.keys import BUCKETS, Keys, bucket_lives
+from api_client.contract.keys import BUCKETS, bucket_lives
 from api_client.contract.settings import Settings
 from api_client.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Share, Stats
+from api_client.store import Store
 from api_client.tally import retry_rate_of, stats_of
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 Bucket = tuple[str, float]
 
@@ -52,21 +50,22 @@ def buckets_between(since: float, until: float, now: float, lives: dict[str, flo
     return chosen
 
 
-async def read_buckets(redis: Redis, settings: Settings, wanted: Sequence[Bucket]) -> list[Counter[str]]:
+async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
     """The counters of each bucket, over all shards."""
-    pipe = redis.pipeline(transaction=False)
+    pipe = store.redis.pipeline(transaction=False)
     for size, at in wanted:
-        for shard in range(settings.shards):
-            pipe.hgetall(Keys(settings.namespace, shard).bucket(size, at))
+        for keys in store.shards:
+            pipe.hgetall(keys.bucket(size, at))
     found = await pipe.execute()
-    return [_added(found[i : i + settings.shards]) for i in range(0, len(found), settings.shards)]
+    shards = len(store.shards)
+    return [_added(found[i : i + shards]) for i in range(0, len(found), shards)]
 
 
-async def totals(redis: Redis, settings: Settings) -> Counter[str]:
+async def totals(store: Store) -> Counter[str]:
     """The counters since the beginning, over all shards."""
-    pipe = redis.pipeline(transaction=False)
-    for shard in range(settings.shards):
-        pipe.hgetall(Keys(settings.namespace, shard).totals)
+    pipe = store.redis.pipeline(transaction=False)
+    for keys in store.shards:
+        pipe.hgetall(keys.totals)
     return _added(await pipe.execute())
 
 
@@ -78,16 +77,16 @@ def _added(hashes: Sequence[dict[bytes, bytes]]) -> Counter[str]:
     return Counter({name.decode(): value for name, value in total.items()})
 
 
-async def counters(redis: Redis, settings: Settings, since: float, until: float) -> Counter[str]:
+async def counters(store: Store, since: float, until: float) -> Counter[str]:
     """All counters between two times (seconds since the epoch), over all shards."""
     total: Counter[str] = Counter()
-    wanted = buckets_between(since, until, time.time(), bucket_lives(settings))
-    for found in await read_buckets(redis, settings, wanted):
+    wanted = buckets_between(since, until, time.time(), bucket_lives(store.settings))
+    for found in await read_buckets(store, wanted):
         total.update(found)
     return total
 
 
-async def stats(redis: Redis, settings: Settings, since_seconds: float, by: str = "", ago_seconds: float = 0) -> Stats:
+async def stats(store: Store, since_seconds: float, by: str = "", ago_seconds: float = 0) -> Stats:
     """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
 
     Raises:
@@ -96,13 +95,11 @@ async def stats(redis: Redis, settings: Settings, since_seconds: float, by: str 
     if by not in {"", *BREAKDOWNS}:
         raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
     until = time.time() - ago_seconds
-    found = await counters(redis, settings, until - since_seconds, until)
+    found = await counters(store, until - since_seconds, until)
     return stats_of(found, since=until - since_seconds, until=until, by=by)
 
 
-async def retry_rate(
-    redis: Redis, settings: Settings, since_seconds: float, by: str = "", every: str = "", model: str = ""
-) -> RetryRate:
+async def retry_rate(store: Store, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
     """The retry rate of the last ``since_seconds``, whole or broken down, and in pieces of a minute, an hour or a day.
 
     Of one ``model`` alone if it is named. With ``every`` the time begins with a whole piece, so it is a little longer
@@ -118,10 +115,10 @@ async def retry_rate(
         raise ValueError(f"model does not go with by {by}: it is not counted by model")
     now, tell = time.time(), partial(retry_rate_of, by=by, model=model)
     if every:
-        _check_pieces(settings, since_seconds, by, every)
-        return await _in_pieces(redis, settings, now - since_seconds, now, every, tell)
-    found = await counters(redis, settings, now - since_seconds, now)
-    rows = await _by_session(redis, settings, since_seconds) if by == "session" else ()
+        _check_pieces(store.settings, since_seconds, by, every)
+        return await _in_pieces(store, now - since_seconds, now, every, tell)
+    found = await counters(store, now - since_seconds, now)
+    rows = await _by_session(store, since_seconds) if by == "session" else ()
     return tell(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
 
@@ -136,12 +133,10 @@ def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str)
         raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
 
 
-async def _in_pieces(
-    redis: Redis, settings: Settings, since: float, until: float, every: str, tell: Callable[..., RetryRate]
-) -> RetryRate:
+async def _in_pieces(store: Store, since: float, until: float, every: str, tell: Callable[..., RetryRate]) -> RetryRate:
     step = BUCKETS[every]
     starts = range(int(since) // step * step, int(until) + 1, step)
-    read = await read_buckets(redis, settings, [(every, at) for at in starts])
+    read = await read_buckets(store, [(every, at) for at in starts])
     together: Counter[str] = Counter()
     for found in read:
         together.update(found)
@@ -154,15 +149,14 @@ async def _in_pieces(
     return replace(whole, pieces=tuple(pieces))
 
 
-async def _by_session(redis: Redis, settings: Settings, since_seconds: float) -> list[Share]:
+async def _by_session(store: Store, since_seconds: float) -> list[Share]:
     """Sessions are too many for counters; their finished turns' records tell."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
-    for shard in range(settings.shards):
-        keys = Keys(settings.namespace, shard)
+    for keys in store.shards:
         since_ms = int((time.time() - since_seconds) * 1000)
-        found: list[Any] = await redis.zrangebyscore(keys.finished, since_ms, "+inf")
-        pipe = redis.pipeline(transaction=False)
+        found: list[Any] = await store.redis.zrangebyscore(keys.finished, since_ms, "+inf")
+        pipe = store.redis.pipeline(transaction=False)
         for turn_id in found:
             pipe.hmget(keys.turn(turn_id.decode()), "session_id", "retries")
         for session, retries in await pipe.execute():

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import QUEUES, celery_settings
-from api_client.store import open_store
+from api_client.store import Store, open_store
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 
-async def waiting_messages(redis: Redis, settings: Settings) -> dict[str, int]:
-    """How many messages that nobody took yet wait in each queue. ``redis`` is the store, which may be the broker too.
+async def waiting_messages(store: Store) -> dict[str, int]:
+    """How many messages that nobody took yet wait in each queue of the broker, which may be the store too.
 
     Raises:
         RedisError: the broker does not answer.
     """
+    settings = store.settings
     if settings.broker_url == settings.store_url:
-        return await _lengths(redis, settings)
+        return await _lengths(store.redis, settings)
     async with open_store(replace(settings, store_url=settings.broker_url)) as broker:
         return await _lengths(broker, settings)
 
