@@ -92,5 +92,8 @@ def parse(field: str) -> tuple[str, tuple[str, ...]]:
 
 
 def model_of(turn: Turn) -> str:
-    """The turn's model as a label; it was among the settings' models when the turn was stored."""
-    return label(turn.request.model)
+    """The model that works on the turn as a label: the one that was asked for, or the one it was escalated to.
+
+    Both were among the settings' models when the turn was stored.
+    """
+    return label(turn.stage_model or turn.request.model)

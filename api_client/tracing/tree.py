@@ -173,7 +173,7 @@ class _Walk:
         self._checks.append(made)
 
     def _judged(self, attempt: _Attempt, at: float, issues: Sequence[Mapping[str, Any]]) -> None:
-        """The validators looked at the answer side by side: the log knows the time of all of them together."""
+        """The validators looked at the answer one after the other: the log knows the time of all of them together."""
         if self._turn.request.phase is not None:
             return
         for name in self._turn.request.validators:

@@ -173,6 +173,8 @@ async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench
             escalation=escalation,
         )
         other.leases.close()
+        runs = {row.name: (row.runs, row.rejected, row.turns) for row in (await client.stats(3600, "model")).rows}  # type: ignore[union-attr]
+    assert runs == {"scripted": (1, 1, 1), "expert": (1, 0, 0)}, "each model has its own runs, and so its own cost"
     assert (turn.outcome, turn.stage, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 1, 2)
     asked = other.runner.orders[1]
     assert asked.prompt.startswith("Wie geht das?")

@@ -29,7 +29,8 @@ class _Fold:
 
     def __init__(self, record: Mapping[str, str]) -> None:
         self.total: Counter[str] = Counter()
-        self._model, self._flow = record.get("model", "other"), record.get("flow", "none")
+        self._asked, self._flow = record.get("model", "other"), record.get("flow", "none")
+        self._model = self._asked  # who works: another one after an escalation
         request = json.loads(record["request"])
         self._validators, self._is_phase = request["validators"], bool(request.get("phase"))
         self._asked_again = False
@@ -56,6 +57,7 @@ class _Fold:
                 self._rejected(at, data, _DECISIONS.get(following, "fail"))
             case "turn.escalated":
                 self.total[f"turn.escalated|{data['stage']}"] += 1
+                self._model = data.get("model") or self._model
             case "turn.decided":
                 self.total[f"turn.decided|{data['kind']}"] += 1
             case "turn.retrying":
@@ -121,7 +123,7 @@ class _Fold:
         self._wasted(self._used.get(data["attempt"], {}))
 
     def _finished(self, at: int, data: Line) -> None:
-        labels = (data["outcome"], self._model, self._flow, data["step"] or "none", str(int(self._asked_again)))
+        labels = (data["outcome"], self._asked, self._flow, data["step"] or "none", str(int(self._asked_again)))
         self.total["|".join(("turn.finished", *labels))] += 1
         self._took("turn", at - self._queued)
         if data["outcome"] == "failed":

@@ -16,6 +16,8 @@ end
 if turn.token ~= ARGV[4] or turn.state == 'finished' then return { 'fenced', '', '' } end
 if tonumber(ARGV[5]) > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 local move = cjson.decode(ARGV[6])
+-- Whose run ended: read before this very command hands the turn on to another model.
+local WORKS = (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or MODEL
 
 redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'last_token', ARGV[4], 'last_cmd', ARGV[5])
 if turn.accepted then redis.call('HDEL', TURN, 'accepted') end
@@ -31,7 +33,7 @@ local counters = move.counters
 if move.run_ended then
   redis.call('HSET', ATTEMPTS, move.attempt .. ':finished_at', int(NOW))
   redis.call('HSET', TURN, 'since', int(NOW))
-  took(counters, 'time.agent', NOW - number('since'), '|' .. MODEL)
+  took(counters, 'time.agent', NOW - number('since'), '|' .. WORKS)
 end
 if move.judged then took(counters, 'time.validation', NOW - number('since')) end
 for i = 7, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
