@@ -28,8 +28,9 @@ from tests.fault.scripts import FORGET
 from tests.support import wait_until
 from tests.unit.web.test_reconnects import text_after
 from worker.broker import EmbeddedBroker
-from worker.turns.ledger import Claim, Ledger, connect
+from worker.turns.ledger import Claim, Ledger
 from worker.turns.moves import Move
+from worker.turns.store import connect
 
 #: Three pieces; before each of the last two the agent waits for the test.
 SCRIPT = """

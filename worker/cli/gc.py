@@ -68,8 +68,8 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     """
     from api_client.phases import phase_session
     from worker.consultant.clearing import old_folders, remove
-    from worker.turns.ledger import connect
     from worker.turns.phase_clearing import old_phase_attempts
+    from worker.turns.store import connect
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
     with connect(settings) as redis:

@@ -16,7 +16,8 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from worker.turns.ledger import Claim, Fenced, Ledger, connect
+from worker.turns.ledger import Claim, Fenced, Ledger
+from worker.turns.store import connect
 
 log = structlog.get_logger()
 

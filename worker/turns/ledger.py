@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,32 +15,22 @@ from typing import Any
 
 import redis
 import structlog
-from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.exceptions import RedisError
 
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.sentinels import Sentinels
-from api_client.contract.settings import Settings, require_store
+from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.moves import EventData, Move
+from worker.turns.store import connect, patiently
 from worker.turns.told import Told
 
 log = structlog.get_logger()
 
 _LUA = Path(__file__).with_name("lua")
-#: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
-_PATIENCE_SECONDS = 120.0
-#: Every agent's writer may hold one at a time. The library's own limit (100) is below what HELIX_RUN_SLOTS may be.
-_MOST_CONNECTIONS = 2**16
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
-_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 
 
 class Fenced(Exception):
@@ -94,28 +83,6 @@ class Reaped:
     outcome: str
 
 
-def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> redis.Redis:
-    """A connection pool to the store. Resends are safe for every command of the ledger.
-
-    Raises:
-        SettingsError: no store is set.
-    """
-    backoff = ExponentialBackoff(cap=0.5, base=0.05) if resends else NoBackoff()
-    options: dict[str, Any] = {
-        "socket_connect_timeout": min(2.0, answer_seconds),
-        "socket_timeout": answer_seconds,
-        "retry": Retry(backoff, resends),
-        "max_connections": _MOST_CONNECTIONS,
-    }
-    if sentinels := Sentinels.parse(require_store(settings).store_url):
-        asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        master: redis.Redis = asked.master_for(
-            sentinels.master, db=sentinels.db, password=sentinels.password or None, **options
-        )
-        return master
-    return redis.Redis.from_url(settings.redis_url, **options)
-
-
 class Ledger:
     """The Lua commands of a worker. Used by many threads at once.
 
@@ -147,7 +114,7 @@ class Ledger:
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
         args = (str(link), token, self._lease_ms, json.dumps(self.worker), int(alone), self.settings.strikes)
-        reply = self._patiently(lambda: self._call("claim", turn_id, session_id, *args))
+        reply = patiently(lambda: self._call("claim", turn_id, session_id, *args))
         if reply[0] == b"refused":
             return Refusal(reply[1].decode())
         now, pairs = int(reply[1]) / 1000, reply[2:]
@@ -180,7 +147,7 @@ class Ledger:
             self.beat(claim)
             return asked_at
 
-        return float(self._patiently(ask))
+        return float(patiently(ask))
 
     def append(self, claim: Claim, events: list[EventData]) -> None:
         """Add events to the turn's log, in order, each exactly once; waits while the store is away.
@@ -200,7 +167,7 @@ class Ledger:
         Raises:
             Fenced: the turn is no longer ours; nothing may be published.
         """
-        [said] = self._patiently(lambda: self._call("seal", *_ids(claim), claim.token, accepted))
+        [said] = patiently(lambda: self._call("seal", *_ids(claim), claim.token, accepted))
         if said == b"fenced":
             raise Fenced
         return bool(said == b"sealed")
@@ -227,7 +194,7 @@ class Ledger:
         return reply
 
     def _send(self, command: str, claim: Claim, number: int, args: list[str]) -> list[Any]:
-        reply: list[Any] = self._patiently(lambda: self._call(command, *_ids(claim), claim.token, number, *args))
+        reply: list[Any] = patiently(lambda: self._call(command, *_ids(claim), claim.token, number, *args))
         if reply[0] == b"fenced":
             raise Fenced
         return reply
@@ -275,7 +242,7 @@ class Ledger:
     def turn(self, turn_id: str) -> Turn | None:
         """A turn's record; None when there is none. Waits while the store is away."""
         key = keys_of(self.settings.namespace, turn_id).turn(turn_id)
-        stored = self._patiently(lambda: self._redis.hgetall(key))
+        stored = patiently(lambda: self._redis.hgetall(key))
         return decode_turn(stored) if stored else None
 
     def next_link(self, turn_id: str) -> Link | None:
@@ -288,44 +255,17 @@ class Ledger:
 
     def knows(self, turn_id: str) -> bool:
         """Whether the store has this turn's record."""
-        return bool(
-            self._patiently(lambda: self._redis.exists(keys_of(self.settings.namespace, turn_id).turn(turn_id)))
-        )
+        return bool(patiently(lambda: self._redis.exists(keys_of(self.settings.namespace, turn_id).turn(turn_id))))
 
     def attempts(self, turn_id: str) -> list[AttemptRecord]:
         """The turn's attempts, oldest first."""
         key = keys_of(self.settings.namespace, turn_id).attempts(turn_id)
-        return decode_attempts(self._patiently(lambda: self._redis.hgetall(key)))
+        return decode_attempts(patiently(lambda: self._redis.hgetall(key)))
 
     def server_time(self) -> float:
         """The store's clock, in seconds since the epoch."""
         seconds, micros = self._redis.time()
         return float(seconds + micros / 1e6)
-
-    def _patiently(self, command: Any) -> Any:
-        """Repeat a command that is safe to repeat until the store answers.
-
-        Raises:
-            RedisError: it stayed away for two minutes, or refused for another reason.
-        """
-        until = time.monotonic() + _PATIENCE_SECONDS
-        pause = threading.Event()
-        said = ""
-        while True:
-            try:
-                return command()
-            except _PASSING as error:
-                if time.monotonic() > until:
-                    raise
-                if said != (said := type(error).__name__):  # once, however often it is asked again
-                    log.warning("store.away", error=said)
-            except ResponseError as error:
-                # The disk is full: the script was refused before its first write.
-                if time.monotonic() > until or not str(error).startswith("MISCONF"):
-                    raise
-                if said != (said := str(error)[:80]):
-                    log.warning("store.full", error=said)
-            pause.wait(0.3)
 
 
 def _ids(claim: Claim) -> tuple[str, str]:

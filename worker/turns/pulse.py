@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from worker.turns.ledger import connect
+from worker.turns.store import connect
 
 log = structlog.get_logger()
 

@@ -17,7 +17,8 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
-from worker.turns.ledger import Ledger, Reaped, connect
+from worker.turns.ledger import Ledger, Reaped
+from worker.turns.store import connect
 
 log = structlog.get_logger()
 

@@ -38,7 +38,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
     """What one server says of itself."""
     from redis.exceptions import NoPermissionError, RedisError
 
-    from worker.turns.ledger import connect
+    from worker.turns.store import connect
 
     try:
         with connect(settings, answer_seconds=3.0, resends=0) as redis:
