@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
@@ -113,7 +114,7 @@ def test_old_attempts_of_phases_go_alone(settings: Settings, gc: Callable[..., d
     left.mkdir()
     linked.parent.mkdir(parents=True)
     linked.symlink_to(busy)
-    for name in ("done", "linked", "busy"):
+    for name in ("done", "linked", "busy", "taken away"):
         phases = asyncio.run(submit_phase(settings, name))
         if name != "busy":
             asyncio.run(cancel(settings, phases))
@@ -126,6 +127,8 @@ def test_old_attempts_of_phases_go_alone(settings: Settings, gc: Callable[..., d
     assert (one / "output").exists()
     assert not left.exists()
     assert {path.name for path in (busy / "attempts").iterdir()} == set(deliveries), "its phase has not ended"
+    with redis.Redis.from_url(settings.redis_url) as store:
+        assert store.smembers(Keys(settings.namespace).phase_folders) == {b"done", b"linked", b"busy"}
 
 
 async def submit_phase(settings: Settings, directory: str) -> str:

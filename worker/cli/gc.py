@@ -86,7 +86,10 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
             attempt_seconds=attempts,
             live=live,
         )
-        known = {raw.decode() for raw in redis.smembers(Keys(settings.namespace).phase_folders)}
+        phase_folders = Keys(settings.namespace).phase_folders
+        known = {raw.decode() for raw in redis.smembers(phase_folders)}
+        if gone := [directory for directory in known if not dry_run and not (settings.root / directory).exists()]:
+            redis.srem(phase_folders, *gone)
         sessions = {directory: phase_session(directory) for directory in known}
         of_phases = old_phase_attempts(settings.root, sessions, now=now, attempt_seconds=attempts, live=live)
         for old in itertools.chain(of_sessions, of_phases):
