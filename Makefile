@@ -34,8 +34,10 @@ demo: $(READY) ## Watch turns being rejected, repaired, delivered, and a worker 
 up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 	@$(BIN)/turns up
 
-test: $(READY) ## Run all tests (PYTEST_ARGS adds arguments)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+# Each file's tests stay in one process, and the files in their order: the long ones come early.
+JOBS ?= 1
+test: $(READY) ## Run all tests, JOBS=2 by two processes (PYTEST_ARGS adds arguments)
+	$(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder) $(PYTEST_ARGS)
 
 lint: $(READY) ## Format, lint, strict types, import contracts, dead code
 	$(BIN)/ruff format --check .
