@@ -15,6 +15,8 @@ from typing import Any
 import httpx2
 
 from worker.chaos.clients import PATIENCE, PAUSE_SECONDS, Clients, code_of, events_of
+from worker.chaos.deciders import Deciders
+from worker.chaos.escalations import ESCALATING
 from worker.chaos.history import Recorder
 from worker.chaos.phase_load import PhaseLoad
 from worker.chaos.plan import PlannedSession, PlannedTurn
@@ -29,7 +31,8 @@ class Load:
 
     def __init__(self, relays: Sequence[str], recorder: Recorder, seed: int, root: Path) -> None:
         self._clients = Clients(relays, recorder, seed)
-        self._phases = PhaseLoad(self._clients, seed, root)
+        self._deciders = Deciders(self._clients, seed, root)
+        self._phases = PhaseLoad(self._clients, self._deciders)
 
     @property
     def waiting(self) -> int:
@@ -52,6 +55,9 @@ class Load:
                 await self._chat(session, turn)
             elif turn_id := await self._submit(session, turn):
                 self._clients.accompany(turn, turn_id)
+                if turn.kind in ESCALATING:
+                    hear = self._deciders.hearing(turn, turn_id, ESCALATING[turn.kind].decisions)
+                    self._clients.begin(self._clients.follow(turn_id, hear))
                 if session.hasty:
                     await asyncio.sleep(self._clients.draw(0.0, 0.2, 1.0))
                 else:
@@ -63,11 +69,12 @@ class Load:
             "model": "scripted",
             "messages": [{"role": "user", "content": content}],
             "double_text": turn.double_text,
+            **(ESCALATING[turn.kind].asked() if turn.kind in ESCALATING else {}),
         }
 
     def _told(self, session: PlannedSession, turn: PlannedTurn) -> dict[str, Any]:
         """What the checker must know of a submit."""
-        answers = list(KINDS[turn.kind].answers)
+        answers = list((KINDS | ESCALATING)[turn.kind].answers)
         return {"key": turn.key, "chat": session.chat, "kind": turn.kind, "way": turn.way, "answers": answers}
 
     def _headers(self, session: PlannedSession, turn: PlannedTurn) -> dict[str, str]:

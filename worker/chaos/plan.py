@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from worker.chaos.escalations import ESCALATING
 from worker.chaos.phase_repertoire import PHASES
 from worker.chaos.repertoire import KINDS
 
@@ -13,6 +14,9 @@ STORM, CALM, ALONE = 11.0, 12.0, 13.0
 
 #: One submission in so many is a phase, and phases begin within this part of the load's time: they take longer.
 PHASES_EVERY, PHASES_WITHIN = 8, 0.8
+
+#: One submission in so many is a message that no attempt answers well.
+ESCALATING_EVERY = 24
 
 #: The ``pick`` that hits the busiest.
 BUSIEST = 0.0
@@ -90,9 +94,11 @@ class PlannedSession:
 
 def sessions(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
     """Chats and folders of phases with ``turns`` submissions in all, beginning over ``seconds``."""
-    phases = turns // PHASES_EVERY
-    both = chats(seed, turns - phases, seconds) + folders(seed, phases, seconds * PHASES_WITHIN)
-    return sorted(both, key=lambda session: session.at)
+    phases, handed_on = turns // PHASES_EVERY, turns // ESCALATING_EVERY
+    planned = chats(seed, turns - phases - handed_on, seconds)
+    planned += folders(seed, phases, seconds * PHASES_WITHIN)
+    planned += hard_chats(seed, handed_on, seconds * PHASES_WITHIN)
+    return sorted(planned, key=lambda session: session.at)
 
 
 def chats(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
@@ -109,6 +115,23 @@ def chats(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
         hasty = draw.random() < 0.5
         chat = [_turn(draw, f"k{seed}-{number}-{place}", kinds.pop(), hasty) for place in range(size)]
         planned.append(PlannedSession(0.0, f"chat-{seed}-{number}", hasty, tuple(chat)))
+    return _over(draw, planned, seconds)
+
+
+def hard_chats(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
+    """Chats with ``turns`` messages that no attempt answers well; a second one waits while the first is parked."""
+    draw = random.Random(f"hard chats {seed}")  # noqa: S311 - a plan, no secret
+    kinds = _kinds(draw, dict.fromkeys(ESCALATING, 1), turns)
+    draw.shuffle(kinds)
+    planned: list[PlannedSession] = []
+    while kinds:
+        number = len(planned)
+        keys = [f"h{seed}-{number}-{place}" for place in range(min(len(kinds), draw.choice((1, 2))))]
+        messages = tuple(
+            PlannedTurn(key=key, kind=kinds.pop(), way="turn", readers=0, double_text="queue", cancel_after=0.0)
+            for key in keys
+        )
+        planned.append(PlannedSession(0.0, f"hard-{seed}-{number}", True, messages))
     return _over(draw, planned, seconds)
 
 

@@ -55,16 +55,17 @@ def _say(text: str, seconds: float = 0.0) -> dict[str, Any]:
     return {"say": {"text": text, "seconds": seconds}}
 
 
-def _good(name: str, seconds: float, repeat: int = 1) -> tuple[Steps, str]:
+def good(name: str, seconds: float, repeat: int = 1) -> tuple[Steps, str]:
+    """Steps that give a good answer, and its text."""
     text = f"Antwort ({name}). {_WORDS * repeat}".strip() + _DONE
     return [_say(text, seconds)], text
 
 
-_quick, _QUICK = _good("quick", 0)
-_steady, _STEADY = _good("steady", 1.5)
-_slow, _SLOW = _good("slow", 4.5, 2)
-_long, _LONG = _good("long", 9.0, 3)
-_again, _AGAIN = _good("again", 1.0)
+_quick, _QUICK = good("quick", 0)
+_steady, _STEADY = good("steady", 1.5)
+_slow, _SLOW = good("slow", 4.5, 2)
+_long, _LONG = good("long", 9.0, 3)
+_again, _AGAIN = good("again", 1.0)
 _bare = [_say(f"Ohne Marker. {_WORDS}".strip(), 0.6)]
 _torn = [_say("Ich fange an, und dann ", 0.4), "die"]
 

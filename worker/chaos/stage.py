@@ -15,6 +15,7 @@ from pathlib import Path
 
 from api_client.contract.settings import Settings
 from worker.broker import EmbeddedBroker
+from worker.chaos.escalations import escalating_rules
 from worker.chaos.history import WITNESS
 from worker.chaos.phase_repertoire import phase_rules
 from worker.chaos.repertoire import script
@@ -53,7 +54,7 @@ def settings_for(directory: Path, history: Path) -> Settings:
     root = directory / "root"
     root.mkdir(parents=True)
     played = directory / "script.yaml"
-    played.write_text(script(phase_rules()), encoding="utf-8")
+    played.write_text(script([*phase_rules(), *escalating_rules()]), encoding="utf-8")
     return Settings(
         root=root,
         namespace="chaos",
@@ -65,6 +66,7 @@ def settings_for(directory: Path, history: Path) -> Settings:
         ping_seconds=2.0,
         deadline_seconds=600.0,
         verifier_seconds=10.0,
+        escalation_model="expert",
         flower_port=0,
         log_format="json",
     )

@@ -16,7 +16,8 @@ SHOWN = "Die Antwort."
 CHAT, FIRST, SECOND, CANCELLED = "chat-a", "t0-1", "t0-2", "t0-3"
 VALIDATORS = ["step_marker"]
 ISSUE = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
-PHASE, PARKED = "t0-4", "t0-5"
+PHASE, PARKED, HANDED = "t0-4", "t0-5", "t0-6"
+APPROVAL, BARE = "k6@12", "Ohne Marker."
 DECISION, DONE, OUTPUT = "k5@11", "Fertig.", {"result.json": '{"done": true}'}
 BROKEN = {"code": "JSON_SYNTAX", "validator": "syntax", "severity": "error"}
 
@@ -125,7 +126,7 @@ def turns() -> list[Turn]:
     cancelled.tell(4.5, "turn.stopping", reason="cancelled")
     cancelled.tell(4.7, "attempt.completed", attempt=1, verdict="cancelled", reason="")
     cancelled.finish(4.7, "cancelled")
-    return [first, second, cancelled, verified_phase(), parked_phase()]
+    return [first, second, cancelled, verified_phase(), parked_phase(), handed_on_chat()]
 
 
 def verified_phase() -> Turn:
@@ -167,30 +168,54 @@ def parked_phase() -> Turn:
     return phase
 
 
+def handed_on_chat() -> Turn:
+    """A message no attempt answers well: another model, then a person, who lets the best answer pass."""
+    chat = Turn(HANDED, "k6", "chat-c-id")
+    chat.tell(12.0, "turn.queued", position=0)
+    chat.start(12.1, 1, 200)
+    chat.run(12.2, 1, BARE)
+    chat.tell(12.6, "attempt.rejected", attempt=1, issues=[ISSUE])
+    chat.tell(12.6, "turn.escalated", attempt=1, stage=1, reason="rejected", model="expert", issues=[ISSUE])
+    chat.start(12.7, 2, 200)
+    chat.run(12.8, 2, BARE)
+    chat.tell(13.2, "attempt.rejected", attempt=2, issues=[ISSUE])
+    chat.park(13.2, 2)
+    chat.tell(14.0, "turn.decided", attempt=2, kind="approve", by=APPROVAL, note="")
+    chat.finish(14.1, "passed_by_human", BARE)
+    chat.record |= {"allowed": "2", "best": "2"}
+    return chat
+
+
 COUNTERS = {
-    "turn.submitted": 5,
+    "turn.submitted": 6,
+    "turn.finished|passed_by_human|m|v2|done|0": 1,
+    "turn.decided|approve": 1,
+    "validator.rejected|step_marker|escalate|m": 1,
+    "validator.rejected|step_marker|escalate|expert": 1,
+    "code.rejected|MISSING_STEP_MARKER|escalate": 2,
     "turn.finished|passed|m|v2|done|0": 1,
     "turn.finished|passed_after_retry|m|v2|done|1": 1,
     "turn.finished|cancelled|m|v2|none|0": 1,
     "turn.finished|passed_after_retry|m|v2|none|1": 1,
     "turn.finished|failed|m|v2|none|0": 1,
-    "turn.escalated|1": 1,
-    "turn.escalated|2": 2,
+    "turn.escalated|1": 2,
+    "turn.escalated|2": 3,
     "turn.decided|retry": 1,
     "turn.decided|reject": 1,
-    "delivery.started": 10,
+    "delivery.started": 12,
     "delivery.lost|running": 1,
-    "attempt.ended|complete|m": 6,
-    "attempt.ended|complete|expert": 2,
+    "attempt.ended|complete|m": 7,
+    "attempt.ended|complete|expert": 3,
     "attempt.ended|cancelled|m": 1,
     "attempt.judged|accept|m": 3,
     "attempt.judged|retry|m": 2,
-    "attempt.judged|escalate|m": 1,
-    "attempt.judged|escalate|expert": 2,
+    "attempt.judged|escalate|m": 2,
+    "attempt.judged|escalate|expert": 3,
     "phase.judged|accept": 1,
     "phase.judged|retry": 1,
     "phase.judged|escalate": 3,
-    "validator.judged|step_marker|m": 3,
+    "validator.judged|step_marker|m": 4,
+    "validator.judged|step_marker|expert": 1,
     "validator.rejected|step_marker|retry|m": 1,
     "code.rejected|MISSING_STEP_MARKER|retry": 1,
     "validator.rejected|syntax|retry|m": 1,
@@ -200,20 +225,20 @@ COUNTERS = {
     "code.rejected|JSON_SYNTAX|escalate": 3,
     "validator.gave_up|syntax": 1,
     "code.gave_up|JSON_SYNTAX": 1,
-    "time.wait.ms": 500,
-    "time.wait.le|100": 5,
-    "time.agent.ms|m": 300 + 300 + 300 + 600 + 3 * 300,
-    "time.agent.ms|expert": 2 * 300,
-    "time.agent.le|m|500": 6,
-    "time.agent.le|expert|500": 2,
+    "time.wait.ms": 600,
+    "time.wait.le|100": 6,
+    "time.agent.ms|m": 300 + 300 + 300 + 600 + 4 * 300,
+    "time.agent.ms|expert": 3 * 300,
+    "time.agent.le|m|500": 7,
+    "time.agent.le|expert|500": 3,
     "time.agent.le|m|1000": 1,
-    "time.validation.ms": 200 + 200 + 300 + 200 + 400 + 200 + 200 + 200,
-    "time.validation.le|250": 6,
+    "time.validation.ms": 200 + 200 + 300 + 200 + 400 + 200 + 200 + 200 + 2 * 200,
+    "time.validation.le|250": 8,
     "time.validation.le|500": 2,
     "time.recovery.ms": 6200,
     "time.recovery.le|10000": 1,
-    "time.turn.ms": 1200 + 8800 + 700 + 1400 + 9800,
-    "time.turn.le|2500": 2,
+    "time.turn.ms": 1200 + 8800 + 700 + 1400 + 9800 + 2100,
+    "time.turn.le|2500": 3,
     "time.turn.le|10000": 2,
     "time.turn.le|1000": 1,
 }
@@ -255,6 +280,10 @@ class History:
         told = {"turn": PARKED, "decision": DECISION, "kind": "retry"}
         self.add(8.9, "decide", "invoke", **told)
         self.add(9.0, "decide", **told)
+        self.submit(11.9, "k6", "chat-c", HANDED, "turn")
+        told = {"turn": HANDED, "decision": APPROVAL, "kind": "approve"}
+        self.add(13.9, "decide", "invoke", **told)
+        self.add(14.0, "decide", **told)
         self.add(3.0, "read", "invoke", reader=1, turn=SECOND, after="")
         log = self.turns[SECOND].log
         for event in log[:3]:
@@ -290,6 +319,8 @@ class History:
                  deliveries=[f"{FIRST}-1-1", f"{FIRST}-2-2", f"{SECOND}-1-1", f"{SECOND}-1-2"], strays=[])  # fmt: skip
         self.add(21.0, "files", session="chat-b-id", done=None, response=None, deliveries=[f"{CANCELLED}-1-1"],
                  strays=[])  # fmt: skip
+        self.add(21.0, "files", session="chat-c-id", done=json.dumps({"attempt_id": f"{HANDED}-2-2"}), response=BARE,
+                 deliveries=[f"{HANDED}-1-1", f"{HANDED}-2-2"], strays=[])  # fmt: skip
         deliveries: dict[str, Line] = {f"{PHASE}-1-1": {"result.json": "{"}, f"{PHASE}-2-2": OUTPUT}
         folder: Line = {"directory": "work", "feedback": False}
         self.add(21.0, "phase_files", **folder, phase="p0", output=OUTPUT, deliveries=deliveries)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 from tests.unit.chaos.histories import (
+    ANSWER,
+    APPROVAL,
     BROKEN,
     DECISION,
+    HANDED,
     OUTPUT,
     PARKED,
     PHASE,
@@ -198,12 +201,44 @@ def wrong_gate_not_counted(history: History) -> None:
     event_of(history, PARKED, "attempt.rejected")["data"]["issues"] = [{**BROKEN, "code": "YAML_SYNTAX"}]
 
 
+def _answers(history: History, text: str) -> None:
+    """Let the chat that was handed on answer another text, everywhere alike."""
+    event_of(history, HANDED, "turn.finished")["data"]["response"] = text
+    history.turns[HANDED].record["response"] = text
+    history.find("files", session="chat-c-id")["response"] = text
+
+
+def approved_and_answers_another_text(history: History) -> None:
+    _answers(history, ANSWER)
+
+
+def edited_and_answers_as_before(history: History) -> None:
+    event_of(history, HANDED, "turn.decided")["data"]["kind"] = "edit"
+    for line in history.lines:
+        if line["f"] == "decide" and line["decision"] == APPROVAL:
+            line |= {"kind": "edit", "wrote": ANSWER}
+    for counters in history.counters.values():
+        counters["turn.decided|edit"] = counters.pop("turn.decided|approve")
+
+
+def approved_with_the_mark_of_another_attempt(history: History) -> None:
+    history.find("files", session="chat-c-id")["done"] = json.dumps({"attempt_id": f"{HANDED}-1-1"})
+
+
+def approved_and_not_published(history: History) -> None:
+    history.find("files", session="chat-c-id")["response"] = None
+
+
 #: spoiled history -> the invariant and the figure that must notice.
 BAD_PHASES: list[tuple[Spoil, int, str]] = [
     (parked_turn_is_started, 5, "illegal_steps"),
     (parked_turn_is_cancelled_and_decided, 2, "after_the_end"),
     (decided_while_an_agent_runs, 5, "illegal_steps"),
     (approved_and_failed, 5, "illegal_steps"),
+    (approved_and_answers_another_text, 12, "answer_differs"),
+    (edited_and_answers_as_before, 12, "answer_differs"),
+    (approved_with_the_mark_of_another_attempt, 13, "wrong_files"),
+    (approved_and_not_published, 13, "wrong_files"),
     (verdict_after_the_judgement, 7, "late_commits_accepted"),
     (still_in_the_inbox_after_the_end, 11, "left_waiting"),
     (escalation_not_counted, 9, "counters_differ"),

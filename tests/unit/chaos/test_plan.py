@@ -10,6 +10,7 @@ import pytest
 from api_client.contract.phase import read_phases
 from worker.chaos import plan
 from worker.chaos.checker.recovery import HARMLESS
+from worker.chaos.escalations import ESCALATING, escalating_rules
 from worker.chaos.options import FAULTY
 from worker.chaos.phase_repertoire import FILE, PHASES, phase, phase_rules
 from worker.chaos.repertoire import KINDS, message, script
@@ -29,7 +30,8 @@ def test_as_many_turns_are_planned_as_asked_for_each_with_a_key_of_its_own(turns
     planned = [turn for session in plan.sessions(1, turns, 60.0) for turn in session.turns]
     assert len(planned) == len({turn.key for turn in planned}) == turns
     assert len({turn.kind for turn in planned}) >= min(turns - turns // plan.PHASES_EVERY, 16)
-    assert [turn.kind for turn in planned].count("poison") == (turns - turns // plan.PHASES_EVERY) // 300
+    chats = turns - turns // plan.PHASES_EVERY - turns // plan.ESCALATING_EVERY
+    assert [turn.kind for turn in planned].count("poison") == chats // 300
 
 
 def test_one_submission_in_eight_is_a_phase_and_every_kind_of_it_is_there() -> None:
@@ -38,6 +40,15 @@ def test_one_submission_in_eight_is_a_phase_and_every_kind_of_it_is_there() -> N
     assert len(phases) == 200 // plan.PHASES_EVERY
     assert {turn.kind for turn in phases} == set(PHASES)
     assert {session.hasty for session in planned} == {True, False}
+
+
+def test_a_few_messages_are_never_answered_well_and_short_runs_have_what_every_run_must_meet() -> None:
+    def kinds(turns: int) -> list[str]:
+        planned = [turn for session in plan.sessions(3, turns, 60.0) for turn in session.turns]
+        return sorted(turn.kind for turn in planned if turn.kind in ESCALATING)
+
+    assert set(kinds(200)) == set(ESCALATING)
+    assert kinds(110) == ["chat-approved", "chat-consulted", "chat-edited", "chat-undecided"]
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
@@ -64,10 +75,10 @@ def test_in_each_round_one_worker_is_killed_alone() -> None:
     assert all(first.at <= second.at for first, second in pairwise(faults))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *ESCALATING])
 def test_the_agents_script_has_an_answer_for_every_kind(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "script.yaml"
-    path.write_text(script(phase_rules()), encoding="utf-8")
+    path.write_text(script([*phase_rules(), *escalating_rules()]), encoding="utf-8")
     assert steps_for(load(path), message("k1-0-0", kind), 1, 1)[0][0] != "write"
 
 
@@ -75,7 +86,7 @@ def test_the_agents_script_has_an_answer_for_every_kind(kind: str, tmp_path: Pat
 def test_a_phase_is_valid_and_its_agents_and_its_verifier_play_different_things(kind: str, tmp_path: Path) -> None:
     [made] = read_phases([phase(0, kind, message("p1-0-0", kind))])
     path = tmp_path / "script.yaml"
-    path.write_text(script(phase_rules()), encoding="utf-8")
+    path.write_text(script([*phase_rules(), *escalating_rules()]), encoding="utf-8")
     rules = load(path)
     assert [name for name, _ in steps_for(rules, made.description, 1, 1)] == ["write", "say"]
     asked = verifier_prompt(made, "0" * 32, files={FILE: "{}"})

@@ -25,7 +25,7 @@ from worker.chaos.checker.phases import verified_files, verified_once
 from worker.chaos.checker.rare import SURE, rare_events
 from worker.chaos.checker.readers import readers_agree
 from worker.chaos.checker.recovery import bounded_recovery, recoveries
-from worker.chaos.checker.texts import client_texts, committed_texts
+from worker.chaos.checker.texts import client_texts, committed_texts, decided_texts
 
 #: invariant -> its name, and what must be in the history for a verdict.
 INVARIANTS: dict[int, tuple[str, tuple[str, ...]]] = {
@@ -51,8 +51,8 @@ INVARIANTS: dict[int, tuple[str, tuple[str, ...]]] = {
 }
 _RULES: tuple[Callable[[Facts], Iterable[Problem]], ...] = (
     *(one_end, nothing_follows, nothing_lost, nothing_invented, legal_path, one_commit, no_overlap, session_order),
-    *(counters_equal, readers_agree, whole_log, client_texts, committed_texts, files_marked, bounded_recovery),
-    *(nothing_left, within_budget, verified_once, verified_files, parked_hold_nothing, decided_once),
+    *(counters_equal, readers_agree, whole_log, client_texts, committed_texts, decided_texts, files_marked),
+    *(bounded_recovery, nothing_left, within_budget, verified_once, verified_files, parked_hold_nothing, decided_once),
 )
 #: Figures that must be zero, as the result names them; any other figure a rule counts must be zero too.
 MUST_BE_ZERO = (

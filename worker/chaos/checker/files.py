@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from worker.chaos.checker.facts import FINISHED, Facts, Line, Problem, TurnFacts
 
-_SUCCESS = {"passed", "passed_after_retry", "passed_by_fallback"}
+_SUCCESS = {"passed", "passed_after_retry", "passed_by_fallback", "passed_by_human"}
 
 
 def files_marked(facts: Facts) -> Iterator[Problem]:
@@ -43,9 +43,11 @@ def _attempt_id(done: str) -> str:
 
 
 def _mark(turn: TurnFacts) -> str:
-    """The delivery whose answer was accepted: the last judged one, or the best one when a fallback mended it."""
+    """The delivery whose answer was accepted: the last judged one, or the best one when a fallback or a person did."""
     event = turn.last("turn.mended") or turn.last("attempt.accepted") or {"data": {"attempt": 0}}
     attempt = event["data"]["attempt"]
+    if turn.outcome == "passed_by_human":
+        attempt = turn.number("best") or turn.number("attempt")
     return f"{turn.turn}-{attempt}-{turn.attempts.get(f'{attempt}:last_delivery', '')}"
 
 

@@ -23,6 +23,8 @@ SURE = (
     "answer mended by the fallback",
     "phase asked again with feedback",
     "phase handed to another model",
+    "chat handed to another model",
+    "parked chat decided by a person",
     "parked turn decided by a person",
     "parked turn decided by its time-out",
     "turn started beside a parked one",
@@ -62,9 +64,14 @@ def rare_events(facts: Facts) -> dict[str, int]:
 def _of_phases(facts: Facts) -> dict[str, int]:
     decided = [event["data"]["by"] for _, event in facts.of_kind("turn.decided")]
     parked = parkings(facts)
+    consulted = [turn for turn, event in facts.of_kind("turn.escalated") if event["data"]["stage"] == 1]
     return {
         "phase asked again with feedback": sum(bool(turn.phase) for turn, _ in facts.of_kind("turn.retrying")),
-        "phase handed to another model": sum(e["data"]["stage"] == 1 for _, e in facts.of_kind("turn.escalated")),
+        "phase handed to another model": sum(bool(turn.phase) for turn in consulted),
+        "chat handed to another model": sum(not turn.phase for turn in consulted),
+        "parked chat decided by a person": sum(
+            not turn.phase and event["data"]["by"] != "timeout" for turn, event in facts.of_kind("turn.decided")
+        ),
         "verification of an attempt made again": sum(
             bool(turn.phase) and event["data"]["during"] == "validating"
             for turn, event in facts.of_kind("attempt.lost")

@@ -48,6 +48,22 @@ def committed_texts(facts: Facts) -> Iterator[Problem]:
         yield from _outputs(turn)
 
 
+def decided_texts(facts: Facts) -> Iterator[Problem]:
+    """What a person let pass is the best attempt's answer, and what a person wrote instead is what that person sent."""
+    wrote = {line["decision"]: line.get("wrote") for line in facts.by["decide"]}
+    for turn in facts.turns.values():
+        decided = turn.last("turn.decided")
+        if turn.phase or turn.outcome != "passed_by_human" or decided is None:
+            continue
+        by, kind = decided["data"]["by"], decided["data"]["kind"]
+        attempt = turn.number("best") or turn.number("attempt")
+        best = (turn.attempts.get(f"{attempt}:{name}") for name in ("mended", "answer", "text"))
+        right = wrote.get(by) if kind == "edit" else next(filter(None, best), "")
+        if turn.record.get("response") != right:
+            text = f"{turn.turn}: {by} decided {kind}, and it answers {turn.record.get('response', '')[:60]!r}"
+            yield Problem(12, "answer_differs", text)
+
+
 def _outputs(turn: TurnFacts) -> Iterator[Problem]:
     said, attempt = "", 0
     for event in turn.log:
