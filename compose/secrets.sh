@@ -13,10 +13,10 @@ make() { [ -s "$folder/$1" ] || { printf '%s\n' "$2" > "$folder/$1"; echo "made 
 for role in relay worker flower operator; do make "${role}_url" "redis://$role:$(random)@$host/0"; done
 make api_keys "$(random)"
 # Open WebUI's users share the owner of this key until it is one that speaks for each of them:
-# docker compose exec web turns keys add webui --forwards-users
+# docker compose exec web turns keys create webui --forwards-users
 make webui_key "$(cat "$folder/api_keys")"
 make flower_login "turns:$(random)"
 make webui_secret "$(random)"
 make grafana_password "$(random)"
-# Prometheus' key is made by the running relay: docker compose exec web turns keys add prometheus --right metrics
+# Prometheus' key is made by the running relay: docker compose exec web turns keys create prometheus --right metrics
 make metrics_key "put-the-key-here"

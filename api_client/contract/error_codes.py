@@ -230,7 +230,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "rate_limited": ErrorCode(
         ("Zu viele Anfragen in kurzer Zeit.", "Warte, solange Retry-After sagt, und versuche es erneut."),
         ("Too many requests in a short time.", "Wait as long as Retry-After says, and try again."),
-        "HELIX_TURNS_PER_MINUTE, or `turns keys add --per-minute` for one key.",
+        "HELIX_TURNS_PER_MINUTE, or `turns keys create --per-minute` for one key.",
     ),
     "queue_full": ErrorCode(
         ("Es warten zu viele Anfragen.", "Versuche es später erneut."),

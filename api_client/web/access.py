@@ -130,7 +130,7 @@ async def require_metrics(request: Request) -> None:
     """
     holder = await holder_of(request)
     if needs_key(relay_of(request)) and not holder.metrics:
-        message = "this speaks of all owners' turns: make a key for it with `turns keys add NAME --right metrics`"
+        message = "this speaks of all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
         raise ApiError(403, message, code="operators_only")
 
 
@@ -184,7 +184,7 @@ def _require_local(request: Request) -> None:
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     forwarded = any(name in request.headers for name in _PROXY_HEADERS)
     if not (request.client and is_loopback(request.client.host) and is_loopback(host)) or forwarded:
-        message = "no API key is configured, so only this machine is served; `turns keys add NAME` makes one"
+        message = "no API key is configured, so only this machine is served; `turns keys create NAME` makes one"
         raise ApiError(403, message, code="loopback_only")
 
 

@@ -165,7 +165,7 @@ def serve(settings: Settings) -> None:
     """
     app = create_app(settings)
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
-        problem = "set HELIX_API_KEYS, or make a key with `turns keys add NAME`, to listen beyond this machine"
+        problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
         raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])
     config = uvicorn.Config(
         app,

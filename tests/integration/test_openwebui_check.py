@@ -50,6 +50,6 @@ def test_the_check_says_what_is_wrong_here_and_over_there(
         code, found = check(relay, "--key", "wrong")
         assert (code, list(found)) == (1, ["address"])
         assert "401" in found["address"]["message"]
-        assert "turns keys add" in found["address"]["fix"]
+        assert "turns keys create" in found["address"]["fix"]
     finally:
         relay.kill()

@@ -33,7 +33,7 @@ def keys() -> None:
 @click.option("--per-minute", type=click.IntRange(0, 10**6), default=0, help="Turns a minute, instead of the setting.")
 @click.option("--forwards-users", is_flag=True, help="For Open WebUI: each request names its user, who is the owner.")
 @json_option
-def add(
+def create(
     name: str, owner: str | None, right: str, models: str, per_minute: int, forwards_users: bool, as_json: bool
 ) -> None:
     """Make a key and show it, once."""

@@ -21,7 +21,7 @@ from worker.cli.turn import with_client
 
 #: Requests of this command say so, and are not taken for Open WebUI's own.
 AGENT = "turns-openwebui-check"
-_KEY_FIX = "make one with `turns keys add webui --forwards-users`, and give it with --key"
+_KEY_FIX = "make one with `turns keys create webui --forwards-users`, and give it with --key"
 _PRINT_FIX = (
     "`turns openwebui --print env`; where Open WebUI ran before, its database wins: ENABLE_PERSISTENT_CONFIG=False"
 )

@@ -187,22 +187,22 @@ def run(path: Path, *arguments: str) -> Result:
 
 
 def test_the_command_makes_lists_and_revokes_and_the_file_holds_no_key(path: Path) -> None:
-    key = json.loads(run(path, "add", "team", "--right", "operator", "--per-minute", "5", "--json").output)["key"]
+    key = json.loads(run(path, "create", "team", "--right", "operator", "--per-minute", "5", "--json").output)["key"]
     assert key not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     [shown] = json.loads(run(path, "list", "--json").output)
     assert (shown["name"], shown["right"], shown["per_minute"]) == ("team", "operator", 5)
     assert "hash" not in shown
     assert "team" in run(path, "list").output
-    assert isinstance(run(path, "add", "team").exception, SettingsError)  # the name is taken
+    assert isinstance(run(path, "create", "team").exception, SettingsError)  # the name is taken
     assert run(path, "revoke", "team").exit_code == 0
     assert isinstance(run(path, "revoke", "team").exception, KeyNotFound)
-    assert run(path, "add", "team").exit_code == 0  # a revoked key's name is free again
+    assert run(path, "create", "team").exit_code == 0  # a revoked key's name is free again
     assert [found.in_force for found in read_keys(path)] == [False, True]
 
 
 def test_the_command_refuses_what_cannot_work(path: Path) -> None:
-    assert run(path, "add", "a", "--models", "gpt-9").exit_code == 2
-    assert run(path, "add", " ").exit_code == 2
-    assert run(path, "add", "a", "--per-minute", "-1").exit_code == 2
+    assert run(path, "create", "a", "--models", "gpt-9").exit_code == 2
+    assert run(path, "create", " ").exit_code == 2
+    assert run(path, "create", "a", "--per-minute", "-1").exit_code == 2
     assert not path.exists()
