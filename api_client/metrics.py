@@ -6,6 +6,7 @@ say about a span of time is in ``stats``; what they count is in ``contract.count
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,19 +29,21 @@ MOST_PIECES = 1500
 def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
     """The fewest buckets that cover ``since`` to ``until`` (seconds since the epoch), as (size, start).
 
-    Whole hours and days are read as such and the ends minute by minute, so that a month costs about as much as an hour.
+    Whole hours and days are read as such and the beginning minute by minute, so that a month costs about as much as an
+    hour. A span that ends now ends with the day, hour or minute that is not over: nothing is counted ahead of time.
     Minutes older than ``lives`` says are read as the hours that contain them. A span that ends as long ago begins and
     ends with the nearest hour.
     """
     if now - until > lives["minute"]:
         hour = BUCKETS["hour"]
         since, until = round(since / hour) * hour, round(until / hour) * hour - 1
+    ends = math.inf if until // 60 == now // 60 else until + 1
     chosen: list[Bucket] = []
     at = since // 60 * 60
     while at <= until:
         for size in ("day", "hour", "minute"):
             seconds = BUCKETS[size]
-            if (at % seconds == 0 and at + seconds <= until + 1) or size == "minute":
+            if (at % seconds == 0 and at + seconds <= ends) or size == "minute":
                 if size == "minute" and now - at > lives["minute"]:
                     size, seconds = "hour", BUCKETS["hour"]
                     at = at // seconds * seconds
