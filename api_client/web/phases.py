@@ -17,6 +17,7 @@ from api_client.web.body import read_object
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.fields import read_escalation
 from api_client.web.relay import RelayOf
+from api_client.web.submitting import require_room
 from api_client.web.wire import JSON
 
 router = APIRouter(prefix="/v1/phases")
@@ -67,11 +68,13 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     given["model"] = given["model"] or next(iter(allowed))
     if given["model"] not in allowed:
         raise bad_request(f"unknown model {shown(given['model'])}", param="model", code="model_not_found")
+    escalation = read_escalation(body, caller.settings(relay.settings))
+    await require_room(relay, caller, given["locale"])
     turn_ids = await relay.client.submit_phases(
         phases,
         owner=caller.owner,
         deadline_seconds=float(deadline),
-        escalation=read_escalation(body, caller.settings(relay.settings)),
+        escalation=escalation,
         idempotency_key=key,
         traceparent=traceparent_of(request.headers.getlist("traceparent")),
         **given,

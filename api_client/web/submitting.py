@@ -47,8 +47,7 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
     try:
         async with asyncio.timeout(seconds):
-            await _within_bounds(relay, ask.request.locale)
-            await _within_rate(relay, caller)
+            await require_room(relay, caller, ask.request.locale)
             if ask.question:
                 found = await _submit_or_join(ask, relay)
             else:
@@ -60,15 +59,20 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     return found
 
 
-async def _within_bounds(relay: Relay, locale: str) -> None:
-    """Not exact, because others submit meanwhile; what it keeps away is a store that fills up until nobody can work."""
+async def require_room(relay: Relay, caller: Caller, locale: str) -> None:
+    """Let the caller hand in a turn, or a file of phases, if the queue and its rate leave room for one more.
+
+    The queue's bound is not exact, because others submit meanwhile; what it keeps away is a store that fills up until
+    nobody can work.
+
+    Raises:
+        ApiError: 429 ``queue_full`` or ``rate_limited``, with Retry-After in seconds.
+        StoreUnavailable: the store does not answer.
+    """
     most = relay.settings.max_unfinished
     if most and await relay.client.unfinished() >= most:
         headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
         raise ApiError(429, sentence("queue_full", locale), code="queue_full", headers=headers)
-
-
-async def _within_rate(relay: Relay, caller: Caller) -> None:
     if not caller.per_minute:
         return
     if seconds := math.ceil(await relay.client.rates.take(caller.owner, caller.per_minute)):

@@ -233,6 +233,15 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+#: Every route that makes a turn, with a body it takes.
+DOORS = [
+    ("turns", BODY),
+    ("chat/completions", BODY),
+    ("responses", {**BODY, "input": "hi"}),
+    ("phases", {"directory": "work", "phases": [{"id": "p", "name": "P", "type": "doc", "description": "Write."}]}),
+]
+
+
 async def test_turns_beyond_the_limit_are_told_when_to_come_again_on_every_relay(settings: Settings) -> None:
     limited = replace(settings, turns_per_minute=2)
     here, there = create_app(limited), create_app(limited)
@@ -244,7 +253,7 @@ async def test_turns_beyond_the_limit_are_told_when_to_come_again_on_every_relay
     ):
         for http in (one, two):
             assert (await http.post("/v1/turns", json=BODY)).status_code == 202
-        for path, body in [("turns", BODY), ("chat/completions", BODY), ("responses", {**BODY, "input": "hi"})]:
+        for path, body in DOORS:
             refused = await two.post(f"/v1/{path}", json=body)
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
             assert refused.json()["error"]["type"] == "rate_limit_error"
@@ -259,7 +268,7 @@ async def test_a_relay_before_a_long_queue_takes_in_no_more_until_a_turn_has_end
     app = create_app(replace(settings, max_unfinished=2))
     async with app.router.lifespan_context(app), caller(app) as http:
         first, _ = [(await http.post("/v1/turns", json=BODY)).json()["turn_id"] for _ in range(2)]
-        for path, body in [("turns", BODY), ("chat/completions", BODY), ("responses", {**BODY, "input": "hi"})]:
+        for path, body in DOORS:
             refused = await http.post(f"/v1/{path}", json=body)
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
             assert int(refused.headers["retry-after"]) > 0
