@@ -35,8 +35,8 @@ up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 	@$(BIN)/turns up
 
 # Each file's tests stay in one process, and the files in their order: the long ones come early.
-JOBS ?= 1
-test: $(READY) ## Run all tests, JOBS=2 by two processes (PYTEST_ARGS adds arguments)
+JOBS ?= 2
+test: $(READY) ## Run all tests, by two processes (JOBS=1 by one; PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder) $(PYTEST_ARGS)
 
 lint: $(READY) ## Format, lint, strict types, import contracts, dead code

@@ -150,8 +150,8 @@ MUTANTS = [
     Mutant(
         "an agent's time begins with the submit",
         "commit",
-        "NOW - number('since'), '|' .. MODEL",
-        "NOW - number('created_at'), '|' .. MODEL",
+        "NOW - number('since'), '|' .. WORKS",
+        "NOW - number('created_at'), '|' .. WORKS",
     ),
     Mutant(
         "the day is not counted",
