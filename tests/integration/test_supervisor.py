@@ -148,13 +148,14 @@ def test_what_a_dead_program_left_in_its_group_is_killed_before_the_next_start(t
 
 
 def test_a_second_signal_kills_without_grace(tmp_path: Path) -> None:
-    deaf = program(tmp_path, "deaf", """trap '' TERM; touch "$1"; while :; do sleep 0.1; done""", grace_seconds=60)
+    deaf = program(tmp_path, "deaf", """trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done""", grace_seconds=600)
 
     def twice() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
-    Supervisor([deaf]).run(twice)  # the time limit of the test is the assertion
+    Supervisor([deaf]).run(twice)  # with its grace it would outlast the time limit of a test
+    assert not alive(int((tmp_path / "deaf.ready").read_text()))
 
 
 def test_a_program_that_cannot_start_stops_the_others_and_shows_its_last_words(tmp_path: Path) -> None:

@@ -180,4 +180,6 @@ async def test_between_two_runs_nobody_waits(tmp_path: Path, monkeypatch: pytest
         raise AssertionError("the loop slept")
 
     monkeypatch.setattr(asyncio, "sleep", no_sleep)
-    await Phase(tmp_path, [bad("x"), GOOD]).go()
+    phase = Phase(tmp_path, [bad("x"), GOOD])
+    await phase.go()
+    assert len(phase.asked) == 2
