@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test lint format bench chaos e2e-claude e2e-openwebui lock clean
+.PHONY: help setup demo up test lint format bench bench-economy chaos e2e-claude e2e-openwebui lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: $(READY) ## Format the code and mend what the linter can mend
 
 bench: $(READY) ## Measure our overhead beside plain Celery, side by side in one run
 	$(BIN)/python -m tests.bench
+
+bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets through, what it costs in characters
+	$(BIN)/python -m tests.bench.economy
 
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
 	$(BIN)/turns chaos $(CHAOS_ARGS)

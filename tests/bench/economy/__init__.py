@@ -1,0 +1,1 @@
+"""What enforcement costs and what it lets through: 200 broken answers, five behaviours of a model, an own oracle."""
