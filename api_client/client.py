@@ -269,8 +269,8 @@ class TurnsClient:
         """Store a turn for each phase, to be run in this order; returns their ids. A failed one stops those after it.
 
         ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
-        finds the turns that are stored already, and stores those that a lost connection left out. ``more``: model,
-        owner, locale, deadline_seconds, escalation, traceparent; see ``phases.requests_of``. Raises as ``submit``.
+        finds the turns that are stored already, and stores those that a lost connection left out. ``more``: see
+        ``phases.requests_of``. Raises as ``submit``.
         """
         return await self._submitter.submit_phases(phases, directory=directory, idempotency_key=idempotency_key, **more)
 

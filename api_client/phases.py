@@ -47,10 +47,12 @@ def requests_of(
     deadline_seconds: float = 0.0,
     escalation: Escalation | None = None,
     traceparent: str = "",
+    operator: bool = False,
 ) -> list[TurnRequest]:
     """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
 
-    ``deadline_seconds`` counts for each phase from its own first start.
+    ``deadline_seconds`` counts for each phase from its own first start. ``operator``: the caller has an operator's
+    right, so that gates may run programs also on a worker without a box.
 
     Raises:
         BadRequest: the folder is none that phases may be in.
@@ -72,6 +74,7 @@ def requests_of(
             phase=phase.to_dict(),
             directory=folder,
             traceparent=traceparent,
+            operator=operator,
             metadata={"phase": f"{number} of {len(phases)}"},
         )
         for number, phase in enumerate(phases, 1)

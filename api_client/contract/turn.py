@@ -19,7 +19,7 @@ from api_client.contract.escalation import Escalation
 DEFAULT_VALIDATORS = ("step_marker", "adr_structure", "file_existence")
 
 #: Fields of a request that the first version did not have.
-_LATER = frozenset({"policy", "escalation", "phase", "directory", "after", "traceparent"})
+_LATER = frozenset({"policy", "escalation", "phase", "directory", "after", "traceparent", "operator"})
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
 ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
@@ -105,6 +105,7 @@ class TurnRequest:
         directory: the folder of that file, below HELIX_ROOT.
         after: turn that must have passed before this one may run; else this one ends without a run.
         traceparent: the caller's span, as the header of this name tells it; no part of what is asked.
+        operator: an operator submitted it: its gates may run programs also where no box can be made.
     """
 
     model: str
@@ -125,6 +126,7 @@ class TurnRequest:
     directory: str = ""
     after: str = ""
     traceparent: str = ""
+    operator: bool = False
 
     @property
     def prompt(self) -> str:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from api_client.contract.phase import read_phases
 from api_client.phases import runs_commands
 from api_client.tracing.caller import traceparent_of
-from api_client.web.access import LOCAL_OWNER, Asker
+from api_client.web.access import Asker
 from api_client.web.ask import read_idempotency_key
 from api_client.web.body import read_object
 from api_client.web.errors import ApiError, bad_request, shown
@@ -59,8 +59,8 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     if isinstance(deadline, bool) or not isinstance(deadline, int | float):
         raise bad_request("deadline_seconds: must be a number", param="deadline_seconds", code="invalid_type")
     phases = read_phases(body.get("phases"))
-    if any(map(runs_commands, phases)) and not (caller.operator or caller.owner == LOCAL_OWNER):
-        message = "a gate with a command of its own runs as the worker's user: only operators may submit it"
+    if any(map(runs_commands, phases)) and not caller.operator:
+        message = "a gate with a command of its own: only operators may submit it (or `turns phase run`)"
         raise ApiError(403, message, param="phases", code="operators_only")
     allowed = caller.settings(relay.settings).models
     if refused := [each.model for each in phases if each.model and each.model not in allowed]:
@@ -75,6 +75,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         owner=caller.owner,
         deadline_seconds=float(deadline),
         escalation=escalation,
+        operator=caller.operator,
         idempotency_key=key,
         traceparent=traceparent_of(request.headers.getlist("traceparent")),
         **given,

@@ -52,7 +52,12 @@ def installed(settings: Settings, tmp_path: Path) -> Settings:
     points = tmp_path / "points"
     points.mkdir()
     return replace(
-        settings, models={"scripted": f"scripted:{script}"}, locale="en", failpoint=str(points), lease_seconds=1.5
+        settings,
+        models={"scripted": f"scripted:{script}"},
+        locale="en",
+        failpoint=str(points),
+        lease_seconds=1.5,
+        box="off",  # the gates' commands look at files of this test's own
     )
 
 

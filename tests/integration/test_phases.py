@@ -51,12 +51,17 @@ class PhaseBench(Bench):
     def output(self) -> Path:
         return self.project / "phases" / "build" / "output"
 
-    async def phase(self, *plays: Play, escalation: Escalation | None = None, **more: Any) -> Turn:
+    async def phase(
+        self, *plays: Play, escalation: Escalation | None = None, operator: bool = False, **more: Any
+    ) -> Turn:
         self.runner.plays += plays
         phase = Phase.from_dict({**BUILD, **more})
         none = Escalation(human=False)
         [turn_id] = await self.client.submit_phases(
-            [phase], directory=str(self.project.relative_to(self.settings.root)), escalation=escalation or none
+            [phase],
+            directory=str(self.project.relative_to(self.settings.root)),
+            escalation=escalation or none,
+            operator=operator,
         )
         return await self.carried_out(turn_id, Link(PHASE_RUN, 1))
 

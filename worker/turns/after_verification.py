@@ -13,6 +13,7 @@ from api_client.contract.counters import counter, model_of
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from worker.turns.after_judging import cannot_judge
 from worker.turns.escalation import escalated
 from worker.turns.moves import Answer, EventData, Move, again
 from worker.turns.usage import Usage
@@ -27,6 +28,8 @@ def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: Ve
     """What follows; ``stop`` is why the verification was stopped, if it was."""
     if result.ground is Ground.STOPPED:
         return _stopped(turn, link, stop)
+    if result.ground is Ground.REFUSED:
+        return cannot_judge(link, "; ".join(result.errors))
     facts = {"verification": json.dumps(result.to_dict()), "answer": record.text}
     issues = _issues(result)
     facts["issues"] = json.dumps(issues)

@@ -58,6 +58,7 @@ class AgentRun:
         reach("B4")
         try:
             if self._turn.request.phase is not None:
+                self._require_gates()
                 self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
             runner, order = self._prepared()
         except (DeliveryTaken, OSError, SettingsError) as error:
@@ -68,6 +69,15 @@ class AgentRun:
         self._lease.confirm(self._ledger)
         with EventWriter(self._ledger, self._lease.claim) as writer:
             return runner.run(order, writer.emit, self._lease)
+
+    def _require_gates(self) -> None:
+        """Refuse, before its agent is paid for, a phase whose gates may not run here.
+
+        Raises:
+            SettingsError: they may not.
+        """
+        if refused := phase_folders.fence_of(self._settings, self._turn).refusal(phase_folders.phase_of(self._turn)):
+            raise SettingsError([refused])
 
     def _prepared(self) -> tuple[Runner, Order]:
         """The runner and what it is asked, with a fresh directory for this delivery.

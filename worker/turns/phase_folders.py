@@ -21,11 +21,12 @@ import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.phase import Phase
+from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.consultant.holding import Holding
 from worker.consultant.workspace import delivery_name
 from worker.runners.base import Verdict
-from worker.verification import FeedbackChannel, phase_prompt
+from worker.verification import FeedbackChannel, Fence, phase_prompt
 from worker.verification.tree import TooLarge, copy_files, scan
 
 log = structlog.get_logger()
@@ -40,6 +41,11 @@ def phase_of(turn: Turn) -> Phase:
         PhaseError: it is wrong all the same, such as one of a newer version.
     """
     return Phase.from_dict(turn.request.phase)
+
+
+def fence_of(settings: Settings, turn: Turn) -> Fence:
+    """What the gates of a phase turn run in."""
+    return Fence.of(settings, operator=turn.request.operator)
 
 
 def phase_directory(root: Path, turn: Turn) -> Path:

@@ -9,10 +9,11 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.lease import Lease
 from worker.turns.moves import EventData
-from worker.turns.phase_folders import phase_of
+from worker.turns.phase_folders import fence_of, phase_of
 from worker.verification import (
     GateReport,
     GateResult,
+    Ground,
     Stopped,
     SubAgentVerifier,
     VerificationResult,
@@ -37,9 +38,12 @@ class Verification:
         self._tell = tell
         self._output = output
         self._phase = phase_of(turn)
+        self._fence = fence_of(settings, turn)
 
     def run(self) -> VerificationResult:
         """The result. Raises as ``Ledger.append``."""
+        if refused := self._fence.refusal(self._phase):
+            return VerificationResult(success=False, errors=[refused], ground=Ground.REFUSED)
         report = self._gates()
         if not (report.passed and self._phase.verify_agent):
             return gates_result(report)
@@ -69,12 +73,21 @@ class Verification:
             stop=self._lease,
             deadline=self._lease.deadline,
             locale=turn.request.locale,
+            fence=self._fence,
         )
 
     def _gates(self) -> GateReport:
         on = self._verifying()
         results: list[GateResult] = []
-        found = each_gate(self._phase, self._output, stop=on.stop, deadline=on.deadline, mark=on.mark, locale=on.locale)
+        found = each_gate(
+            self._phase,
+            self._output,
+            stop=on.stop,
+            deadline=on.deadline,
+            mark=on.mark,
+            locale=on.locale,
+            fence=on.fence,
+        )
         try:
             for result in found:
                 results.append(result)

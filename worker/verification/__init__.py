@@ -6,6 +6,7 @@ uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts
 
 from worker.verification.codes import CODES
 from worker.verification.feedback import FeedbackChannel
+from worker.verification.fence import Fence
 from worker.verification.gates import GateReport, GateResult, check, each_gate
 from worker.verification.loop import PhaseRun, PhaseVerificationFailed, Verified, feedback_on, verify_with_retries
 from worker.verification.phase_run import run_with_verification
@@ -19,6 +20,7 @@ from worker.verification.verdict import NoVerdict, Verdict, read_verdict
 __all__ = [
     "CODES",
     "FeedbackChannel",
+    "Fence",
     "GateReport",
     "GateResult",
     "Ground",

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.runners import processes
+from worker.runners import box, processes
 from worker.runners.base import Stop
+from worker.runners.box import Bind
 from worker.runners.limited import CANNOT_RUN
 from worker.runners.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.supervision import Supervision
+from worker.verification.fence import Fence
 from worker.verification.stop import Stopped, Stopping
 
 #: The end of a program's output that is kept, in lines and in characters a line.
@@ -87,6 +89,8 @@ def run_program(
     stdin: bytes = b"",
     home: Path | None = None,
     tail: int = TAIL_LINES,
+    fence: Fence | None = None,
+    own: Bind | None = None,
 ) -> Ran:
     """Run a program to its end.
 
@@ -101,8 +105,11 @@ def run_program(
         stdin: what it reads.
         home: its HOME and place for temporary files, made when missing; None for none.
         tail: how many lines of its output are kept, the last ones.
+        fence: what it runs in; None for nothing.
+        own: what it works on, behind the fence; ``directory`` by default, writable.
 
     Raises:
+        BoxError: a box is required, and none can be made.
         Stopped: ``stop`` asked it to end, its lease ended, or ``deadline`` came; its processes are gone.
         OSError: the machine is short of descriptors, memory or processes.
     """
@@ -110,8 +117,11 @@ def run_program(
     if home is not None:
         home.mkdir(exist_ok=True)
     lines: deque[str] = deque(maxlen=tail)
+    command = [*FAST_PYTHON, "worker.runners.limited", str(limits.memory_mb), *argv]
+    if fence is not None:
+        command = fence.around(command, directory, own or Bind(directory, writable=True))
     process = processes.shared().spawn(
-        [*FAST_PYTHON, "worker.runners.limited", str(limits.memory_mb), *argv],
+        command,
         mark=mark or f"gate-{uuid.uuid4().hex}",
         env={**clean_environment(home), **(environment or {}), "PYTHONPATH": SOURCE_ROOT},
         cwd=directory,
@@ -129,6 +139,8 @@ def run_program(
     if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
         raise Stopped(cause)
     error = ending.exit.error or (lines[-1] if ending.exit.code == CANNOT_RUN and len(lines) == 1 else "")
+    if fence is not None and not ending.bytes:
+        error = error or box.failed(ending.stderr)
     return Ran(code=ending.exit.code, cause=cause, error=error, lines=tuple(lines), limits=limits)
 
 

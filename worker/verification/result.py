@@ -23,6 +23,8 @@ class Ground(StrEnum):
     VERIFIER = "verifier"
     #: The verification was asked to stop. Not verified, and not the phase's fault.
     STOPPED = "stopped"
+    #: The gates may not run on this worker: nothing of the phase was judged.
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)

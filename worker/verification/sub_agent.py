@@ -23,6 +23,7 @@ from api_client.contract.settings import Settings, load
 from worker.runners.base import AgentEvent, Completion, Emit, Order, Runner, RunResult, Stop
 from worker.runners.base import Verdict as Ended
 from worker.runners.registry import build_runner
+from worker.verification.fence import Fence
 from worker.verification.gates import GateReport, check
 from worker.verification.prompt import MAX_SHOWN, verifier_prompt
 from worker.verification.result import Ground, VerificationResult, gates_result
@@ -45,7 +46,7 @@ class Verifying:
         model: the phase's own model, asked where ``HELIX_VERIFIER_MODEL`` names none.
         stop: asks gates and verifier to end. deadline: when all must be over, by ``time.monotonic()``.
         locale: language of issues and verdict. scratch: where copies are made; None for the system's temporary folder.
-        emit: told what the verifier does.
+        emit: told what the verifier does. fence: what gates' programs run in; None for the settings' box.
     """
 
     turn_id: str = field(default_factory=lambda: f"phase-{secrets.token_hex(8)}")
@@ -58,6 +59,7 @@ class Verifying:
     locale: str = "de"
     scratch: Path | None = None
     emit: Emit | None = None
+    fence: Fence | None = None
 
     @property
     def mark(self) -> str:
@@ -129,6 +131,7 @@ class SubAgentVerifier:
             mark=on.mark,
             locale=on.locale,
             scratch=on.scratch,
+            fence=on.fence or Fence.of(self._settings),
         )
         if not (report.passed and phase.verify_agent):
             return gates_result(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -44,3 +45,10 @@ def test_verifiers_without_a_verdict_do_not_cost_the_next_attempt_its_tries(turn
 def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
     delays = [verified(replace(turn, unverified=tries), _SILENT)[1].delay_ms for tries in range(VERIFIER_TRIES - 1)]
     assert delays == [1000, 2000]
+
+
+def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_cost_no_attempt(turn: Turn) -> None:
+    refused = VerificationResult(success=False, errors=["no box here"], ground=Ground.REFUSED)
+    _, move = verified(turn, refused)
+    assert (move.next, move.judged) == (Link(FAIL, 1), False)
+    assert json.loads(move.fields["failing"]) == {"outcome": "error", "code": "config", "reason": "no box here"}

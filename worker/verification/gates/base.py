@@ -11,6 +11,7 @@ from typing import Any
 from api_client.contract.phase import Phase
 from worker.enforcement.issue import ValidationIssue
 from worker.runners.base import Stop
+from worker.verification.fence import Fence
 from worker.verification.stop import Stopping
 from worker.verification.tree import Tree
 
@@ -24,6 +25,7 @@ class Site:
         stop: asks running programs to end. deadline: when the gates must be over, by ``time.monotonic()``.
         mark: names the processes that gates start. locale: language of issues, ``de`` or ``en``.
         scratch: where copies of the output are made; None for the system's temporary directory.
+        fence: what programs run in.
     """
 
     phase: Phase
@@ -33,6 +35,7 @@ class Site:
     mark: str = ""
     locale: str = "de"
     scratch: Path | None = None
+    fence: Fence = field(default_factory=Fence)
 
 
 #: A gate: what it finds wrong, given its options in phases.yaml.

@@ -16,8 +16,9 @@ from api_client.contract.phase import Phase
 from worker.enforcement.issue import ValidationIssue
 from worker.runners.base import Stop
 from worker.verification.codes import issue
+from worker.verification.fence import RUNS_PROGRAMS, Fence
 from worker.verification.gates.base import GateReport, GateResult, Site
-from worker.verification.gates.registry import GATES, RUNS_PROGRAMS
+from worker.verification.gates.registry import GATES
 from worker.verification.stop import Stopped, Stopping
 from worker.verification.tree import TooLarge, Tree, scan
 
@@ -36,6 +37,7 @@ def check(
     mark: str = "",
     locale: str = "de",
     scratch: Path | None = None,
+    fence: Fence | None = None,
 ) -> GateReport:
     """Run all gates of a phase over its output.
 
@@ -47,9 +49,12 @@ def check(
         mark: names the processes that gates start; made up when empty.
         locale: language of issues, ``de`` or ``en``.
         scratch: where copies of the output are made; None for the system's temporary directory.
+        fence: what programs run in; None: a box where one can be made, and as you where none can.
     """
     results: list[GateResult] = []
-    found = each_gate(phase, directory, stop=stop, deadline=deadline, mark=mark, locale=locale, scratch=scratch)
+    found = each_gate(
+        phase, directory, stop=stop, deadline=deadline, mark=mark, locale=locale, scratch=scratch, fence=fence
+    )
     try:
         results.extend(found)
     except Stopped as stopped:
@@ -66,6 +71,7 @@ def each_gate(
     mark: str = "",
     locale: str = "de",
     scratch: Path | None = None,
+    fence: Fence | None = None,
 ) -> Iterator[GateResult]:
     """As ``check``, one result at a time, as soon as it is there.
 
@@ -80,6 +86,7 @@ def each_gate(
         mark=mark,
         locale=locale,
         scratch=scratch,
+        fence=fence or Fence(),
     )
     try:
         site = replace(site, tree=scan(directory))

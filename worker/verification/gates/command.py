@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from worker.enforcement.issue import ValidationIssue
+from worker.runners.box import Bind
 from worker.verification.codes import issue
 from worker.verification.gates.base import Site
 from worker.verification.program import Limits, Ran, run_program
@@ -35,7 +36,7 @@ def command(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]
     """Run the command that the phase names; exit code 0 passes."""
     argv = _argv(options)
     name = str(options.get("name") or argv[-1 if options.get("shell") else 0])
-    ran = _run_on_copy(argv, options, site)
+    ran = _run_on_copy("command", argv, options, site)
     yield from _not_run(ran, name, site)
     if not (ran.error or ran.cause) and ran.code != 0:
         yield _failure("COMMAND_FAILED", ran, site, name=name)
@@ -44,7 +45,7 @@ def command(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]
 def tests_pass(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
     """Run the tests, pytest unless the phase names a command; exit code 0 passes, no test at all does not."""
     own = options.get("command") is not None
-    ran = _run_on_copy(_argv(options) if own else _pytest(site), options, site)
+    ran = _run_on_copy("tests_pass", _argv(options) if own else _pytest(site), options, site)
     yield from _not_run(ran, "pytest" if not own else "tests_pass", site)
     if ran.error or ran.cause or ran.code == 0:
         return
@@ -71,7 +72,9 @@ def _argv(options: Mapping[str, Any]) -> list[str]:
     return ["/bin/sh", "-c", str(line)] if options.get("shell") else [str(word) for word in line]
 
 
-def _run_on_copy(argv: list[str], options: Mapping[str, Any], site: Site) -> Ran:
+def _run_on_copy(gate: str, argv: list[str], options: Mapping[str, Any], site: Site) -> Ran:
+    if refused := site.fence.refused(gate):
+        return Ran(code=None, error=refused)
     default = Limits()
     limits = Limits(
         seconds=float(options.get("seconds", default.seconds)),
@@ -87,6 +90,8 @@ def _run_on_copy(argv: list[str], options: Mapping[str, Any], site: Site) -> Ran
             deadline=site.deadline,
             mark=mark,
             home=fresh / "home",
+            fence=site.fence,
+            own=Bind(fresh, writable=True),
         )
 
 

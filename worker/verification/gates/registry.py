@@ -17,6 +17,3 @@ GATES: Mapping[str, Gate] = {
     "adr_valid": adr_valid,
     "command": command,
 }
-
-#: Gates that start programs of the phase's own: they run only when the gates before them found no error.
-RUNS_PROGRAMS = frozenset({"tests_pass", "command"})

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from worker.enforcement.issue import ValidationIssue
+from worker.runners.box import Bind
 from worker.verification.codes import issue
 from worker.verification.gates.base import Site
 from worker.verification.program import Limits, Ran, run_program
@@ -69,6 +70,8 @@ def _inspect(files: list[str], site: Site) -> Ran:
         mark=f"{site.mark}.syntax" if site.mark else "",
         stdin=json.dumps(order).encode(),
         tail=_MAX_LINES,
+        fence=site.fence,
+        own=Bind(site.tree.directory),
     )
 
 
