@@ -77,8 +77,8 @@ async def decide(
     turn_id: str,
     kind: str,
     *,
-    actor: str,
     by: str,
+    name: str = "",
     note: str = "",
     text: str = "",
     owner: str | None = None,
@@ -86,7 +86,7 @@ async def decide(
 ) -> Turn:
     """Write the audit line, then decide, as ``TurnsClient.decide``.
 
-    ``actor`` is who acts, for the audit log, which has no texts; ``by`` is who decided, for the turn's own record.
+    ``by`` is who acts; ``name`` is whatever they say about that, and proves nothing.
 
     Raises:
         TurnNotFound, BadRequest: nothing was written. NotParked: the turn waits for no decision. StoreUnavailable: as
@@ -94,8 +94,10 @@ async def decide(
     """
     turn = await client.get(turn_id, owner=owner)
     check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
-    await client.audit.note(kind, by=actor, turn_id=turn_id, detail=f"inbox, by {by}")
-    return await client.decide(turn_id, kind, by=by, note=note, text=text, owner=owner, decision_id=decision_id)
+    await client.audit.note(kind, by=by, turn_id=turn_id, detail=f"inbox, for {name}" if name else "inbox")
+    return await client.decide(
+        turn_id, kind, by=by, name=name, note=note, text=text, owner=owner, decision_id=decision_id
+    )
 
 
 async def act_on_all(

@@ -288,6 +288,7 @@ class TurnsClient:
         kind: str,
         *,
         by: str,
+        name: str = "",
         note: str = "",
         text: str = "",
         owner: str | None = None,
@@ -296,12 +297,13 @@ class TurnsClient:
         """Decide on a parked turn: approve, edit (with the text that counts), retry (with a note), reject.
 
         A worker carries it out; the turn's record is returned as it is then. Safe to repeat with the same
-        ``decision_id``: it is decided once. ``by`` says who decided, for the record.
+        ``decision_id``: it is decided once. ``by`` says who decided, ``name`` for whom they say they did; the record
+        has both.
 
         Raises:
             BadRequest: the decision can never work. NotParked: the turn waits for none. TurnNotFound,
             StoreUnavailable: as ``get``.
         """
         return await self._inbox.decide(
-            turn_id, kind, by=by, note=note, text=text, owner=owner, decision_id=decision_id
+            turn_id, kind, by=by, name=name, note=note, text=text, owner=owner, decision_id=decision_id
         )

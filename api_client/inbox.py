@@ -43,7 +43,16 @@ class Inbox:
         return sorted(found, key=lambda turn: turn.parked_at)
 
     async def decide(
-        self, turn_id: str, kind: str, *, by: str, note: str, text: str, owner: str | None, decision_id: str
+        self,
+        turn_id: str,
+        kind: str,
+        *,
+        by: str,
+        name: str,
+        note: str,
+        text: str,
+        owner: str | None,
+        decision_id: str,
     ) -> Turn:
         """Decide on a parked turn, once for each ``decision_id``; returns its record."""
         turn = await self._reader.get(turn_id, owner=owner)
@@ -51,7 +60,7 @@ class Inbox:
         # The same id with another decision is no repeat: it is refused like any other second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
-        arguments = [turn.request.owner, once, kind, by[:200], note, text]
+        arguments = [turn.request.owner, once, kind, by[:200], note, text, name[:200]]
         said, what = await self._store.change(self._decide, turn_id, session_id, arguments)
         if said == b"not_parked":
             raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))
@@ -66,6 +75,7 @@ class Inbox:
 def _why_not_parked(turn: Turn) -> str:
     """What became of a turn that somebody wanted to decide on."""
     decision = turn.decision
-    decided = f"{decision.get('by') or 'the time-out'} decided {decision.get('kind')} before" if decision else ""
+    who = " for ".join(filter(None, [decision.get("by") or "the time-out", decision.get("for")]))
+    decided = f"{who} decided {decision.get('kind')} before" if decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
     return "; ".join(filter(None, [decided, state]))

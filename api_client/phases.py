@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -10,6 +9,8 @@ from api_client.admission import escalation_of
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation
 from api_client.contract.phase import Phase
+from api_client.contract.phase_checks import folder_problem
+from api_client.contract.phase_place import LOCAL_OWNER, phase_session
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 
@@ -17,23 +18,22 @@ from api_client.contract.turn import TurnRequest
 _COMMAND = "command"
 
 
-def phase_session(directory: str) -> str:
-    """The session of a folder: its phases run one at a time, in order, whoever asked for them."""
-    return f"phases-{hashlib.sha256(directory.encode()).hexdigest()[:32]}"
-
-
 def folder_of(directory: str) -> str:
     """The folder of a phases.yaml as it is stored, relative to HELIX_ROOT.
 
     Raises:
-        BadRequest: it is no folder below HELIX_ROOT, by its name alone.
+        BadRequest: phases cannot have it, by its name alone.
     """
+    if problem := folder_problem(directory):
+        raise BadRequest(f"directory: {problem}", param="directory")
+    return str(PurePosixPath(directory))
+
+
+def granted(settings: Settings, directory: str, holder: str) -> bool:
+    """True when HELIX_PHASE_DIRECTORIES grants the folder, or one around it, to the keys of this owner."""
     path = PurePosixPath(directory)
-    if not directory or path.is_absolute() or ".." in path.parts or "\\" in directory or not directory.isprintable():
-        raise BadRequest(f"directory: must be relative to HELIX_ROOT, not {directory[:80]!r}", param="directory")
-    if path.parts[:2] == ("projects", "sessions"):
-        raise BadRequest("directory: the sessions' folders are not for phases", param="directory")
-    return str(path)
+    grants = (entry.partition("=") for entry in settings.phase_directories)
+    return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)
 
 
 def requests_of(
@@ -42,7 +42,7 @@ def requests_of(
     *,
     directory: str,
     model: str = "",
-    owner: str = "local",
+    owner: str = LOCAL_OWNER,
     locale: str = "",
     deadline_seconds: float = 0.0,
     escalation: Escalation | None = None,
@@ -55,14 +55,14 @@ def requests_of(
     right, so that gates may run programs also on a worker without a box.
 
     Raises:
-        BadRequest: the folder is none that phases may be in.
+        BadRequest: phases cannot have the folder, by its name alone.
     """
     folder = folder_of(directory)
     return [
         TurnRequest(
             model=phase.model or model or next(iter(settings.models)),
             messages=({"role": "user", "content": phase.description},),
-            session_id=phase_session(folder),
+            session_id=phase_session(folder, owner),
             owner=owner,
             validators=(),
             locale=locale or settings.locale,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from api_client.contract.phase_place import phases_folder
 from api_client.contract.turn import AttemptRecord, Turn
 
 
@@ -25,4 +26,4 @@ def _files(turn: Turn, best: AttemptRecord) -> str:
     if turn.request.phase is None:
         return ""
     delivery = f"{turn.turn_id}-{best.number}-{best.last_delivery}"
-    return f"{turn.request.directory}/phases/{turn.request.phase['id']}/attempts/{delivery}/output"
+    return str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")

@@ -257,6 +257,11 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("Without an API key only this machine is served.", "Ask the administrator for a key."),
         "Set HELIX_API_KEYS on the relay.",
     ),
+    "directory_not_granted": ErrorCode(
+        ("Dieser Schlüssel darf in diesem Ordner keine Phasen ausführen.", "Bitte wende dich an den Administrator."),
+        ("This key may not run phases in this folder.", "Ask the administrator to grant the folder."),
+        "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER grants it, then start the relay again; an operator's key needs no grant.",
+    ),
     "operators_only": ErrorCode(
         ("Das ist nur mit einem Schlüssel für Betreiber zu sehen.", "Die eigenen Turns stehen unter /turns."),
         ("Only a key with operator rights may see this.", "Your own turns are at /turns."),

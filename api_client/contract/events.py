@@ -32,7 +32,7 @@ KINDS = {
     "turn.mended": "The fallback changed the answer. data: attempt, changes, step, step_source",
     "turn.escalated": "All attempts failed. data: attempt, stage (1 another model, 2 a person), reason, model, issues",
     "turn.parked": "It waits in the inbox for a decision. data: attempt, turn_id, reason, timeout_seconds, default",
-    "turn.decided": "A person decided, or the time-out did. data: attempt, kind, by, note",
+    "turn.decided": "A person decided, or the time-out did. data: attempt, kind, by, for, note",
     "turn.stopping": "The turn is asked to stop; its agent is being ended. data: reason",
     "turn.finished": "The end, exactly once. data: outcome, success, attempts, deliveries, response, step, error",
 }

@@ -104,6 +104,19 @@ class Phase:
             raise PhaseError(problems)
         return _read(data)
 
+    @classmethod
+    def stored(cls, data: object) -> Phase:
+        """The phase of a stored turn. It was checked then: what is checked more strictly since does not stop it.
+
+        Raises:
+            PhaseError: it is none that this version can read, such as one of a newer version.
+        """
+        try:
+            return _read(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"the stored phase cannot be read by this version ({type(error).__name__})"
+            raise PhaseError([Problem((), problem)]) from error
+
 
 def read_phases(data: object) -> tuple[Phase, ...]:
     """Read the content of a phases.yaml: a list of phases, or a mapping with the list under ``phases``.

@@ -19,6 +19,14 @@ from api_client.contract.errors import HelixError
 MAX_PATHS, MAX_GATES = 200, 20
 #: Longest text of a phase, and largest ``config`` as JSON, in characters.
 MAX_TEXT, MAX_CONFIG = 20_000, 16_384
+#: Longest path in characters, and longest name in it in bytes: more no file system of ours takes.
+MAX_PATH, MAX_NAME_BYTES = 1024, 255
+#: What the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md): a phase that waits for it never
+#: ends well.
+CLOSED_TO_AGENTS = frozenset(
+    {".claude", ".claude.json", ".git", ".gitconfig", ".gitmodules", ".husky", ".idea", ".mcp.json", ".vscode"}
+    | {".bash_profile", ".bashrc", ".profile", ".ripgreprc", ".zprofile", ".zshrc"}
+)
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
@@ -166,8 +174,8 @@ def path_problem(value: object) -> str:
     """Why this is no path below a folder; empty when it is one. Looks at the text only."""
     if not isinstance(value, str):
         return f"must be a path, not {_kind(value)}"
-    if not value.strip() or len(value) > 1024 or not value.isprintable():
-        return "must be a path of 1 to 1024 printable characters"
+    if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
+        return f"must be a path of 1 to {MAX_PATH} printable characters"
     path = PurePosixPath(value)
     if path.is_absolute() or value.startswith("~") or re.match(r"[A-Za-z]:[\\/]", value):
         return f"must be a relative path, not {value!r}"
@@ -175,27 +183,61 @@ def path_problem(value: object) -> str:
         return f"must not leave its folder, as {value!r} does" if ".." in path.parts else "must use / between folders"
     if not path.parts or value.endswith("/"):
         return f"must name a file, not the folder {value!r}"
+    if too_long := [part for part in path.parts if len(part.encode()) > MAX_NAME_BYTES]:
+        return f"no file can have a name of {len(too_long[0].encode())} bytes; at most {MAX_NAME_BYTES}"
+    return ""
+
+
+def folder_problem(value: str) -> str:
+    """Why phases cannot have this folder, relative to HELIX_ROOT; empty when they can. Looks at the text only."""
+    path = PurePosixPath(value)
+    if not value or path.is_absolute() or ".." in path.parts or "\\" in value or not value.isprintable():
+        return f"must be relative to HELIX_ROOT, not {value[:80]!r}"
+    if len(value) > MAX_PATH or any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
+        return f"no folder can have this name: more than {MAX_PATH} characters, or {MAX_NAME_BYTES} bytes between two /"
+    if any(part.startswith(".") for part in path.parts):
+        return f"hidden folders are not for phases: {value[:80]!r}"
+    if path.parts[:1] == ("projects",):
+        return "projects/ holds the sessions' own folders and is not for phases"
     return ""
 
 
 def _check_paths(value: object) -> Iterator[Problem]:
     if not isinstance(value, list | tuple):
         yield Problem((), f"must be a list of paths, not {_kind(value)}")
-    elif len(value) > MAX_PATHS:
+        return
+    if len(value) > MAX_PATHS:
         yield Problem((), f"must have at most {MAX_PATHS} paths")
-    else:
-        for number, entry in enumerate(value):
-            if found := path_problem(entry):
-                yield Problem((number,), found)
-            elif entry in value[:number]:
-                yield Problem((number,), f"names {entry!r} twice")
+        return
+    seen: dict[PurePosixPath, str] = {}
+    for number, entry in enumerate(value):
+        if found := path_problem(entry):
+            yield Problem((number,), found)
+        elif (path := PurePosixPath(entry)) in seen:
+            yield Problem((number,), f"names {entry!r} twice")
+        else:
+            yield from (Problem((number,), told) for told in _files_and_folders(path, seen))
+            seen[path] = entry
+
+
+def _files_and_folders(path: PurePosixPath, seen: Mapping[PurePosixPath, str]) -> Iterator[str]:
+    """A file cannot be a folder too, as ``a`` would beside ``a/b``."""
+    for other in seen:
+        if other in path.parents or path in other.parents:
+            file, inside = sorted((str(path), str(other)), key=len)
+            yield f"{file!r} cannot be a file and the folder of {inside!r}"
+            return
 
 
 def _check_output(value: object) -> Iterator[Problem]:
     yield from _check_paths(value)
     for number, entry in enumerate(value if isinstance(value, list | tuple) else ()):
-        if isinstance(entry, str) and entry.startswith("output/"):
+        if not isinstance(entry, str):
+            continue
+        if entry.startswith("output/"):
             yield Problem((number,), f"paths count from the phase's output/ already: write {entry[7:]!r}")
+        if closed := sorted(CLOSED_TO_AGENTS.intersection(part.lower() for part in PurePosixPath(entry).parts)):
+            yield Problem((number,), f"no agent may write {closed[0]!r}: programs of its user obey what stands there")
 
 
 def _check_command(value: object) -> Iterator[Problem]:

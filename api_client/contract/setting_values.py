@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from api_client.contract.phase_checks import folder_problem
 from api_client.contract.sentinels import Sentinels
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
@@ -155,6 +156,18 @@ def folders(value: str) -> tuple[str, ...]:
     given = names(value)
     if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in given):
         raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
+    return given
+
+
+def grants(value: str) -> tuple[str, ...]:
+    """Folders granted to owners of keys: ``FOLDER=OWNER,...``, the folders relative to HELIX_ROOT."""
+    given = names(value)
+    for item in given:
+        folder, _, owner = (part.strip() for part in item.partition("="))
+        if not owner:
+            raise ValueError("must look like FOLDER=OWNER,FOLDER=OWNER; OWNER is `turns keys list`'s, * every key's")
+        if problem := folder_problem(folder):
+            raise ValueError(problem)
     return given
 
 

@@ -24,6 +24,7 @@ from api_client.contract.setting_values import (
     flow_weights,
     folders,
     foreign_names,
+    grants,
     integer,
     key_list,
     message_roles,
@@ -153,8 +154,19 @@ class Settings:
         "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
         secret=True,
     )
+    forwarding_keys: tuple[str, ...] = _setting(
+        (),
+        key_list,
+        "The same for keys that speak for several users, such as Open WebUI's: each request names its user.",
+        secret=True,
+    )
     keys_file: str = _setting(
         "", text, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+    )
+    phase_directories: tuple[str, ...] = _setting(
+        (),
+        grants,
+        "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
     )
     user_jwt_secret: str = _setting(
         "",
@@ -326,6 +338,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         values["models"] = dict(_CONSULTANT)
     settings = Settings(**values)
     readable = "models" in values or not environ.get("HELIX_MODELS")
+    if set(settings.api_keys) & set(settings.forwarding_keys):
+        problems.append("HELIX_FORWARDING_KEYS: a key stands in HELIX_API_KEYS too; leave it in one of them")
     if settings.verifier_model and settings.verifier_model not in settings.models and readable:
         there = ", ".join(settings.models)
         problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")

@@ -168,9 +168,10 @@ class Turn:
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
 
     ``cost_used`` is in millionths of a US dollar. While a turn is parked, ``deadline_at`` is the latest it can become:
-    it comes back by what is left of the time-out. ``decision`` is the last one: kind, by, note, text, at. ``stage`` of
-    the escalation: 1 another model is at work, 2 a person was asked. ``allowed``: attempts by now, 0: as requested.
-    ``fresh_from``: attempts up to this one left nothing that the next goes on from.
+    it comes back by what is left of the time-out. ``decision`` is the last one: kind, by (the key, or user@host), for
+    (the name that was given), note, text, at. ``stage`` of the escalation: 1 another model is at work, 2 a person was
+    asked. ``allowed``: attempts by now, 0: as requested. ``fresh_from``: attempts up to this one left nothing that the
+    next goes on from.
     """
 
     turn_id: str

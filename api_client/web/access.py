@@ -19,13 +19,13 @@ from fastapi import Depends
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from api_client.contract.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.web.errors import ApiError
 from api_client.web.keys import ApiKey, hash_of
 from api_client.web.relay import Relay, relay_of
 from api_client.web.signed_user import signed_user
 
-LOCAL_OWNER = "local"
 MAX_USER_CHARS = 255
 _PROXY_HEADERS = ("x-forwarded-for", "forwarded", "x-real-ip")
 SIGNED_USER = "x-openwebui-user-jwt"
@@ -43,6 +43,7 @@ class Caller:
         models: the models they may use; empty: all.
         per_minute: turns a minute; 0: no limit.
         forwards_users: speaks for several users; ``owner`` is still the key's.
+        holder: what folders of phases are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
     """
 
     owner: str
@@ -51,6 +52,7 @@ class Caller:
     models: tuple[str, ...] = ()
     per_minute: int = 0
     forwards_users: bool = False
+    holder: str = ""
 
     def settings(self, settings: Settings) -> Settings:
         """The settings as this caller sees them: with its own models only."""
@@ -88,7 +90,7 @@ def is_loopback(host: str) -> bool:
 
 def needs_key(relay: Relay) -> bool:
     """True when keys are configured, also when none of them is in force any more."""
-    return bool(relay.settings.api_keys) or relay.keys.there
+    return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keys.there
 
 
 async def holder_of(request: Request) -> Caller:
@@ -149,7 +151,17 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
     Every key is compared whatever the result, so that the answer's time tells nothing.
     """
     limit = relay.settings.turns_per_minute
-    known = [(hash_of(key), Caller(owner=owner_of_key(key), per_minute=limit)) for key in relay.settings.api_keys]
+    known = [
+        (hash_of(key), Caller(owner=owner_of_key(key), per_minute=limit, holder="HELIX_API_KEYS"))
+        for key in relay.settings.api_keys
+    ]
+    known += [
+        (
+            hash_of(key),
+            Caller(owner=owner_of_key(key), per_minute=limit, forwards_users=True, holder="HELIX_FORWARDING_KEYS"),
+        )
+        for key in relay.settings.forwarding_keys
+    ]
     known += [(key.hash, _caller(key, limit)) for key in relay.keys.in_force()]
     matches = [caller for known_hash, caller in known if hmac.compare_digest(known_hash, offered)]
     return matches[0] if matches else None
@@ -163,6 +175,7 @@ def _caller(key: ApiKey, per_minute: int) -> Caller:
         models=key.models,
         per_minute=key.per_minute or per_minute,
         forwards_users=key.forwards_users,
+        holder=key.owner,
     )
 
 

@@ -21,7 +21,8 @@ from api_client.web.wire import JSON
 
 router = APIRouter(prefix="/v1/inbox")
 
-_FIELDS = ("decision", "note", "text", "decision_id", "by")
+#: ``by`` is the first version's word for ``for``: the name of who decides, as the caller says it.
+_FIELDS = ("decision", "note", "text", "decision_id", "for", "by")
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -67,8 +68,8 @@ async def decide(turn_id: str, request: Request, relay: RelayOf, owner: Reach, c
         relay.client,
         turn_id,
         given["decision"],
-        actor=by_key(caller.owner),
-        by=given["by"] or f"key {caller.owner[:8]}",
+        by=by_key(caller.owner),
+        name=given["for"] or given["by"],
         note=given["note"],
         text=given["text"],
         owner=owner,

@@ -91,12 +91,35 @@ def _key(entry: dict[str, Any]) -> ApiKey:
     return replace(key, per_minute=int(key.per_minute), forwards_users=bool(key.forwards_users))
 
 
+def sound_keys(path: Path) -> tuple[ApiKey, ...]:
+    """The keys in the file, as a relay takes them.
+
+    Raises:
+        SettingsError: as ``read_keys``; also when a key contradicts itself, with what to do about each.
+    """
+    keys = read_keys(path)
+    problems = [(key.name, problem) for key in keys if (problem := contradiction(key))]
+    if problems:
+        fix = "revoke it with `turns keys revoke`"
+        raise SettingsError([f"HELIX_KEYS_FILE={path}: key {name!r}: {problem}; {fix}" for name, problem in problems])
+    return keys
+
+
+def contradiction(key: ApiKey) -> str:
+    """Why a key cannot be what it says; empty when it can."""
+    if key.right == "operator" and key.forwards_users and key.in_force:
+        return "an operator's key cannot speak for users: each of them would see and decide everybody's turns"
+    return ""
+
+
 def add(path: Path, key: ApiKey) -> str:
     """Put a new key into the file; returns the key, which nobody can find out later.
 
     Raises:
-        SettingsError: the name is taken, or the file is broken.
+        SettingsError: the name is taken, the key contradicts itself, or the file is broken.
     """
+    if problem := contradiction(key):
+        raise SettingsError([problem])
     secret = PREFIX + secrets.token_urlsafe(32)
     with _changing(path) as keys:
         if any(other.name == key.name and other.in_force for other in keys):
@@ -145,13 +168,14 @@ class Keyring:
     """The keys in force, as a running relay knows them. A file that has changed is read again at the next request.
 
     Raises:
-        SettingsError: the file is broken when the relay starts. Later a broken file changes nothing, and is logged.
+        SettingsError: the file is broken, or a key in it contradicts itself, when the relay starts. Later a broken file
+            changes nothing, and is logged.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen = self._stamp()
-        self._keys = read_keys(path)
+        self._keys = sound_keys(path)
 
     @property
     def there(self) -> bool:
@@ -164,7 +188,7 @@ class Keyring:
         if stamp != self._seen:
             self._seen = stamp
             try:
-                self._keys = read_keys(self._path)
+                self._keys = sound_keys(self._path)
                 log.info("keys.read", keys=len(self._keys))
             except SettingsError as error:
                 log.error("keys.broken", problem=error.problems[0])

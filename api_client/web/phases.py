@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.phase import read_phases
-from api_client.phases import runs_commands
+from api_client.contract.phase import Phase, read_phases
+from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phase_place import LOCAL_OWNER, directory_problem, input_problems
+from api_client.contract.settings import Settings
+from api_client.phases import folder_of, granted, requests_of, runs_commands
 from api_client.tracing.caller import traceparent_of
-from api_client.web.access import Asker
+from api_client.web.access import Asker, Caller
 from api_client.web.ask import read_idempotency_key
 from api_client.web.body import read_object
 from api_client.web.errors import ApiError, bad_request, shown
@@ -59,6 +64,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     if isinstance(deadline, bool) or not isinstance(deadline, int | float):
         raise bad_request("deadline_seconds: must be a number", param="deadline_seconds", code="invalid_type")
     phases = read_phases(body.get("phases"))
+    _require_granted(caller, relay.settings, folder_of(given["directory"]))
     if any(map(runs_commands, phases)) and not caller.operator:
         message = "a gate with a command of its own: only operators may submit it (or `turns phase run`)"
         raise ApiError(403, message, param="phases", code="operators_only")
@@ -69,6 +75,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     if given["model"] not in allowed:
         raise bad_request(f"unknown model {shown(given['model'])}", param="model", code="model_not_found")
     escalation = read_escalation(body, caller.settings(relay.settings))
+    await to_thread(_require_files, relay.settings, phases, folder_of(given["directory"]), caller.owner)
     await require_room(relay, caller, given["locale"])
     turn_ids = await relay.client.submit_phases(
         phases,
@@ -85,6 +92,30 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         for phase, turn_id in zip(phases, turn_ids, strict=True)
     ]
     return JSON({"object": "list", "data": turns}, 202)
+
+
+def _require_granted(caller: Caller, settings: Settings, directory: str) -> None:
+    """Refuse a folder that is not the caller's: operators and callers without keys on this machine have them all."""
+    if caller.operator or caller.owner == LOCAL_OWNER or granted(settings, directory, caller.holder):
+        return
+    message = (
+        f"directory: {shown(directory)} is not granted to this key; an operator grants it with "
+        "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
+    )
+    raise ApiError(403, message, param="directory", code="directory_not_granted")
+
+
+def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
+    """Refuse what no worker could carry out: a folder that is not there, an input that is a link or a pipe.
+
+    Raises:
+        BadRequest: names the folder. PhaseError: names every input.
+    """
+    root = settings.root.resolve()
+    if problem := directory_problem(root, directory):
+        raise bad_request(f"directory: {problem}", param="directory")
+    if problems := input_problems(root, phases, requests_of(phases, settings, directory=directory, owner=owner)):
+        raise PhaseError(problems)
 
 
 def _text(body: dict[str, Any], name: str) -> str:

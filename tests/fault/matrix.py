@@ -29,9 +29,9 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
+from api_client.contract.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.web.access import LOCAL_OWNER
 from tests.conftest import WorkerProcess, end_all, environ_of, turns
 from tests.relay import relay_answers
 from tests.support import alive, processes_with, wait_for, wait_until

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phase_place import phase_session
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.phases import phase_session
+from api_client.phases import requests_of
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
@@ -231,11 +234,69 @@ async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBen
 
 async def test_phases_elsewhere_or_wrong_ones_are_refused_before_anything_is_stored(bench: PhaseBench) -> None:
     phase = Phase.from_dict(BUILD)
-    for directory in ("../x", "/etc", "", "projects/sessions/s"):
+    for directory in ("../x", "/etc", "", "projects/sessions/s", "projects", ".helix", "work/.x", "n" * 256, "a\0b"):
         with pytest.raises(BadRequest, match="directory"):
             await bench.client.submit_phases([phase], directory=directory)
     with pytest.raises(PhaseError):
         await bench.client.submit_phases([replace(phase, id="../x")], directory="work")
+
+
+async def test_a_folder_that_vanished_ends_the_phase_as_an_error_of_the_set_up(bench: PhaseBench) -> None:
+    """Defect 5: turn.fail itself raised, so the turn was delivered five times and ended as a dead letter."""
+    [turn_id] = await bench.client.submit_phases([Phase.from_dict(BUILD)], directory="gone")
+    bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
+    turn = await bench.client.get(turn_id)
+    assert (turn.outcome, turn.error["code"], turn.strikes, turn.delivery) == (Outcome.ERROR, "config", 0, 1)
+    assert "'gone'" in turn.error["message"]
+
+
+@pytest.mark.parametrize("decision", ["approve", "edit", "retry", "reject"])
+async def test_a_folder_that_vanishes_while_a_person_decides_loses_nothing(bench: PhaseBench, decision: str) -> None:
+    turn = await bench.phase(writes(BAD_CODE), max_attempts=1, escalation=Escalation())
+    shutil.rmtree(bench.settings.root / "work")
+    turn = await bench.decided(turn, decision, **{"note": "noch einmal"} if decision == "retry" else {})
+    outcomes = {"reject": (Outcome.FAILED, "rejected")}
+    assert (turn.outcome, turn.error["code"]) == outcomes.get(decision, (Outcome.ERROR, "config"))
+
+
+async def test_phases_of_an_owner_lie_in_a_place_of_its_own(bench: PhaseBench) -> None:
+    """CVE class "foreign object": session and folder were made from the directory alone."""
+    bench.runner.plays = [writes(GOOD_CODE), writes(BAD_CODE)]
+    (bench.settings.root / "work").mkdir()
+    phase, sessions = Phase.from_dict({**BUILD, "max_attempts": 1}), []
+    for owner in ("alice", "bob"):
+        [turn_id] = await bench.client.submit_phases(
+            [phase], directory="work", owner=owner, escalation=Escalation(human=False)
+        )
+        sessions.append((await bench.client.get(turn_id)).request.session_id)
+        bench.carry_out(turn_id, Link(PHASE_RUN, 1), sessions[-1])
+    assert len({phase_session("work"), *sessions}) == 3
+    hers, his = (bench.settings.root / "projects" / "phases" / session / "build" / "output" for session in sessions)
+    assert (hers / "add.py").read_text() == GOOD_CODE
+    assert not list(his.glob("*"))
+    assert bench.runner.orders[0].workdir == hers.parent
+
+
+async def test_a_phase_of_the_first_version_is_finished_where_it_was_begun(bench: PhaseBench) -> None:
+    """Its session is the directory's alone whoever owns it, and it may name what a newer version refuses."""
+    bench.runner.plays = [writes(GOOD_CODE)]
+    (bench.settings.root / "work").mkdir()
+    stored = {**Phase.from_dict(BUILD).to_dict(), "input_files": ["./request.md", "request.md"]}
+    (bench.project / "request.md").write_text("x")
+    request = requests_of([Phase.from_dict(BUILD)], bench.settings, directory="work", owner="a-key")[0]
+    with monkeypatched_checks():
+        turn_id = await bench.client.submit(replace(request, session_id=phase_session("work"), phase=stored))
+    turn = await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
+    assert turn.outcome is Outcome.PASSED, turn.error
+    assert (bench.output / "add.py").read_text() == GOOD_CODE
+
+
+@contextmanager
+def monkeypatched_checks() -> Iterator[None]:
+    """Submits as the first version did: without the checks that came later."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api_client.submitter.check", lambda request, settings: None)
+        yield
 
 
 async def test_a_missing_input_file_ends_the_phase_with_its_name(bench: PhaseBench) -> None:

@@ -16,10 +16,10 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
 from api_client.contract.escalation import Escalation
 from api_client.contract.phase import Phase
+from api_client.contract.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.submitter import Submitter
-from api_client.web.access import LOCAL_OWNER
 from api_client.web.app import create_app
 from tests.conftest import WorkerProcess
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
@@ -38,6 +38,7 @@ BODY = {
 
 @pytest.fixture
 async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    (settings.root / "work").mkdir()
     async with TurnsClient(settings) as client:
         made = Bench(settings, client)
         yield made
@@ -66,10 +67,11 @@ async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx
     proposal = (await http.get(url)).json()["proposal"]
     assert (proposal["text"], proposal["issues"][0]["code"]) == (NO_MARKER, "MISSING_STEP_MARKER")
     assert (await http.post(f"{url}/decision", json={"decision": "retry"})).status_code == 400
-    decided = await http.post(f"{url}/decision", json={"decision": "approve", "by": "alice"})
-    assert (decided.status_code, decided.json()["decision"]["by"]) == (200, "alice")
+    decided = await http.post(f"{url}/decision", json={"decision": "approve", "for": "alice"})
+    decision = decided.json()["decision"]
+    assert (decided.status_code, decision["by"], decision["for"]) == (200, by_key(LOCAL_OWNER), "alice")
     [line] = await bench.client.audit.read(turn_id=turn["turn_id"])  # the refused retry left none
-    assert (line.action, line.by, line.detail) == ("approve", by_key(LOCAL_OWNER), "inbox, by alice")
+    assert (line.action, line.by, line.detail) == ("approve", by_key(LOCAL_OWNER), "inbox, for alice")
     again = await http.post(f"{url}/decision", json={"decision": "reject"})
     assert (again.status_code, again.json()["error"]["code"]) == (409, "turn_not_parked")
     await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
@@ -132,6 +134,28 @@ async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_pla
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_phases")
     outside = await http.post("/v1/phases", json={"directory": "../x", "phases": phases})
     assert outside.json()["error"]["param"] == "directory"
+
+
+async def test_a_decision_names_the_key_whatever_its_caller_says_it_is(bench: Bench, http: httpx2.AsyncClient) -> None:
+    """D7: ``by`` was free text, so anybody could decide as "admin", or as the time-out."""
+    turn = await parked(bench, http)
+    url = f"/v1/inbox/{turn['turn_id']}/decision"
+    decided = await http.post(url, json={"decision": "reject", "by": "timeout"})
+    assert decided.json()["decision"] | {"at": 0} == {
+        "kind": "reject",
+        "by": by_key(LOCAL_OWNER),
+        "for": "timeout",
+        "note": "",
+        "text": "",
+        "at": 0,
+    }
+    again = await http.post(url, json={"decision": "approve"})
+    assert f"{by_key(LOCAL_OWNER)} for timeout decided reject before" in again.json()["error"]["message"]
+    await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
+    ended = (await http.get(f"/v1/turns/{turn['turn_id']}")).json()
+    assert (ended["outcome"], ended["error"]["code"]) == ("failed", "rejected"), (
+        "a person rejected it, not the time-out"
+    )
 
 
 async def test_phases_sent_again_under_their_key_are_the_same_turns_and_what_was_left_out_is_stored(

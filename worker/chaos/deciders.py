@@ -53,7 +53,7 @@ class Deciders:
     async def _decide(self, turn_id: str, kind: str, decision: str, after: float, *, phase: bool) -> None:
         await asyncio.sleep(after)
         told: dict[str, str] = {"turn": turn_id, "decision": decision, "kind": kind}
-        body = {"decision": kind, "decision_id": decision, "by": decision, "note": f"decision {decision}"}
+        body = {"decision": kind, "decision_id": decision, "for": decision, "note": f"decision {decision}"}
         if kind == "edit" and phase:
             if not await self._edit(turn_id):
                 return

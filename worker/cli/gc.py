@@ -66,7 +66,6 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     Raises:
         RedisError: the store went away: nothing more is removed.
     """
-    from api_client.phases import phase_session
     from worker.consultant.clearing import old_folders, remove
     from worker.turns.phase_clearing import old_phase_attempts
     from worker.turns.store import connect
@@ -90,8 +89,7 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
         known = {raw.decode() for raw in redis.smembers(phase_folders)}
         if gone := [directory for directory in known if not dry_run and not (settings.root / directory).exists()]:
             redis.srem(phase_folders, *gone)
-        sessions = {directory: phase_session(directory) for directory in known}
-        of_phases = old_phase_attempts(settings.root, sessions, now=now, attempt_seconds=attempts, live=live)
+        of_phases = old_phase_attempts(settings.root, known, now=now, attempt_seconds=attempts, live=live)
         for old in itertools.chain(of_sessions, of_phases):
             try:
                 if dry_run or remove(old, live):

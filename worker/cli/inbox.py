@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import datetime
 
 import click
@@ -77,7 +76,8 @@ def show(turn_id: str, as_json: bool) -> None:
     if turn.decide_by:
         rows.append(("until", f"{_time(turn.decide_by)}, then {turn.decide_default}"))
     if turn.decision:
-        rows.append(("decided", f"{turn.decision['kind']} by {one_line(turn.decision['by'])}"))
+        who = " for ".join(filter(None, [turn.decision["by"], turn.decision.get("for", "")]))
+        rows.append(("decided", f"{turn.decision['kind']} by {one_line(who)}"))
     write_table(rows)
     if best := found["proposal"]:
         timeline = Timeline()
@@ -144,16 +144,9 @@ def reject(turn_id: str, note: str, as_json: bool) -> None:
 
 def _decide(turn_id: str, kind: DecisionKind, as_json: bool, *, note: str, text: str = "") -> None:
     turn = with_client(
-        lambda client: decide(client, turn_id, kind, actor=whoami(), by=_me(), note=note, text=text),
+        lambda client: decide(client, turn_id, kind, by=whoami(), note=note, text=text),
     )
     if as_json:
         write_json(turn.to_dict())
     else:
         click.echo(f"{kind.value}: {turn_id} goes on")
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in some containers
-        return "operator"

@@ -10,13 +10,21 @@ from api_client.contract.settings import load
 from api_client.web import keys as ring
 from worker.cli.output import json_option, one_line, write_json, write_table
 
+#: What the first key changes. The key that was made is on standard output, alone.
+_FIRST = """\
+from now on every caller needs a key, on this machine too; make yourself one: turns keys create me
+for the overview and everybody's turns: turns keys create ops --right operator; for Prometheus: --right metrics"""
+_LAST = """\
+no key is in force any more, so the relay answers nobody; make one with `turns keys create NAME`, or
+remove {file} to serve this machine without keys again"""
+
 
 @click.group()
 def keys() -> None:
     """API keys of the relay.
 
     Kept as hashes in HELIX_KEYS_FILE (else HELIX_ROOT/.helix/keys.json); a running relay sees every change at once.
-    Keys in HELIX_API_KEYS work beside them.
+    Keys in HELIX_API_KEYS and HELIX_FORWARDING_KEYS work beside them.
     """
 
 
@@ -54,12 +62,17 @@ def create(
         per_minute=per_minute,
         forwards_users=forwards_users,
     )
+    first = not (settings.keys_path.exists() or settings.api_keys or settings.forwarding_keys)
+    if problem := ring.contradiction(key):
+        raise click.UsageError(problem)
     secret = ring.add(settings.keys_path, key)
     if as_json:
         write_json({"name": name, "key": secret, "file": str(settings.keys_path)})
-        return
-    click.echo(secret)
-    click.echo(f"kept as a hash in {settings.keys_path}; this is the only time it is shown", err=True)
+    else:
+        click.echo(secret)
+        click.echo(f"kept as a hash in {settings.keys_path}; this is the only time it is shown", err=True)
+    if first:
+        click.echo(_FIRST, err=True)
 
 
 @keys.command("list")
@@ -73,6 +86,8 @@ def list_keys(as_json: bool) -> None:
         return
     if settings.api_keys:
         click.echo(f"{len(settings.api_keys)} in HELIX_API_KEYS")
+    if settings.forwarding_keys:
+        click.echo(f"{len(settings.forwarding_keys)} in HELIX_FORWARDING_KEYS, which speak for several users")
     if not found:
         click.echo("no keys" if settings.keys_path.exists() else f"no keys: there is no {settings.keys_path}")
         return
@@ -89,8 +104,13 @@ def list_keys(as_json: bool) -> None:
 @json_option
 def revoke(name: str, as_json: bool) -> None:
     """Take a key out of force, at once and for good. Its owner's turns stay."""
-    ring.revoke(load().keys_path, name)
+    settings = load()
+    ring.revoke(settings.keys_path, name)
     if as_json:
         write_json({"name": name, "revoked": True})
     else:
         click.echo(f"revoked {one_line(name)}")
+    if not (
+        settings.api_keys or settings.forwarding_keys or any(k.in_force for k in ring.read_keys(settings.keys_path))
+    ):
+        click.echo(_LAST.format(file=settings.keys_path), err=True)

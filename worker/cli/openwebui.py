@@ -105,8 +105,8 @@ def address(settings: Settings) -> str:
 
 def first_key(settings: Settings) -> str:
     """A key that Open WebUI can use; an empty one would hide the models there."""
-    if settings.api_keys:
-        return settings.api_keys[0]
+    if settings.forwarding_keys or settings.api_keys:
+        return (*settings.forwarding_keys, *settings.api_keys)[0]
     return NO_KEY if settings.keys_path.exists() else "none-is-asked-for"
 
 

@@ -135,7 +135,8 @@ def _parked(data: dict[str, Any]) -> list[Line]:
 
 def _decided(data: dict[str, Any]) -> list[Line]:
     note = f": {one_line(data['note'])}" if data.get("note") else ""
-    return [Line(f"{one_line(data.get('by', ''))} decided: {one_line(data.get('kind', ''))}{note}", BOLD)]
+    who = " for ".join(filter(None, [data.get("by", ""), data.get("for", "")]))
+    return [Line(f"{one_line(who)} decided: {one_line(data.get('kind', ''))}{note}", BOLD)]
 
 
 def _finished(data: dict[str, Any]) -> list[Line]:

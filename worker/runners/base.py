@@ -111,6 +111,7 @@ class Order:
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
         read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
+        inputs: files outside the project that it may read: what earlier phases of its owner wrote.
         witness: file in which the scripted agent records what it executed, or empty.
     """
 
@@ -128,6 +129,7 @@ class Order:
     idle_seconds: float = 600.0
     kill_grace_seconds: float = 5.0
     read_only: bool = False
+    inputs: tuple[Path, ...] = ()
     witness: str = ""
 
     @property

@@ -125,5 +125,5 @@ def writable_paths(settings: Settings) -> list[Path]:
 
 
 def _told(order: Order) -> list[Path]:
-    """What of its session an agent may read."""
-    return [order.workdir / name for name in ("context", "input", "feedback.md")]
+    """What of its session, and of its owner's earlier phases, an agent may read."""
+    return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -8,6 +8,7 @@ import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
+from api_client.contract.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
 from worker.consultant import session
@@ -61,9 +62,9 @@ class AgentRun:
                 self._require_gates()
                 self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
             runner, order = self._prepared()
-        except (DeliveryTaken, OSError, SettingsError) as error:
+        except (DeliveryTaken, OSError, SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
-            kind = ErrorKind.CONFIG if isinstance(error, SettingsError) else ErrorKind.TRANSIENT
+            kind = ErrorKind.CONFIG if isinstance(error, SettingsError | PhaseError) else ErrorKind.TRANSIENT
             return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
         reach("B5")
         self._lease.confirm(self._ledger)
@@ -118,6 +119,7 @@ class AgentRun:
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
+            inputs=phase_folders.own_inputs(turn, settings.root),
             witness=settings.witness,
         )
         return runner, order

@@ -1,10 +1,10 @@
 """The folders of a phase, as far as its turn needs them (docs/WORKFLOW-SYSTEM.md).
 
-    DIRECTORY/phases.yaml
-    DIRECTORY/phases/<id>/output/                          the verified output
-    DIRECTORY/phases/<id>/feedback.md                      what was wrong, while an agent works on it
-    DIRECTORY/phases/<id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
+    <id>/output/                          the verified output
+    <id>/feedback.md                      what was wrong, while an agent works on it
+    <id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
 
+``api_client/contract/phase_place.py`` says where the folder <id> lies: each owner has its own.
 An attempt begins with a copy of what the last complete attempt left. The first one, and the first of another model,
 begin with the verified output there was before the turn: nothing of a failed attempt is in it.
 """
@@ -15,12 +15,13 @@ import contextlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.phase import Phase
+from api_client.contract.phase_place import PHASES, input_file, input_problem, phases_folder
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.consultant.holding import Holding
@@ -31,7 +32,7 @@ from worker.verification.tree import TooLarge, copy_files, scan
 
 log = structlog.get_logger()
 
-PHASES, OUTPUT, STATUS = "phases", "output", "status.json"
+OUTPUT, STATUS = "output", "status.json"
 
 
 def phase_of(turn: Turn) -> Phase:
@@ -40,7 +41,7 @@ def phase_of(turn: Turn) -> Phase:
     Raises:
         PhaseError: it is wrong all the same, such as one of a newer version.
     """
-    return Phase.from_dict(turn.request.phase)
+    return Phase.stored(turn.request.phase)
 
 
 def fence_of(settings: Settings, turn: Turn) -> Fence:
@@ -57,7 +58,7 @@ def phase_directory(root: Path, turn: Turn) -> Path:
     project = (root / turn.request.directory).resolve()
     if not project.is_relative_to(root.resolve()) or not project.is_dir():
         raise SettingsError([f"no folder {turn.request.directory!r} below this worker's HELIX_ROOT"])
-    return project / PHASES / phase_of(turn).id
+    return root.resolve() / phases_folder(turn.request) / phase_of(turn).id
 
 
 def begin(holder: Holding, directory: Path, turn: Turn, history: Sequence[AttemptRecord]) -> None:
@@ -96,17 +97,38 @@ def asked(turn: Turn, root: Path, history: Sequence[AttemptRecord]) -> str:
     """What the agent is asked: the phase, the feedback, or both when this agent has not heard of the phase yet.
 
     Raises:
-        SettingsError: an input file is missing.
+        SettingsError: an input file is missing, or no plain file.
     """
-    phase, project = phase_of(turn), (root / turn.request.directory).resolve()
+    phase = phase_of(turn)
     feedback = history[-1].feedback if history else ""
     if turn.agent_session and feedback:
         return feedback
-    inputs = {path: str(project / path) for path in phase.input_files}
-    if missing := [path for path, place in inputs.items() if not Path(place).is_file()]:
-        raise SettingsError([f"input file {missing[0]!r} of phase {phase.id!r} is missing in {project}"])
-    prompt = phase_prompt(phase, inputs=inputs, locale=turn.request.locale)
+    prompt = phase_prompt(phase, inputs=input_files(turn, root), locale=turn.request.locale)
     return f"{prompt}\n{feedback}".strip() if feedback else prompt
+
+
+def input_files(turn: Turn, root: Path) -> dict[str, str]:
+    """The phase's input files as they are written, each with its place.
+
+    Raises:
+        SettingsError: one is missing, or no plain file.
+    """
+    phase, root = phase_of(turn), root.resolve()
+    places = {path: input_file(root, turn.request, path) for path in phase.input_files}
+    for path, place in places.items():
+        problem = input_problem(root, turn.request, path)
+        if problem or not place.is_file():
+            problem = problem or f"{path!r} is missing in {turn.request.directory!r}"
+            raise SettingsError([f"input file of phase {phase.id!r}: {problem}"])
+    return {path: str(place) for path, place in places.items()}
+
+
+def own_inputs(turn: Turn, root: Path) -> tuple[Path, ...]:
+    """The input files that earlier phases of the same owner wrote: their folder may be closed to other agents."""
+    if turn.request.phase is None:
+        return ()
+    paths = [PurePosixPath(path) for path in phase_of(turn).input_files]
+    return tuple(input_file(root.resolve(), turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 
 
 def publish_output(holder: Holding, turn: Turn, delivery: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import structlog
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
@@ -38,7 +39,12 @@ class Publisher:
         Raises:
             Fenced: as ``publish``.
         """
-        return self.publish(lease, Accepted.from_json(lease.claim.accepted))
+        accepted = Accepted.from_json(lease.claim.accepted)
+        try:
+            return self.publish(lease, accepted)
+        except SettingsError as error:  # its folder went after the seal: the record keeps the answer
+            log.error("answer.not_published", error=str(error))
+            return accepted.move
 
     def publish(self, lease: Lease, accepted: Accepted) -> Move:
         """Publish a success before the commit that tells of it; other moves just go on. Returns the move to commit.
@@ -47,6 +53,7 @@ class Publisher:
 
         Raises:
             Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
+            SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
         """
         move = accepted.move
         if move.outcome is None or not move.outcome.success:

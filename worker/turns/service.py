@@ -11,7 +11,9 @@ from typing import Protocol
 
 import structlog
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
+from api_client.contract.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
     FAIL,
@@ -129,7 +131,7 @@ class TurnService:
             try:
                 history = self._ledger.attempts(turn_id) if link.task in {RETRY, PHASE_RUN} else []
                 tell(story.STATES[link.task], story.beginning(claim.turn, link, history))
-                move = self._publisher.finish(lease) if claim.accepted else self._works[link.task](lease)
+                move = self._publisher.finish(lease) if claim.accepted else self._work(lease)
                 reach("B13")
                 done = self._ledger.commit(claim, move)
             except Fenced:
@@ -169,6 +171,15 @@ class TurnService:
         if move.next is not None and not move.delay_ms:
             self._announce(move.next, turn_id, session_id)
         return False
+
+    def _work(self, lease: Lease) -> Move:
+        """Carry out the claimed link. What is wrong with the installation ends the turn as an error of the set-up."""
+        link = lease.claim.link
+        try:
+            return self._works[link.task](lease)
+        except (SettingsError, PhaseError) as error:
+            log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
+            return cannot_judge(link, str(error))
 
     def _run(self, lease: Lease) -> Move:
         """Run the agent once: for the user's message, or for the feedback on the attempt before."""
@@ -240,7 +251,7 @@ class TurnService:
         reach("B12")
         move = after_verification(turn, link, this, result, lease.reason)
         if move.state is TurnState.PARKED:
-            phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
+            self._put_feedback_away(turn)
         return self._accept(lease, move, this)
 
     def _resume(self, lease: Lease) -> Move:
@@ -259,8 +270,15 @@ class TurnService:
         issues = (shown.remaining or shown.issues) if shown else ()
         failing = turn.failing or {"outcome": "failed", "code": "failed", "reason": ""}
         if turn.request.phase is not None:
-            phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
+            self._put_feedback_away(turn)
         return after_giving_up(turn, link, failing, issues)
+
+    def _put_feedback_away(self, turn: Turn) -> None:
+        """Keep a phase's last feedback. Where its folder has vanished there is none, and the turn ends all the same."""
+        try:
+            phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
+        except (SettingsError, PhaseError) as error:
+            log.warning("feedback.not_archived", reason=str(error)[:200])
 
     def _accept(self, lease: Lease, move: Move, record: AttemptRecord, mended: Mapping[str, str] | None = None) -> Move:
         """A success is published before the commit that tells of it; other moves just go on. Raises ``Fenced``."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from api_client.contract.phase import Phase, read_phases
 from api_client.contract.phase_checks import PhaseError, Problem, Where
+from api_client.contract.phase_place import kind_at
 from worker.enforcement.frontmatter import MAX_CHARS, MAX_DEPTH, MAX_NODES, HeaderError, Node, read_header
 
 NAME = "phases.yaml"
@@ -39,22 +43,31 @@ def load_phases(path: Path) -> tuple[Phase, ...]:
     """The phases of a file, or of the phases.yaml in a folder.
 
     Raises:
-        PhasesFileError: there is no such file, it cannot be read, or something in it is wrong.
+        PhasesFileError: there is no such file, it cannot be read, or something in it is wrong; also when an input file
+            is a link, a pipe or a folder.
     """
     file = phases_file(path)
     try:
-        with file.open("rb") as source:
-            content = source.read(4 * MAX_CHARS + 1)
+        content = _content(file)
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
         hint = f"no such file; write one, or name the folder that holds a {NAME}"
         raise PhasesFileError(str(file), [Problem((), hint)], [0]) from None
     except OSError as error:
-        raise PhasesFileError(str(file), [Problem((), f"cannot be read: {error.strerror}")], [0]) from error
+        why = "it is a link; name the file it leads to" if error.errno == errno.ELOOP else error.strerror
+        raise PhasesFileError(str(file), [Problem((), f"cannot be read: {why}")], [0]) from error
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise PhasesFileError(str(file), [Problem((), "is not UTF-8")], [line]) from error
-    return parse_phases(text, str(file))
+    return parse_phases(text, str(file), folder=file.resolve().parent)
+
+
+def _content(file: Path) -> bytes:
+    """The beginning of a plain file: opening a pipe would wait for a writer, and a link leads to another folder."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        return source.read(4 * MAX_CHARS + 1)
 
 
 def phases_file(path: Path) -> Path:
@@ -62,12 +75,13 @@ def phases_file(path: Path) -> Path:
     return path / NAME if path.is_dir() else path
 
 
-def parse_phases(text: str, source: str = NAME) -> tuple[Phase, ...]:
+def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> tuple[Phase, ...]:
     """The phases of a text.
 
     Args:
         text: YAML.
         source: names the text in errors.
+        folder: where input files are; what lies there already must be plain files. None: that is not looked at.
 
     Raises:
         PhasesFileError: something is wrong; names every problem.
@@ -82,6 +96,8 @@ def parse_phases(text: str, source: str = NAME) -> tuple[Phase, ...]:
         raise PhasesFileError(source, [Problem((), f"is no usable YAML: {error}")], [error.line + 1]) from None
     try:
         phases = read_phases(data)
+        if found := _inputs(phases, folder, prefix=("phases",) if isinstance(data, dict) else ()):
+            raise PhaseError(found)
     except PhaseError as error:
         problems = sorted([*values.problems, *error.problems], key=lambda problem: values.line_of(problem.where))
         raise PhasesFileError(source, problems, [values.line_of(each.where) for each in problems]) from None
@@ -89,6 +105,16 @@ def parse_phases(text: str, source: str = NAME) -> tuple[Phase, ...]:
         lines = [values.line_of(each.where) for each in values.problems]
         raise PhasesFileError(source, values.problems, lines)
     return phases
+
+
+def _inputs(phases: Sequence[Phase], folder: Path | None, *, prefix: Where) -> list[Problem]:
+    """What lies in place of an input file and can be none."""
+    return [
+        Problem((*prefix, number, "input_files", place), f"{path!r} is {kind}, not a plain file")
+        for number, phase in enumerate(phases)
+        for place, path in enumerate(phase.input_files)
+        if folder and (kind := kind_at(folder, path)) not in {"", "a plain file"}
+    ]
 
 
 class _Values:

@@ -164,7 +164,7 @@ end
 -- Go on with a parked turn as somebody decided, or as its time-out does. A worker carries it out with the next link.
 -- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by what is left of
 -- it. An accepted answer must not expire on its way, so some time is always left.
-local function decide(kind, by, note, text)
+local function decide(kind, by, note, text, name)
   local deadline = number('deadline_at')
   if deadline > 0 then
     deadline = math.max(deadline + NOW - number('decide_by'), NOW + SETTINGS.resume_ms)
@@ -172,10 +172,10 @@ local function decide(kind, by, note, text)
   turn.deadline_at, turn.next = int(deadline), 'turn.resume/' .. int(number('attempt'))
   redis.call('HSET', TURN, 'state', 'ran', 'next', turn.next, 'deadline_at', turn.deadline_at, 'announced', 1,
     'not_before', 0, 'decide_by', 0, 'decision',
-    cjson.encode({ kind = kind, by = by, note = note, text = text, at = NOW / 1000 }))
+    cjson.encode({ kind = kind, by = by, ['for'] = name, note = note, text = text, at = NOW / 1000 }))
   redis.call('ZREM', INBOX, ID)
   look_again(NOW + SETTINGS.announce_ms)
   count({ ['turn.decided|' .. kind] = 1 })
   emit('turn.decided', '{"attempt":' .. int(number('attempt')) .. ',"kind":"' .. kind .. '","by":' ..
-    cjson.encode(by) .. ',"note":' .. cjson.encode(note) .. '}')
+    cjson.encode(by) .. ',"for":' .. cjson.encode(name) .. ',"note":' .. cjson.encode(note) .. '}')
 end

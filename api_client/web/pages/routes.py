@@ -241,7 +241,6 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
         relay.client,
         turn_id,
         told["decision"],
-        actor=visitor.name,
         by=visitor.name,
         note=told["note"].replace("\r\n", "\n"),
         text=text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,13 @@ def test_every_gate_that_may_be_named_can_be_run() -> None:
         ({"output_files": ["a\0b"]}, "output_files[1]: must be a path of 1 to 1024 printable"),
         ({"output_files": ["a", "a"]}, "output_files[2]: names 'a' twice"),
         ({"output_files": ["output/a.md"]}, "output_files[1]: paths count from the phase's output/ already"),
+        ({"output_files": ["a", "./a"]}, "output_files[2]: names './a' twice"),
+        ({"output_files": ["a", "a/b"]}, "output_files[2]: 'a' cannot be a file and the folder of 'a/b'"),
+        ({"output_files": ["x/y/z", "x/y"]}, "output_files[2]: 'x/y' cannot be a file and the folder of 'x/y/z'"),
+        ({"output_files": ["ä" * 200]}, "output_files[1]: no file can have a name of 400 bytes; at most 255"),
+        ({"output_files": [".claude/settings.json"]}, "output_files[1]: no agent may write '.claude'"),
+        ({"output_files": ["src/.Git/config"]}, "output_files[1]: no agent may write '.git'"),
+        ({"input_files": ["n" * 256]}, "input_files[1]: no file can have a name of 256 bytes"),
         ({"input_files": ["../secret"]}, "input_files[1]: must not leave its folder"),
         ({"verify_agent": "yes"}, "verify_agent: must be true or false, not 'yes'"),
         ({"max_attempts": 0}, "max_attempts: must be a whole number from 1 to 20"),
@@ -179,6 +187,30 @@ def test_a_missing_file_and_a_folder_without_one_are_clear_errors(tmp_path: Path
     (tmp_path / "latin.yaml").write_bytes(b"- id: a\n  description: \xe4\n")
     with pytest.raises(PhasesFileError, match=r"latin\.yaml:2: is not UTF-8"):
         load_phases(tmp_path / "latin.yaml")
+
+
+def test_what_is_no_plain_file_is_refused_at_once_with_file_and_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "phases.yaml")
+    with pytest.raises(PhasesFileError, match=r"phases\.yaml: cannot be read: it is no plain file"):
+        load_phases(tmp_path)
+    (tmp_path / "real.yaml").write_text(
+        "- id: a\n  description: x\n  input_files:\n  - real.yaml\n  - missing\n  - dir\n  - pipe\n  - link\n  - up/x\n"
+    )
+    (tmp_path / "dir").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    (tmp_path / "up").symlink_to("..")
+    with pytest.raises(PhasesFileError) as raised:
+        load_phases(tmp_path / "real.yaml")
+    assert [line.partition("real.yaml:")[2] for line in raised.value.told] == [
+        "6: [1].input_files[3]: 'dir' is a folder, not a plain file",
+        "7: [1].input_files[4]: 'pipe' is a pipe, not a plain file",
+        "8: [1].input_files[5]: 'link' is a link, not a plain file",
+        "9: [1].input_files[6]: 'up/x' is a link, not a plain file",
+    ]
+    (tmp_path / "other.yaml").symlink_to(tmp_path / "real.yaml")
+    with pytest.raises(PhasesFileError, match="it is a link; name the file it leads to"):
+        load_phases(tmp_path / "other.yaml")
 
 
 def test_plain_words_are_read_as_yaml_1_2_has_them() -> None:

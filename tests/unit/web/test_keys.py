@@ -187,7 +187,8 @@ def run(path: Path, *arguments: str) -> Result:
 
 
 def test_the_command_makes_lists_and_revokes_and_the_file_holds_no_key(path: Path) -> None:
-    key = json.loads(run(path, "create", "team", "--right", "operator", "--per-minute", "5", "--json").output)["key"]
+    made = run(path, "create", "team", "--right", "operator", "--per-minute", "5", "--json")
+    key = json.loads(made.stdout)["key"]
     assert key not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     [shown] = json.loads(run(path, "list", "--json").output)
@@ -199,6 +200,50 @@ def test_the_command_makes_lists_and_revokes_and_the_file_holds_no_key(path: Pat
     assert isinstance(run(path, "revoke", "team").exception, KeyNotFound)
     assert run(path, "create", "team").exit_code == 0  # a revoked key's name is free again
     assert [found.in_force for found in read_keys(path)] == [False, True]
+
+
+def test_the_first_key_says_what_changes_and_the_last_one_revoked_says_the_way_back(path: Path) -> None:
+    first, second = run(path, "create", "webui", "--forwards-users"), run(path, "create", "me")
+    assert "from now on every caller needs a key" in first.stderr
+    assert "turns keys create me" in first.stderr
+    assert first.stdout.startswith(ring_prefix := "helix-")
+    assert first.stdout.count("\n") == 1
+    assert (second.stdout.startswith(ring_prefix), "from now on" in second.stderr) == (True, False)
+    assert "no key is in force" not in run(path, "revoke", "webui").stderr
+    last = run(path, "revoke", "me")
+    assert "no key is in force any more" in last.stderr
+    assert f"remove {path}" in last.stderr
+
+
+def test_an_operators_key_cannot_speak_for_users(path: Path) -> None:
+    """CVE class "low user to admin": every user forwarded by such a key was an operator."""
+    refused = run(path, "create", "x", "--right", "operator", "--forwards-users")
+    assert refused.exit_code == 2
+    assert "cannot speak for users" in refused.output
+    assert not path.exists()
+
+
+def test_a_file_with_such_a_key_is_refused_by_the_relay_and_the_key_can_be_revoked(path: Path) -> None:
+    made(path, "both", forwards_users=True)
+    file = json.loads(path.read_text())
+    file["keys"][0]["right"] = "operator"
+    path.write_text(json.dumps(file))
+    with pytest.raises(SettingsError, match="key 'both': an operator's key cannot speak for users"):
+        app_with(FakeTurns(), keys_file=str(path))
+    assert run(path, "revoke", "both").exit_code == 0
+    app_with(FakeTurns(), keys_file=str(path))
+
+
+async def test_keys_of_the_settings_can_speak_for_users_too(turns: FakeTurns, path: Path) -> None:
+    key = {"authorization": "Bearer webui"}
+    async with client(turns, path, forwarding_keys=("webui",), api_keys=("mine",)) as http:
+        assert (await http.get("/v1/models", headers=key)).status_code == 200
+        unnamed = await http.post("/v1/turns", json=BODY, headers=key)
+        assert (unnamed.status_code, unnamed.json()["error"]["code"]) == (403, "user_required")
+        for user in ("u1", "u2"):
+            assert (await http.post("/v1/turns", json=BODY, headers={**key, "x-owui-user-id": user})).status_code == 202
+    first, second = (request.owner for request in turns.submitted)
+    assert first != second
 
 
 def test_the_command_refuses_what_cannot_work(path: Path) -> None:

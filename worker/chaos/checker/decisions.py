@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from worker.chaos.checker.facts import Facts, Line, Problem, TurnFacts
+from worker.chaos.checker.facts import Facts, Line, Problem, TurnFacts, decided_by
 
 _TIMEOUT = "timeout"
 #: A time-out may decide this much before its time, in ms: both times are of one clock.
@@ -19,7 +19,7 @@ def decided_once(facts: Facts) -> Iterator[Problem]:
     for line in facts.by["decide"]:
         asked[line["decision"]] = line
         answers[line["decision"]].add(line["type"])
-    applied = Counter(event["data"]["by"] for _, event in facts.of_kind("turn.decided"))
+    applied = Counter(decided_by(event) for _, event in facts.of_kind("turn.decided"))
     for decision, line in asked.items():
         count, said = applied[decision], answers[decision]
         if count > 1:
@@ -39,7 +39,7 @@ def _told(turn: TurnFacts, asked: dict[str, Line]) -> Iterator[Problem]:
             parked = event
         if event["kind"] != "turn.decided":
             continue
-        by, kind = event["data"]["by"], event["data"]["kind"]
+        by, kind = decided_by(event), event["data"]["kind"]
         if not parked:
             yield Problem(19, "decided_twice", f"{turn.turn}: {by} decided {kind} when nothing waited for a decision")
         elif by == _TIMEOUT:

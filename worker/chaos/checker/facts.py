@@ -119,6 +119,11 @@ class Facts:
         return dict(total)
 
 
+def decided_by(event: Line) -> str:
+    """Which decision a ``turn.decided`` tells: the name its client gave, else whoever decided."""
+    return str(event["data"].get("for") or event["data"]["by"])
+
+
 def digest(event: Line) -> str:
     """What all who saw the same event agree on (the same as the clients compute)."""
     said = [event["seq"], event["epoch"], event["kind"], event["data"]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from worker.chaos.checker.facts import Facts, Line, Problem, TurnFacts
+from worker.chaos.checker.facts import Facts, Line, Problem, TurnFacts, decided_by
 
 _JUDGED = {"attempt.accepted": True, "attempt.rejected": False}
 _PASSED = {"passed", "passed_after_retry"}
@@ -100,8 +100,8 @@ def _published(turn: TurnFacts, line: Line, where: str, edits: dict[str, str]) -
     if turn.outcome in _PASSED and not all(map(_parses, output.values())):
         yield Problem(17, "wrong_output", f"{where}: {turn.turn} passed with {output}")
     decided = turn.last("turn.decided")
-    if decided and decided["data"]["kind"] == "edit" and set(output.values()) != {edits.get(decided["data"]["by"])}:
-        yield Problem(17, "wrong_output", f"{where}: not what {decided['data']['by']} wrote: {output}")
+    if decided and decided["data"]["kind"] == "edit" and set(output.values()) != {edits.get(decided_by(decided))}:
+        yield Problem(17, "wrong_output", f"{where}: not what {decided_by(decided)} wrote: {output}")
     if line["feedback"]:
         yield Problem(17, "wrong_output", f"{where}: feedback.md lies beside an output that passed")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.chaos.checker.facts import Facts
+from worker.chaos.checker.facts import Facts, decided_by
 from worker.chaos.checker.parked import parkings, waits
 from worker.chaos.checker.recovery import HARMLESS
 
@@ -62,7 +62,7 @@ def rare_events(facts: Facts) -> dict[str, int]:
 
 
 def _of_phases(facts: Facts) -> dict[str, int]:
-    decided = [event["data"]["by"] for _, event in facts.of_kind("turn.decided")]
+    decided = [decided_by(event) for _, event in facts.of_kind("turn.decided")]
     parked = parkings(facts)
     consulted = [turn for turn, event in facts.of_kind("turn.escalated") if event["data"]["stage"] == 1]
     return {
@@ -70,7 +70,7 @@ def _of_phases(facts: Facts) -> dict[str, int]:
         "phase handed to another model": sum(bool(turn.phase) for turn in consulted),
         "chat handed to another model": sum(not turn.phase for turn in consulted),
         "parked chat decided by a person": sum(
-            not turn.phase and event["data"]["by"] != "timeout" for turn, event in facts.of_kind("turn.decided")
+            not turn.phase and decided_by(event) != "timeout" for turn, event in facts.of_kind("turn.decided")
         ),
         "verification of an attempt made again": sum(
             bool(turn.phase) and event["data"]["during"] == "validating"

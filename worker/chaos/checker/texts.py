@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from worker.chaos.checker.facts import FINISHED, Facts, Problem, TurnFacts
+from worker.chaos.checker.facts import FINISHED, Facts, Problem, TurnFacts, decided_by
 
 _MARKER = re.compile(r"<!--[ \t]*STEP[ \t]*:[^\n>]*-->", re.IGNORECASE)
 _SUCCESS = {"passed", "passed_after_retry", "passed_by_fallback"}
@@ -55,7 +55,7 @@ def decided_texts(facts: Facts) -> Iterator[Problem]:
         decided = turn.last("turn.decided")
         if turn.phase or turn.outcome != "passed_by_human" or decided is None:
             continue
-        by, kind = decided["data"]["by"], decided["data"]["kind"]
+        by, kind = decided_by(decided), decided["data"]["kind"]
         attempt = turn.number("best") or turn.number("attempt")
         best = (turn.attempts.get(f"{attempt}:{name}") for name in ("mended", "answer", "text"))
         right = wrote.get(by) if kind == "edit" else next(filter(None, best), "")

@@ -53,7 +53,7 @@ if turn.state == 'parked' then
     look_again(number('decide_by'))
     return answer('parked')
   end
-  decide(turn.decide_default, 'timeout', '', '')
+  decide(turn.decide_default, 'timeout', '', '', '')
   return answer('announce', turn.next)
 end
 
