@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-from worker.enforcement import build_validators, decide, judge
+from worker.enforcement import build_validators, decide, examine, judge, mend
 
 #: CPU per validated attempt as measured by us on two cores with Python 3.11; two attempts a turn, a trivial validator
 #: and a model that answers at once. Quoted, not measured again here. ADR-038's own sample searches by regular
@@ -132,6 +132,26 @@ def measure() -> dict[str, tuple[float, float, float]]:
         return result
 
 
+def missing_paths(count: int = 1_800, beside: int = 480) -> dict[str, float]:
+    """CPU milliseconds to judge and to mend a header with so many near misses of the names in a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "src").mkdir()
+        for number in range(beside):
+            (root / "src" / f"module_{number:03}.py").touch()
+        paths = ", ".join(f"src/modul_{number:04}.py" for number in range(count))
+        header = f'---\nadr_id: "1"\ntitle: X\nstatus: Proposed\nfiles:\n  modify: [{paths}, src/module_000.py]\n---\n'
+        validators = build_validators(("file_existence",), root=root)
+        started = time.process_time()
+        found = examine(header, validators)
+        judged = time.process_time()
+        mended = mend(header, validators)
+        ended = time.process_time()
+        if len(found) != count or not mended.accepted:
+            raise SystemExit(f"{len(found)} of {count} paths were told, mended: {mended.accepted}")
+        return {"judged": (judged - started) * 1000, "mended": (ended - judged) * 1000}
+
+
 def main() -> None:
     """Print our figures beside the peers'."""
     print("Enforcement: CPU per validated attempt (assemble, three validators, decide; 4 kB answer)")
@@ -139,6 +159,9 @@ def main() -> None:
         print(f"  helix-turns, {kind:14} {median:6.3f} ms  [{low:.3f}-{high:.3f}]")
     for peer, figure in PEERS.items():
         print(f"  {peer:27} {figure:6.3f} ms  (measured before, with one trivial validator)")
+    print("Enforcement: CPU for 1,800 missing paths in one header, beside 480 files with near names")
+    for what, figure in missing_paths().items():
+        print(f"  {what:27} {figure:6.0f} ms")
 
 
 if __name__ == "__main__":

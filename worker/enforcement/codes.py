@@ -62,7 +62,7 @@ CODES: Mapping[str, Code] = {
     ),
     "INVALID_YAML": Code(
         _E,
-        "An ADR's header is no YAML (or uses custom tags, or several documents).",
+        "An ADR's header is no YAML (or uses custom tags, or several documents), or lacks its second `---`.",
         "",
         ("ADR hat ungültigen YAML-Header: {problem}", "Prüfe YAML-Syntax im Header"),
         ("The ADR's header is not valid YAML: {problem}", "Check the YAML syntax of the header"),
@@ -172,7 +172,7 @@ CODES: Mapping[str, Code] = {
     ),
     "INVALID_PATH": Code(
         _E,
-        "An entry of `files` is no usable path: empty, too long, a pattern, or with control characters.",
+        "An entry of `files` is no usable path: empty, too long, with control characters, or a pattern.",
         "",
         ("{where} enthält keinen brauchbaren Pfad: {path}", "Nenne eine einzelne Datei, relativ zum Projekt"),
         ("{where} contains no usable path: {path}", "Name a single file, relative to the project"),
@@ -218,6 +218,19 @@ CODES: Mapping[str, Code] = {
         "",
         ("files.delete nennt eine Datei, die es nicht gibt: {path}", "Prüfe den Pfad{suggestion}"),
         ("files.delete names a file that does not exist: {path}", "Check the path{suggestion}"),
+    ),
+    "ADR_EXCERPT": Code(
+        _W,
+        "An ADR in a ```markdown fence is only shown, and not judged: a header alone, or a template's place holders.",
+        "",
+        (
+            "Ein ADR-Auszug in einem Markdown-Block wird nicht als ADR geprüft",
+            "Soll es ein ADR sein, schreibe es vollständig, ohne Platzhalter",
+        ),
+        (
+            "An excerpt of an ADR in a markdown block is not judged as an ADR",
+            "If it is meant as an ADR, write it in full, without place holders",
+        ),
     ),
     "TOO_MANY_ADRS": Code(
         _E,

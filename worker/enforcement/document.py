@@ -6,6 +6,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 
 from worker.enforcement.adr import Adr, find_adrs, header_end
+from worker.enforcement.excerpt import is_excerpt
 from worker.enforcement.marker import Marker, candidates, outside_code, surely_outside
 from worker.enforcement.outline import Outline
 from worker.enforcement.scan import outline
@@ -37,7 +38,16 @@ class Document:
 
     @cached_property
     def adrs(self) -> list[Adr]:
-        """The ADRs of the text."""
+        """The ADRs of the text; those that are only shown in a fence are ``excerpts``."""
+        return [adr for adr in self._found if not is_excerpt(adr)]
+
+    @cached_property
+    def excerpts(self) -> list[Adr]:
+        """ADRs in a ```markdown fence that decide nothing: a header alone, a template."""
+        return [adr for adr in self._found if is_excerpt(adr)]
+
+    @cached_property
+    def _found(self) -> list[Adr]:
         if "adr_id" not in self.text and "ADR-" not in self.text:
             return []
         return find_adrs(self.out, self.starts)

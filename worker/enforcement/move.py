@@ -7,7 +7,7 @@ block list, the comment behind it. Every edit is read again; when it does not sa
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.enforcement.frontmatter import HeaderError, Node, read_header
@@ -37,7 +37,8 @@ def move_entries(header: str, paths: set[str], *, source: str, target: str) -> s
         leaving = [item for item in lists.source.items if item.value in paths]
         kept = [item.value for item in lists.source.items if item.value not in paths]
         there = [item.value for item in lists.target.items] if lists.target else []
-        first_of = {item.value: item for item in reversed(leaving) if item.value not in there}
+        known = set(there)
+        first_of = {item.value: item for item in reversed(leaving) if item.value not in known}
         arriving = [item for item in leaving if first_of.get(item.value) is item]
         edits = [*_removals(header, lists, leaving), *(_arrivals(header, lists, arriving, target) if arriving else [])]
         edited = _apply(header, edits)
@@ -87,7 +88,7 @@ def _removals(text: str, lists: _Lists, leaving: Sequence[Node]) -> list[Edit]:
     if lists.source.flow:
         if len(leaving) == len(items):
             return [(items[0].start, items[-1].end, "")]
-        return [_flow_removal(items, items.index(item), leaving) for item in leaving]
+        return list(_flow_removals(items, leaving))
     edits = [(*_lines_of(text, item), "") for item in leaving]
     if len(leaving) == len(items):
         colon = text.index(":", lists.source_key.end) + 1
@@ -95,12 +96,17 @@ def _removals(text: str, lists: _Lists, leaving: Sequence[Node]) -> list[Edit]:
     return edits
 
 
-def _flow_removal(items: Sequence[Node], at: int, leaving: Sequence[Node]) -> Edit:
-    """Take an entry out of ``[a, b]`` with one of the commas around it."""
-    stays_before = any(item not in leaving for item in items[:at])
-    if stays_before:
-        return (items[at - 1].end, items[at].end, "")
-    return (items[at].start, items[at + 1].start, "")
+def _flow_removals(items: Sequence[Node], leaving: Sequence[Node]) -> Iterator[Edit]:
+    """Take entries out of ``[a, b]``, each with one of the commas around it."""
+    gone = {id(item) for item in leaving}
+    stays_before = False
+    for at, item in enumerate(items):
+        if id(item) not in gone:
+            stays_before = True
+        elif stays_before:
+            yield items[at - 1].end, item.end, ""
+        else:
+            yield item.start, items[at + 1].start, ""
 
 
 def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -> list[Edit]:
@@ -182,6 +188,9 @@ def _line_end(text: str, pos: int) -> int:
 
 
 def _apply(text: str, edits: Sequence[Edit]) -> str:
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2], reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
+    pieces: list[str] = []
+    past = 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+        pieces += [text[past:start], new]
+        past = max(past, end)
+    return "".join([*pieces, text[past:]])

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 #: Fences with these words hold a document, not code.
 DOCUMENT_INFO = frozenset({"markdown", "md"})
+#: A byte order mark, with which editors begin a text: no character of its first line.
+BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import unicodedata
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
@@ -14,9 +15,13 @@ from pathlib import Path
 MAX_PATH_CHARS, MAX_NAME_BYTES = 1024, 255
 #: Directories are searched for near names up to this many entries each.
 _MAX_ENTRIES = 500
+#: Names that are compared to suggest near ones, over all paths of a root: beyond it no path gets a suggestion.
+MAX_COMPARED = 4_000
 
 _ELSEWHERE = re.compile(r"[/\\~]|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]{1,20}:/|file:", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?]|\[[^\]]*\]|\{[^}]*,[^}]*\}")
+#: A word in brackets as a part's name or its beginning: how web frameworks name routes (``[id]``, ``[...all].ts``).
+_ROUTE = re.compile(r"(?:^|(?<=/))\[{1,2}(?:\.\.\.)?[A-Za-z_]\w+\]{1,2}(?=$|[/.])")
 _SUFFIX = re.compile(r"(?::\d[\d:,-]*|#L\d[\dL-]*|\s+\([^()]*\)|\s+(?:#|//|->|–|—).*)$")
 
 
@@ -36,6 +41,7 @@ class Root:
 
     real: str
     _entries: dict[str, list[str]] = field(default_factory=dict, compare=False, repr=False)
+    _compared: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)
 
     @classmethod
     def at(cls, root: Path) -> Root:
@@ -43,8 +49,11 @@ class Root:
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> Found:
-        """What a path leads to. What lies outside the root is not touched, so that its existence cannot be asked."""
-        if self.unusable(path):
+        """What a path leads to. What lies outside the root is not touched, so that its existence cannot be asked.
+
+        A name that looks like a pattern or has odd characters is what it is when it exists, and unusable when not.
+        """
+        if _impossible(path):
             return Found.UNUSABLE
         if self.outside(path):
             return Found.OUTSIDE
@@ -54,18 +63,8 @@ class Root:
                 return Found.OUTSIDE
             mode = os.stat(real, follow_symlinks=False).st_mode  # noqa: PTH116
         except (OSError, ValueError):  # missing, a loop of links, no permission to look
-            return Found.MISSING
+            return Found.UNUSABLE if _doubtful(path) else Found.MISSING
         return Found.FILE if stat.S_ISREG(mode) else Found.OTHER
-
-    @staticmethod
-    def unusable(path: str) -> bool:
-        """True for what can be no single file: empty, too long, a pattern, control characters."""
-        if not path.strip() or len(path) > MAX_PATH_CHARS or not path.isprintable() or _PATTERN.search(path):
-            return True
-        try:
-            return any(len(part.encode()) > MAX_NAME_BYTES for part in path.split("/"))
-        except UnicodeEncodeError:
-            return True
 
     @staticmethod
     def outside(path: str) -> bool:
@@ -76,18 +75,25 @@ class Root:
         return os.path.normpath(plain).split("/", 1)[0] == ".."
 
     def suggest(self, path: str) -> str:
-        """A file with a near name, or empty: each part is taken as it is, or as its likeliest neighbour."""
+        """A file with a near name, or empty: each part is taken as it is, or as its likeliest neighbour.
+
+        Comparing names is slow, so a root compares ``MAX_COMPARED`` of them at most: the first paths get a suggestion.
+        """
         here = self.real
         chosen: list[str] = []
         for part in (part for part in path.split("/") if part not in ("", ".")):
             names = self._names(here)
-            near = [part] if part in names else get_close_matches(part, names, n=1, cutoff=0.6)
+            near = [part] if part in names else self._nearest(part, names)
             if not near:
                 return ""
             chosen.append(near[0])
             here = f"{here}/{near[0]}"
         suggestion = "/".join(chosen)
         return suggestion if suggestion != path and self.find(suggestion) is Found.FILE else ""
+
+    def _nearest(self, name: str, names: list[str]) -> list[str]:
+        self._compared[0] += len(names)
+        return get_close_matches(name, names, n=1, cutoff=0.6) if self._compared[0] <= MAX_COMPARED else []
 
     def _names(self, directory: str) -> list[str]:
         """The entries of a directory, some hundred at most, looked up once; empty when it cannot be read."""
@@ -103,3 +109,20 @@ class Root:
 def bare(path: str) -> str:
     """The path without a line number or remark behind it: ``a.py:12``, ``a.py#L3``, ``a.py (Zeile 3)``."""
     return _SUFFIX.sub("", path) if len(path) <= MAX_PATH_CHARS else path
+
+
+def _impossible(path: str) -> bool:
+    """True for what no file can be called here: empty, too long, with control characters."""
+    if not path.strip() or len(path) > MAX_PATH_CHARS:
+        return True
+    if not path.isprintable() and any(unicodedata.category(char) == "Cc" for char in path):
+        return True
+    try:
+        return any(len(part.encode()) > MAX_NAME_BYTES for part in path.split("/"))
+    except UnicodeEncodeError:
+        return True
+
+
+def _doubtful(path: str) -> bool:
+    """True for what is hardly meant as a file that does not exist: a pattern, or characters that nobody sees."""
+    return not path.isprintable() or bool(_PATTERN.search(_ROUTE.sub("", path)))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from markdown_it.rules_block.html_block import HTML_SEQUENCES
 
 from worker.enforcement.nesting import FENCE, document_end
-from worker.enforcement.outline import Fence, Heading, Outline
+from worker.enforcement.outline import BOM, Fence, Heading, Outline
 
 #: Containers deeper than this are text, as in markdown-it's CommonMark preset.
 MAX_NESTING = 20
@@ -63,7 +63,7 @@ class _Scanner:
         """Scan all lines. Lines that cannot open, close or continue anything but a paragraph take the short way."""
         lines, number, count = self.out.lines, 0, len(self.out.lines)
         while number < count:
-            raw = lines[number]
+            raw = lines[number] if number else lines[0].removeprefix(BOM)
             if self.stack:
                 if raw and raw[0].isalpha():
                     number = self._outdented(number)
@@ -210,7 +210,7 @@ class _Scanner:
             self._unwind(matched, number)
             self.html = None if end.search(rest) else end
         elif char in "=-" and direct and rest == char * len(rest):
-            title = "\n".join(self.out.lines[self.paragraph : number]).strip()
+            title = "\n".join(self.out.lines[self.paragraph : number]).removeprefix(BOM).strip()
             first = self.paragraph
             self._unwind(matched, number)
             self.out.headings.append(Heading(1 if char == "=" else 2, title, first, top=not self.stack))

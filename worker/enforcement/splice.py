@@ -33,7 +33,7 @@ def put_marker(answer: str, step: str) -> str:
 def put_header(answer: str, adr: Adr, header: str) -> str:
     """The answer with this header in the place of the ADR's, or before the ADR when it has none."""
     if adr.header:
-        start, end = adr.char_of(adr.header[0] - 1), adr.char_of(adr.header[1] + 1)
+        start, end = (adr.char_of(line) for line in adr.header_lines)
         return answer[:start] + _with_eol(header, answer) + _eol(answer) + answer[min(end, len(answer)) :]
     start = adr.char_of(adr.start)
     return answer[:start] + _with_eol(header, answer) + _eol(answer) * 2 + answer[start:]

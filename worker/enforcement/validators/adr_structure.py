@@ -11,6 +11,7 @@ from typing import Any
 
 from worker.enforcement.adr import MAX_ADRS, Adr, Section
 from worker.enforcement.codes import DEFAULT_LOCALE, issue
+from worker.enforcement.content import content
 from worker.enforcement.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.part import REQUIRED_SECTIONS, YAML_HEADER, section_part
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
@@ -25,7 +26,6 @@ CRITERIA = REQUIRED_SECTIONS[-1]
 MIN_CRITERIA = 3
 
 _CRITERION = re.compile(r"\s{0,40}(?:[-*+]\s{1,20}\[[ xX]\]|\d{1,9}[.)]\s{1,20}\S)")
-_COMMENT_ONLY = re.compile(r"\s{0,40}<!--[^>]{0,400}-->\s{0,40}$")
 _LEADING_ZERO = re.compile(r"0\d+")
 
 
@@ -55,6 +55,9 @@ class ADRStructureValidator(ResponseValidator):
             if len(adrs) > MAX_ADRS:
                 issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue
+            issues += [
+                issue("ADR_EXCERPT", locale, file=text.file, line=one.line_of(one.start)) for one in text.excerpts
+            ]
             for adr in adrs:
                 # A part can be asked for alone only where code knows where to put it.
                 judge = _Judge(adr, text, locale, surgical=len(adrs) == 1 and adr.offset >= 0)
@@ -119,18 +122,12 @@ class _Judge:
 
 def _has_content(adr: Adr, section: Section) -> bool:
     """True when the section holds more than headings, rules and comments."""
-    headings = {heading.line for heading in adr.out.headings}
-    for number in range(section.line + 1, section.end):
-        line = adr.out.lines[number]
-        text = line.strip()
-        if text and number not in headings and text.strip("-*_= ") and not _COMMENT_ONLY.match(line):
-            return True
-    return False
+    return any(True for _ in content(adr.out, section.line + 1, section.end))
 
 
 def _criteria(adr: Adr, section: Section) -> int:
     """How many criteria a section has, sub-sections included: checkboxes, checked or not, and numbered items."""
     ranges = [(f.start, f.end) for f in adr.out.fences] + adr.out.indented + adr.out.quotes
     hidden = {n for start, end in ranges for n in range(max(start, section.line), min(end, section.end))}
-    lines = adr.out.lines
-    return sum(1 for n in range(section.line + 1, section.end) if n not in hidden and _CRITERION.match(lines[n]))
+    shown = content(adr.out, section.line + 1, section.end)
+    return sum(1 for number, line in shown if number not in hidden and _CRITERION.match(line))

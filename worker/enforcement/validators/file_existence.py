@@ -45,6 +45,7 @@ class FileExistenceValidator(ResponseValidator):
         """The issues of every ADR's ``files``, in the order of the texts."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
+        root = Root.at(self.helix_root)
         for text in texts_of(response, context):
             adrs = [adr for adr in text.adrs if adr.header]
             if len(adrs) > MAX_ADRS:
@@ -52,29 +53,8 @@ class FileExistenceValidator(ResponseValidator):
                 continue
             for adr in adrs:
                 part = YAML_HEADER if len(adrs) == 1 and adr.offset >= 0 else ""
-
-                issues += self._judge(adr, partial(_found, adr, locale, text.file, part))
+                issues += _judge(root, adr, partial(_found, adr, locale, text.file, part))
         return issues
-
-    def _judge(self, adr: Adr, found: Report) -> Iterator[ValidationIssue]:
-        if adr.error is not None:  # nothing is known about its files
-            code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
-            yield found(code, Node("scalar", 0, adr.error.line, 0), problem=adr.error)
-            return
-        files = adr.root.get("files") if adr.root is not None else None
-        if files is None or files.null:
-            return
-        if files.kind != "mapping":
-            yield found("INVALID_FILES", files, where="files")
-            return
-        root = Root.at(self.helix_root)
-        for key, value in files.pairs:
-            if key.value not in _LISTS or value.null:
-                continue
-            if value.kind != "sequence":
-                yield found("INVALID_FILES", value, where=f"files.{key.value}")
-            for entry in value.items:
-                yield from _judge_entry(root, key.value, entry, found)
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
         """Move what ``files.modify`` names and does not exist to ``files.create``; no other byte changes.
@@ -97,7 +77,7 @@ class FileExistenceValidator(ResponseValidator):
         locale = str(context.get("locale", self.locale))
         german = "{}: von files.modify nach files.create verschoben"
         english = "{}: moved from files.modify to files.create"
-        left = [path for adr in parse(after).adrs for path in self._missing(adr)]
+        left = {path for adr in parse(after).adrs for path in self._missing(adr)}
         gone = (path for adr in parse(before).adrs for path in self._missing(adr) if path not in left)
         return [words(locale, german, english).format(path) for path in dict.fromkeys(gone)]
 
@@ -122,6 +102,27 @@ def _look(root: Root, path: str) -> Found:
     """What a path leads to, also when a line number or remark stands behind it."""
     found = root.find(path)
     return root.find(bare(path)) if found is Found.MISSING and bare(path) != path else found
+
+
+def _judge(root: Root, adr: Adr, found: Report) -> Iterator[ValidationIssue]:
+    """The issues of the files that one ADR names."""
+    if adr.error is not None:  # nothing is known about its files
+        code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
+        yield found(code, Node("scalar", 0, adr.error.line, 0), problem=adr.error)
+        return
+    files = adr.root.get("files") if adr.root is not None else None
+    if files is None or files.null:
+        return
+    if files.kind != "mapping":
+        yield found("INVALID_FILES", files, where="files")
+        return
+    for key, value in files.pairs:
+        if key.value not in _LISTS or value.null:
+            continue
+        if value.kind != "sequence":
+            yield found("INVALID_FILES", value, where=f"files.{key.value}")
+        for entry in value.items:
+            yield from _judge_entry(root, key.value, entry, found)
 
 
 def _judge_entry(root: Root, key: str, entry: Node, found: Report) -> Iterator[ValidationIssue]:

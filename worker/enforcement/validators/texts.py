@@ -22,6 +22,11 @@ class Text(NamedTuple):
         """The ADRs in it, parsed once for all validators."""
         return parse(self.content).adrs
 
+    @property
+    def excerpts(self) -> list[Adr]:
+        """ADRs that are only shown in it."""
+        return parse(self.content).excerpts
+
 
 def texts_of(response: str, context: Mapping[str, Any]) -> Iterator[Text]:
     """The answer, then the Markdown files of ``context["files"]`` that are not the answer itself.
