@@ -13,7 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
 from api_client.contract.escalation import check_decision
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.selection import Selected
+from api_client.index.selection import Selected
 
 #: action -> what it can be done to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}

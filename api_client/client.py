@@ -9,33 +9,34 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from api_client import attendance, metrics
 from api_client.announcer import Announcer
 from api_client.audit import Audit
-from api_client.browsers import Browsers
-from api_client.canceller import Canceller
-from api_client.clearing import clear
 from api_client.contract.errors import NotFinished
 from api_client.contract.events import Event
-from api_client.contract.phase import Phase
+from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState, replay_id
-from api_client.dead_letters import DeadLetters
-from api_client.figures import Figures, read_figures
-from api_client.gauges import Gauges, read_gauges
-from api_client.inbox import Inbox
-from api_client.lists import TurnLists
-from api_client.outline import Outline
-from api_client.probe import Prober
-from api_client.rates import Rates
-from api_client.reader import TurnReader
-from api_client.repeats import Repeats
-from api_client.selection import Filter, Selected, select
-from api_client.sightings import Sightings
-from api_client.stats import RetryRate, Stats
+from api_client.figures import metrics
+from api_client.figures.figures import Figures, read_figures
+from api_client.figures.stats import RetryRate, Stats
+from api_client.index.clearing import clear
+from api_client.index.dead_letters import DeadLetters
+from api_client.index.lists import TurnLists
+from api_client.index.selection import Filter, Selected, select
+from api_client.relay_state.browsers import Browsers
+from api_client.relay_state.rates import Rates
+from api_client.relay_state.repeats import Repeats
+from api_client.relay_state.sightings import Sightings
 from api_client.store import Store
-from api_client.submitter import Submitter
 from api_client.tracing.backlog import Backlog
+from api_client.turns.canceller import Canceller
+from api_client.turns.inbox import Inbox
+from api_client.turns.outline import Outline
+from api_client.turns.reader import TurnReader
+from api_client.turns.submitter import Submitter
+from api_client.workers import attendance
+from api_client.workers.gauges import Gauges, read_gauges
+from api_client.workers.probe import Prober
 
 
 class TurnsClient:

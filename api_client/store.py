@@ -18,8 +18,8 @@ from redis.exceptions import RedisError
 from api_client.contract.commands import command_text, common_settings, turn_keys
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.sentinels import Sentinels
 from api_client.contract.settings import Settings, require_store
+from api_client.contract.values.sentinels import Sentinels
 
 #: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``TurnsClient.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1

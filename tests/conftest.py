@@ -15,7 +15,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from tests.support import processes_with, wait_for
-from worker.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker
 
 
 @pytest.fixture(scope="session")

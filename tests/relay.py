@@ -9,7 +9,7 @@ from dataclasses import replace
 from api_client.contract.settings import Settings
 from tests.conftest import environ_of, turns
 from tests.support import wait_for
-from worker.cli.programs import answers
+from worker.processes.programs import answers
 
 
 def relay_answers(settings: Settings) -> bool:

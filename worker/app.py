@@ -17,7 +17,7 @@ from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import celery_settings
 from worker.logs import configure_logging
 from worker.turns.engine import Engine
-from worker.turns.pulse import Work
+from worker.turns.leases.pulse import Work
 from worker.turns.tasks import register
 from worker.verification.scratch import sweep
 

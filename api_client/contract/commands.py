@@ -10,8 +10,8 @@ from pathlib import Path
 
 from api_client.contract.counters import BOUNDS_MS
 from api_client.contract.keys import bucket_lives, keys_of
-from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
+from api_client.contract.words.messages import GIVEN_UP
 
 _LUA = Path(__file__).with_name("lua")
 _COMMON = _LUA / "turn.lua"

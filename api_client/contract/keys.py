@@ -62,12 +62,12 @@ class Keys:
         return self._name(f"idempotency:{digest}")
 
     def reserved(self, owner: str, key: str) -> str:
-        """String: as ``idempotency``, in a shard that follows from the key (``api_client.reservations``)."""
+        """String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.reservations``)."""
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"reserved:{digest}")
 
     def asked(self, owner: str, question: str) -> str:
-        """String: the turn that answers a question, until its asker has the answer (``api_client.repeats``)."""
+        """String: the turn that answers a question, until its asker has it (``api_client.relay_state.repeats``)."""
         digest = hashlib.sha256(f"{owner}\0{question}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"asked:{digest}")
 
@@ -83,7 +83,7 @@ class Keys:
 
     @property
     def sighting(self) -> str:
-        """Hash: what Open WebUI was last seen to send (``api_client.sightings``)."""
+        """Hash: what Open WebUI was last seen to send (``api_client.relay_state.sightings``)."""
         return self._name("openwebui")
 
     @property

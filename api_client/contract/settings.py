@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.sentinels import Sentinels
-from api_client.contract.setting_values import (
+from api_client.contract.values.sentinels import Sentinels
+from api_client.contract.values.setting_values import (
     ROLES,
     choice,
     directory,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from api_client.contract.sentinels import Sentinels
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.contract.values.sentinels import Sentinels
 
 RUN = "turn.run"
 VALIDATE = "turn.validate"
@@ -16,7 +16,7 @@ FAIL = "turn.fail"
 RESUME = "turn.resume"
 PHASE_RUN = "phase.run"
 PHASE_VERIFY = "phase.verify"
-#: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/probe.py``).
+#: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/workers/probe.py``).
 PROBE = "worker.probe"
 
 #: Agents run here, and phases are verified (by commands and by agents): long, many at once.

@@ -22,15 +22,15 @@ import api_client
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.web import completions, inbox, phases, responses, stats, turns
-from api_client.web.access import is_loopback, needs_key
 from api_client.web.connection import Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
-from api_client.web.keys import Keyring
+from api_client.web.identity.access import is_loopback, needs_key
+from api_client.web.identity.keys import Keyring
 from api_client.web.pages import routes as pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
+from api_client.web.routes import completions, inbox, phases, responses, stats, turns
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)

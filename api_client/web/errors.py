@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract import errors as contract
-from api_client.contract.error_codes import sentence
-from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phases.phase_checks import PhaseError
+from api_client.contract.words.error_codes import sentence
 
 #: Content of ``x-should-retry``: the official clients obey it and otherwise repeat every 409 and 5xx by themselves.
 NO_RETRY = {"x-should-retry": "false"}

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.web.keys import Keyring
+from api_client.web.identity.keys import Keyring
 from api_client.web.readers import Readers
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from api_client.contract.error_codes import sentence
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
-from api_client.web.access import Caller
-from api_client.web.ask import Ask
+from api_client.contract.words.error_codes import sentence
+from api_client.web.bodies.ask import Ask
 from api_client.web.errors import ApiError
+from api_client.web.identity.access import Caller
 from api_client.web.relay import Relay
 
 log = structlog.get_logger(__name__)

@@ -9,8 +9,8 @@ from api_client.client import TurnsClient
 from api_client.contract.turn import TurnRequest
 from tests.bench.side import Side
 from tests.bench.work import Kind, stream_message
-from worker.cli import programs
-from worker.program import Program
+from worker.processes import programs
+from worker.processes.program import Program
 
 
 class Ours(Side):

@@ -15,8 +15,8 @@ from api_client.web.app import create_app
 from tests.history import Past, Played
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, ends, says
 from tests.unit.web.conftest import caller
-from worker.broker import EmbeddedBroker
 from worker.logs import configure_logging
+from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import Verdict
 
 FINISHED, RUNNING = 10_000, 1_000

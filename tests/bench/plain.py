@@ -16,8 +16,8 @@ from celery import Celery, chain
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE, celery_settings
 from tests.bench.side import Side
 from tests.bench.work import CHANNEL, ENDED, Kind
-from worker.cli import programs
-from worker.program import Program
+from worker.processes import programs
+from worker.processes.program import Program
 
 _REPOSITORY = Path(__file__).parents[2]
 

@@ -11,10 +11,10 @@ import redis
 
 from api_client.contract.settings import Settings
 from tests.bench.work import Kind, write_script
-from worker.broker import EmbeddedBroker
-from worker.cli import programs
-from worker.program import Program
-from worker.supervisor import Supervisor
+from worker.processes import programs
+from worker.processes.broker import EmbeddedBroker
+from worker.processes.program import Program
+from worker.processes.supervisor import Supervisor
 
 
 class Side(ABC):

@@ -20,10 +20,10 @@ from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome
-from api_client.stats import BREAKDOWNS
-from worker.broker import EmbeddedBroker
+from api_client.figures.stats import BREAKDOWNS
 from worker.enforcement import CODES
-from worker.enforcement.marker import STEPS
+from worker.enforcement.documents.marker import STEPS
+from worker.processes.broker import EmbeddedBroker
 
 _ROUNDS = 15
 

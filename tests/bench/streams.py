@@ -27,10 +27,10 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from tests.relay import RelayProcess
 from tests.unit.web.openwebui import Reader
-from worker.broker import EmbeddedBroker
 from worker.logs import configure_logging
+from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
-from worker.turns.ledger import Claim, Ledger
+from worker.turns.record.ledger import Claim, Ledger
 from worker.turns.writer import EventWriter, wire_form
 
 #: (a) how many streams at once, how many deltas each, and how many a second of each.

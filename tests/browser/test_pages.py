@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.web.keys import ApiKey, add
+from api_client.web.identity.keys import ApiKey, add
 from tests.browser.browsing import browse, installation, missing, parked, store_of, submitted
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]

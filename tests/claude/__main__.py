@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.claude.endings import ENDINGS, SPOIL, Ending, mistakes
 from tests.claude.running import Agent, Ran, cli, inside
 from tests.claude.stub import Stub
-from worker.runners.processes import Processes
+from worker.runners.guard.processes import Processes
 
 _COMPLETE = {"complete", "config"}  # config: the answer is whole, and the installation is to be mended first
 

@@ -9,7 +9,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.claude.running import Agent, cli
 from tests.claude.stub import Stub
-from worker.runners.processes import Processes
+from worker.runners.guard.processes import Processes
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,8 @@ from pathlib import Path
 from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub, says
 from tests.support import wait_for
-from worker.runners import box
-from worker.runners.processes import Processes
+from worker.runners.guard import box
+from worker.runners.guard.processes import Processes
 
 RUNS = 12
 GOOD = says("Gut. ", *["Noch. "] * 8, "\n\n<!-- STEP: done -->", delay=0.05)

@@ -18,9 +18,9 @@ from api_client.contract.settings import Settings
 from tests.claude.stub import Stub
 from tests.support import processes_with, wait_for
 from worker.runners.base import AgentEvent, Order, RunResult
-from worker.runners.claude_cli import ClaudeCliRunner
-from worker.runners.claude_hooks import read_marks
-from worker.runners.processes import Processes
+from worker.runners.claude.hooks import read_marks
+from worker.runners.claude.runner import ClaudeCliRunner
+from worker.runners.guard.processes import Processes
 
 #: The version the endings were measured with; `make e2e-claude` installs it.
 VERSION = "2.1.329"

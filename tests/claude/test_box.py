@@ -11,7 +11,7 @@ import pytest
 from tests.claude.endings import SLOW
 from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import calls, says
-from worker.runners import box
+from worker.runners.guard import box
 
 SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
 

@@ -15,10 +15,10 @@ from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.endings import SLOW
 from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, says, told
-from worker.consultant import session
-from worker.consultant.holding import holding
-from worker.runners.claude_prompt import FEEDBACK, HISTORY, MESSAGE
-from worker.turns.moves import Answer
+from worker.files import session
+from worker.files.holding import holding
+from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE
+from worker.turns.transitions.moves import Answer
 
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
 NEXT = (*FIRST, {"role": "assistant", "content": "Welchen?"}, {"role": "user", "content": "Einen roten"})

@@ -14,7 +14,7 @@ from tests.claude.stub import Stub, says, told
 from tests.conftest import WorkerProcess
 from tests.relay import RelayProcess
 from tests.support import processes_with, wait_until
-from worker.runners.claude_prompt import FEEDBACK, MESSAGE
+from worker.runners.claude.cli_prompt import FEEDBACK, MESSAGE
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"
 ASKED = f"user: {MESSAGE}\n\nBaue einen Zähler"

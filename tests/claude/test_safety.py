@@ -10,8 +10,8 @@ import pytest
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told
-from worker.consultant import session
-from worker.consultant.holding import holding
+from worker.files import session
+from worker.files.holding import holding
 
 _OK = says("Gut.")
 

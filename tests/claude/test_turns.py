@@ -12,8 +12,8 @@ from tests.claude.endings import SLOW
 from tests.claude.stub import Stub, says, told
 from tests.conftest import WorkerProcess
 from tests.support import processes_with, wait_until
-from worker.consultant.workspace import check_session_done
-from worker.runners.claude_prompt import FEEDBACK, MESSAGE
+from worker.files.workspace import check_session_done
+from worker.runners.claude.cli_prompt import FEEDBACK, MESSAGE
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)

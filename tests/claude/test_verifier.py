@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.phase import Phase
+from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, Stub, calls, says
-from worker.runners.claude_cli import ClaudeCliRunner
-from worker.runners.processes import Processes
+from worker.runners.claude.runner import ClaudeCliRunner
+from worker.runners.guard.processes import Processes
 from worker.verification import Ground, SubAgentVerifier, run_with_verification
 
 GOOD = "def add(a, b):\n    return a + b\n"

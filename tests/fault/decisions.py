@@ -21,7 +21,7 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
-from worker.turns.moves import Answer, EventData, Move
+from worker.turns.transitions.moves import Answer, EventData, Move
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)

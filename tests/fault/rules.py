@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from api_client.contract.commands import RESUME_SECONDS
 from tests.fault.seen import PretendTurn, Seen
-from worker.turns.told import Told
+from worker.turns.record.told import Told
 
 LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
 RESUME_MS = int(RESUME_SECONDS * 1000)

@@ -26,8 +26,8 @@ from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, commit_arguments
 from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
-from worker.turns.moves import EventData
-from worker.turns.told import Told
+from worker.turns.record.told import Told
+from worker.turns.transitions.moves import EventData
 
 Ask = Generator[list[Command], list[Any], Any]
 

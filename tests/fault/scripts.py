@@ -10,12 +10,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from api_client import client
 from api_client.contract import commands
 from api_client.contract.commands import command_text
-from worker.turns import ledger
+from api_client.index import lists
+from api_client.turns import submitter
+from worker.turns.record import ledger
 
-_FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, client, ledger)]
+_FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, submitter, lists, ledger)]
 _TEXTS = [path for folder in _FOLDERS for path in folder.glob("*.lua")]
 #: Every command that changes a turn, by name: a new one is found by itself. One with a header of its own only reads.
 FILES = {path.stem: path for path in _TEXTS if not path.read_text().startswith("#!lua")}

@@ -17,7 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState
 from tests.fault.conftest import message
 from tests.support import wait_until
-from worker.broker import BrokerError, EmbeddedBroker
+from worker.processes.broker import BrokerError, EmbeddedBroker
 
 
 def settings_on(settings: Settings, broker: EmbeddedBroker) -> Settings:

@@ -19,12 +19,12 @@ from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
-from api_client.web.marker import without_marker
+from api_client.web.streaming.marker import without_marker
 from tests.fault.conftest import judged, message
 from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.support import processes_with, wait_until
-from worker.consultant.workspace import delivery_name
-from worker.turns.ledger import Claim, Ledger
+from worker.files.workspace import delivery_name
+from worker.turns.record.ledger import Claim, Ledger
 
 
 @dataclass(frozen=True)

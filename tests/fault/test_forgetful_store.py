@@ -27,10 +27,10 @@ from tests.fault.conftest import Meeting, judged, message
 from tests.fault.scripts import FORGET
 from tests.support import wait_until
 from tests.unit.web.test_reconnects import text_after
-from worker.broker import EmbeddedBroker
-from worker.turns.ledger import Claim, Ledger
-from worker.turns.moves import Move
-from worker.turns.store import connect
+from worker.processes.broker import EmbeddedBroker
+from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.record.store import connect
+from worker.turns.transitions.moves import Move
 
 #: Three pieces; before each of the last two the agent waits for the test.
 SCRIPT = """

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import WAIT_SECONDS, alive, processes_with, wait_for
-from worker.runners import processes
-from worker.runners.agent_process import AgentProcess, Exit
-from worker.runners.marks import MARK, marks, parent_of
-from worker.runners.processes import SOURCE_ROOT, Processes
+from worker.runners.guard import processes
+from worker.runners.guard.agent_process import AgentProcess, Exit
+from worker.runners.guard.marks import MARK, marks, parent_of
+from worker.runners.guard.processes import SOURCE_ROOT, Processes
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"guard-{secrets.token_hex(4)}"
@@ -336,7 +336,7 @@ def test_stopping_does_not_wait_for_a_frozen_guard(
 WORKER = """
 import math, os, signal, sys, threading, time
 from pathlib import Path
-from worker.runners.processes import Processes
+from worker.runners.guard.processes import Processes
 agents = Processes()
 agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + float(sys.argv[3]))

@@ -19,7 +19,7 @@ from tests.fault.interleaver import Interleaver
 from tests.fault.mutants import MUTANTS
 from tests.fault.rules import Violation
 from tests.fault.scripts import Mutant
-from worker.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker
 
 SCHEDULES = int(os.environ.get("INTERLEAVER_SCHEDULES", "20000"))
 FIRST = int(os.environ.get("INTERLEAVER_FIRST", "0"))

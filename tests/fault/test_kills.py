@@ -16,7 +16,7 @@ from api_client.contract.turn import Outcome
 from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message
 from tests.support import processes_with, wait_until
-from worker.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker
 
 StartWorker = Callable[..., WorkerProcess]
 

@@ -15,7 +15,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.phase import Phase
+from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
 from tests.conftest import WorkerProcess, environ_of, turns

@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 from tests.support import alive, processes_with, wait_for
-from worker.runners import processes, supervision
 from worker.runners.base import AgentEvent, ErrorKind, Order, RunResult
-from worker.runners.processes import SOURCE_ROOT, Processes
-from worker.runners.scripted import ScriptedRunner
+from worker.runners.guard import processes, supervision
+from worker.runners.guard.processes import SOURCE_ROOT, Processes
+from worker.runners.scripted.runner import ScriptedRunner
 from worker.runners.transcript import MAX_ANSWER
 
 #: Marks are found on the whole machine: each run of these tests has its own.
@@ -389,7 +389,7 @@ POISON = """
 import math, sys, time
 from pathlib import Path
 from worker.runners.base import Order
-from worker.runners.scripted import ScriptedRunner
+from worker.runners.scripted.runner import ScriptedRunner
 class Stop:
     reason = ""
     lease_ends = math.inf

@@ -17,13 +17,13 @@ import redis
 from redis.sentinel import Sentinel
 
 from api_client.client import TurnsClient
-from api_client.contract.sentinels import Sentinels
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
+from api_client.contract.values.sentinels import Sentinels
 from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message, with_script
 from tests.support import wait_for, wait_until
-from worker.broker import find_server
+from worker.processes.broker import find_server
 
 
 def free_port() -> int:

@@ -28,8 +28,8 @@ from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES
 from tests.fault.schedule import COMMON, REQUESTS, SESSIONS
 from tests.fault.scripts import Mutant
 from tests.fault.wire import Command, Wire
-from worker.broker import EmbeddedBroker
 from worker.chaos.checker.counters import folded
+from worker.processes.broker import EmbeddedBroker
 
 _NAMESPACE = "machine"
 _KEYS = Keys(_NAMESPACE)

@@ -12,7 +12,7 @@ import pytest
 from api_client.actions import Done, act_on_all
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.selection import Filter
+from api_client.index.selection import Filter
 from tests.conftest import environ_of
 from worker.cli import main
 

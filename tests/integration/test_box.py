@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.conftest import WorkerProcess
 from tests.support import processes_with, wait_until
-from worker.runners import box
+from worker.runners.guard import box
 
 #: So long sleeps the child of this run's agent: without a mark it is found by that.
 CHILD = f"600.{secrets.randbelow(10**6) + 10**6}1"

@@ -20,7 +20,7 @@ from api_client.contract.turn import TurnRequest
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.relay import RelayProcess
 from tests.support import wait_for
-from worker.broker import find_server
+from worker.processes.broker import find_server
 
 START = Path(__file__).parents[2] / "compose" / "broker" / "start.sh"
 ROLES = ("relay", "worker", "flower", "operator")

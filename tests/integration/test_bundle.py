@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.redaction import redactor, secrets_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.contract.values.redaction import redactor, secrets_of
 from tests.conftest import WorkerProcess, environ_of, turns
-from worker.cli.bundle import without_texts
+from worker.cli.turns.bundle import without_texts
 
 SECRET = "q7-very-secret-key"
 PROMPT = "Schreibe ein ADR über Flieder und Zimt"

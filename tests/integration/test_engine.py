@@ -22,8 +22,8 @@ from tests.accounts import disagreements
 from tests.support import wait_for, wait_until
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
 from worker.turns.judges import judge_case, mend_case
-from worker.turns.lease import LeaseKeeper
-from worker.turns.ledger import Ledger
+from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"

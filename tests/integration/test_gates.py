@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.phase import Phase
+from api_client.contract.phases.phase import Phase
 from tests.support import processes_with, wait_for
 from worker.verification import GateReport, Stopped, Stopping, check, each_gate
 from worker.verification.codes import CODES

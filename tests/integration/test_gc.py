@@ -15,12 +15,12 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.phase import Phase
+from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.conftest import environ_of
 from worker.cli import main
-from worker.consultant.clearing import GONE, Old, old_folders, remove
+from worker.files.clearing import GONE, Old, old_folders, remove
 
 DAY = 86_400.0
 

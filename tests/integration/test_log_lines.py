@@ -17,7 +17,7 @@ import redis
 from api_client.contract.settings import Settings
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import wait_for
-from worker.broker import find_server
+from worker.processes.broker import find_server
 
 PASSWORD, KEY, PROMPT, ANSWER, TROUBLE = (
     f"{name}-{secrets.token_hex(8)}" for name in ("pw", "key", "ask", "say", "err")

@@ -16,7 +16,7 @@ from api_client.contract.keys import BUCKETS, Keys, bucket_lives
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.web.app import create_app
-from api_client.web.exposition import metric_name
+from api_client.web.routes.exposition import metric_name
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
 from tests.unit.web.conftest import caller

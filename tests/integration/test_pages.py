@@ -16,9 +16,9 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.web import keys
-from api_client.web.access import owner_of_key, owner_of_name
 from api_client.web.app import create_app
+from api_client.web.identity import keys
+from api_client.web.identity.access import owner_of_key, owner_of_name
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
@@ -27,7 +27,7 @@ from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
 from worker.runners.base import Verdict
-from worker.turns.ledger import Ledger
+from worker.turns.record.ledger import Ledger
 
 __all__ = ["bench"]
 

@@ -15,17 +15,17 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation
-from api_client.contract.phase import Phase
-from api_client.contract.phase_checks import PhaseError
-from api_client.contract.phase_place import phase_session
+from api_client.contract.phases.phase import Phase
+from api_client.contract.phases.phase_checks import PhaseError
+from api_client.contract.phases.phase_place import phase_session
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.phases import requests_of
+from api_client.turns.phases import requests_of
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
-from worker.turns.ledger import Claim, Fenced
+from worker.turns.record.ledger import Claim, Fenced
 
 BUILD: dict[str, Any] = {"id": "build", "description": "Baue add.py.", "output_files": ["add.py"]}
 GOOD_CODE, BAD_CODE = "def add(a, b):\n    return a + b\n", "def add(a, b:\n"
@@ -295,7 +295,7 @@ async def test_a_phase_of_the_first_version_is_finished_where_it_was_begun(bench
 def monkeypatched_checks() -> Iterator[None]:
     """Submits as the first version did: without the checks that came later."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("api_client.submitter.check", lambda request, settings: None)
+        patch.setattr("api_client.turns.submitter.check", lambda request, settings: None)
         yield
 
 

@@ -12,7 +12,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnRequest
-from api_client.selection import Filter
+from api_client.index.selection import Filter
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
 

@@ -11,7 +11,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.conftest import WorkerProcess, end_all
-from worker.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker
 
 
 async def test_a_copy_of_the_append_only_file_brings_every_turn_back_and_the_waiting_one_is_carried_out(

@@ -14,8 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
-from worker.program import Program, end, spawn
-from worker.supervisor import NotReady, Supervisor
+from worker.processes.program import Program, end, spawn
+from worker.processes.supervisor import NotReady, Supervisor
 
 # Writes its pid to the ready file ($1) once it "works", and sleeps.
 WORKS = 'echo $$ >> "$1"; exec sleep 60'
@@ -95,7 +95,7 @@ def test_nothing_survives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
 import sys; sys.path.insert(0, {str(Path.cwd())!r})
 from pathlib import Path
 from tests.integration.test_supervisor import program
-from worker.supervisor import Supervisor
+from worker.processes.supervisor import Supervisor
 Supervisor([program(Path({str(tmp_path)!r}), n) for n in ("one", "two")]).run(lambda: print("ready", flush=True))
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
@@ -196,7 +196,7 @@ def test_a_child_that_starts_when_its_parent_is_already_gone_does_not_run(tmp_pa
     script = f"""
 import os, sys; sys.path.insert(0, {str(Path.cwd())!r})
 from pathlib import Path
-from worker.program import Program, spawn
+from worker.processes.program import Program, spawn
 os.getpid = lambda: 1
 print(spawn(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wait())
 """

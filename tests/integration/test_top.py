@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from api_client.contract.settings import Settings
-from api_client.overview import overview
+from api_client.figures.overview import overview
 from tests.conftest import environ_of, turns
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
 from tests.support import wait_for
-from worker.cli.top import frame
+from worker.cli.figures.top import frame
 
 __all__ = ["bench"]
 

@@ -22,7 +22,7 @@ from api_client.tracing.switch import why_off
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import playing, wait_until
-from worker.cli.up import plan
+from worker.cli.installation.up import plan
 
 SECRET = "geheimnis-4711"
 SCRIPT = f"""

@@ -18,11 +18,11 @@ import httpx2
 import pytest
 
 from api_client.contract.settings import Settings
-from api_client.web import keys as ring
+from api_client.web.identity import keys as ring
 from tests.conftest import WorkerProcess, end_all
 from tests.relay import RelayProcess
 from tests.support import playing, wait_until
-from worker.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker
 
 SCRIPT = """
 - when: write it

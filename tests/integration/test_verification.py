@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from api_client.contract.phase import Phase
-from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phases.phase import Phase
+from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from tests.support import processes_with, wait_until
 from worker.runners.base import AgentEvent, Completion, Order, RunResult, Stop, Verdict
-from worker.runners.openai_http import OpenAiHttpRunner
+from worker.runners.http.runner import OpenAiHttpRunner
 from worker.verification import (
     Ground,
     PhaseVerificationFailed,

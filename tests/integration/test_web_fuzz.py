@@ -19,7 +19,7 @@ from api_client.contract.settings import Settings
 from tests.conftest import WorkerProcess, end_all
 from tests.relay import RelayProcess
 from tests.unit.web.fake import FakeTurns, app_with
-from worker.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
 DOCUMENT = schemathesis.openapi.from_dict(app_with(FakeTurns()).openapi())

@@ -28,7 +28,7 @@ from tests.conftest import environ_of
 from tests.relay import relay_answers
 from tests.support import wait_for, wait_until
 from tests.unit.web.conftest import caller
-from worker.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 RELAY = "from api_client.contract.settings import load; from api_client.web.app import serve; serve(load())"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.probe.trial import reached
 from tests.probe.ways import WAYS
-from worker.runners import box
+from worker.runners.guard import box
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.probe.trial import reached
 from tests.probe.ways import WAYS
 from tests.support import processes_with, wait_for
-from worker.runners import box
+from worker.runners.guard import box
 
 SECURITY = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 

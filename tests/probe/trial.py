@@ -17,9 +17,9 @@ from pathlib import Path
 from tests.probe.ways import WAYS
 from tests.support import processes_with
 from worker.runners.base import Order
-from worker.runners.box import Bind
-from worker.runners.launch import Launch, run
-from worker.runners.processes import Processes
+from worker.runners.guard.box import Bind
+from worker.runners.guard.launch import Launch, run
+from worker.runners.guard.processes import Processes
 from worker.runners.transcript import Transcript
 
 _PROBE = Path(__file__).with_name("ways.py")

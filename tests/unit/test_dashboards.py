@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Outcome, TurnState
-from api_client.gauges import Gauges
-from api_client.web.exposition import exposition, metric_name
+from api_client.web.routes.exposition import exposition, metric_name
+from api_client.workers.gauges import Gauges
 from worker.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]

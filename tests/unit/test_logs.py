@@ -18,7 +18,7 @@ import pytest
 import structlog
 
 from api_client.contract.settings import Settings, load
-from api_client.web.keys import PREFIX
+from api_client.web.identity.keys import PREFIX
 from worker.logs import configure_logging
 
 ROOT = Path(__file__).parents[2]

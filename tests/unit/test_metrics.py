@@ -11,14 +11,14 @@ import pytest
 from api_client.contract.counters import BOUNDS_MS, COUNTERS, counter, label, parse
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.metrics import buckets_between
-from api_client.stats import Duration, RuleRow, TurnRow
-from api_client.submission import flow_of
-from api_client.tally import retry_rate_of, stats_of
+from api_client.figures.metrics import buckets_between
+from api_client.figures.stats import Duration, RuleRow, TurnRow
+from api_client.figures.tally import retry_rate_of, stats_of
+from api_client.turns.submission import flow_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Fail
-from worker.turns.after_judging import after_validation
-from worker.turns.usage import Usage
+from worker.turns.transitions.after_judging import after_validation
+from worker.turns.transitions.usage import Usage
 
 LIVES = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}

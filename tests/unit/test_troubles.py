@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.troubles import STUCK_SECONDS, Crew, crew_of, troubles
+from api_client.workers.troubles import STUCK_SECONDS, Crew, crew_of, troubles
 
 NOW = 1_000_000.0
 WELL = Crew(agents=1, judges=1, slots=4, free=2, deaf=())

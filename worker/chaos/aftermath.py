@@ -151,7 +151,7 @@ def look_at_processes(directory: Path, owners: set[int], recorder: Recorder) -> 
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        guard = b"worker.runners.guard" in words and words[-2].isdigit() and int(words[-2]) in owners
+        guard = b"worker.runners.guard.guard" in words and words[-2].isdigit() and int(words[-2]) in owners
         if guard or needle in environ:
             left.append({"pid": int(entry.name), "command": b" ".join(words).decode(errors="replace")[:200]})
     scratch = sorted(path.name for path in (directory / TEMPORARY).iterdir())

@@ -19,7 +19,7 @@ from worker.chaos.messages import Messages, Missed
 from worker.chaos.plan import PlannedFault
 from worker.chaos.stage import RELAYS, WORKERS, Stage
 from worker.chaos.targets import Target, below, target
-from worker.supervisor import Supervisor
+from worker.processes.supervisor import Supervisor
 
 #: The links a fault of the network may hit.
 _INNER = (*WORKERS, *RELAYS)

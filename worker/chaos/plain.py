@@ -24,9 +24,9 @@ from worker.chaos.options import FAULTY, Options
 from worker.chaos.repertoire import KINDS
 from worker.chaos.run import QUIET_SECONDS, workplace
 from worker.chaos.stage import RELAYS, WORKERS, Stage, build, settings_for
-from worker.cli import programs
-from worker.program import Program
-from worker.supervisor import Supervisor
+from worker.processes import programs
+from worker.processes.program import Program
+from worker.processes.supervisor import Supervisor
 
 _CHECK_SECONDS = 0.5
 VARIANTS = ("defaults", "best")

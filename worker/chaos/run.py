@@ -23,8 +23,8 @@ from worker.chaos.load import Load
 from worker.chaos.nemesis import Nemesis
 from worker.chaos.options import FAULTY, Options
 from worker.chaos.stage import Stage, build, settings_for
-from worker.runners.marks import marks
-from worker.supervisor import Supervisor
+from worker.processes.supervisor import Supervisor
+from worker.runners.guard.marks import marks
 
 #: So long after the load's end everybody must have their answer, in seconds.
 QUIET_SECONDS = 90.0

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from api_client.contract.settings import Settings
-from worker.broker import EmbeddedBroker
 from worker.chaos.escalations import escalating_rules
 from worker.chaos.history import WITNESS
 from worker.chaos.phase_repertoire import phase_rules
 from worker.chaos.repertoire import script
-from worker.cli import programs
-from worker.program import Program
+from worker.processes import programs
+from worker.processes.broker import EmbeddedBroker
+from worker.processes.program import Program
 
 WORKERS = ("worker-a", "worker-b")
 RELAYS = ("relay-a", "relay-b")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: A process's role by a word of its command line.
-_ROLES = {"worker.runners.guard": "guard", "worker.runners.scripted_agent": "agent"}
+_ROLES = {"worker.runners.guard.guard": "guard", "worker.runners.scripted.agent": "agent"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import difflib
 
 import click
 
-from api_client.contract.error_codes import ERROR_CODES, words_of
+from api_client.contract.words.error_codes import ERROR_CODES, words_of
 from worker.cli.output import json_option, write_json, write_table
 from worker.enforcement.codes import CODES as ANSWER_CODES
 from worker.verification.codes import CODES as OUTPUT_CODES
@@ -66,7 +66,7 @@ def reference() -> str:
         "in the error of a turn (`turns show ID`). `turns explain CODE` prints the same, `--locale de` in German.",
         "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
         "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
-        "Made by `turns explain --markdown` from `api_client/contract/error_codes.py`; do not edit.",
+        "Made by `turns explain --markdown` from `api_client/contract/words/error_codes.py`; do not edit.",
         "",
         "| Code | What happened | What to do | For the operator |",
         "| --- | --- | --- | --- |",

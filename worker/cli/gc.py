@@ -12,9 +12,9 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, load, require_store
 from worker.cli import NO
-from worker.cli.actions import whoami
 from worker.cli.output import json_option, write_json
-from worker.cli.turn import with_client
+from worker.cli.turns.actions import whoami
+from worker.cli.turns.turn import with_client
 
 _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 
@@ -66,9 +66,9 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     Raises:
         RedisError: the store went away: nothing more is removed.
     """
-    from worker.consultant.clearing import old_folders, remove
-    from worker.turns.phase_clearing import old_phase_attempts
-    from worker.turns.store import connect
+    from worker.files.clearing import old_folders, remove
+    from worker.turns.phases.phase_clearing import old_phase_attempts
+    from worker.turns.record.store import connect
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
     with connect(settings) as redis:

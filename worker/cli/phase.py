@@ -10,15 +10,15 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, TurnNotFound
-from api_client.contract.phase import Phase
-from api_client.contract.phase_place import phase_session
+from api_client.contract.phases.phase import Phase
+from api_client.contract.phases.phase_place import phase_session
 from api_client.contract.settings import load
 from api_client.contract.turn import Turn
-from api_client.lists import Search
+from api_client.index.lists import Search
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, write_json, write_table
-from worker.cli.timeline import error_lines
-from worker.cli.turn import follow_turn, with_client
+from worker.cli.turns.timeline import error_lines
+from worker.cli.turns.turn import follow_turn, with_client
 from worker.verification.phases import load_phases, phases_file
 
 

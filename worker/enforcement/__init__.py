@@ -5,9 +5,17 @@ uses the same policy over a queue. docs/enforcement.md has every code, docs/vali
 """
 
 from worker.enforcement.codes import CODES, Code
+from worker.enforcement.documents.step import (
+    STEPS,
+    UNKNOWN,
+    extract_state_from_messages,
+    extract_step,
+    infer_step,
+    step_of,
+    strip_marker,
+)
 from worker.enforcement.issue import Severity, ValidationIssue, ValidationResult
 from worker.enforcement.judge import judge
-from worker.enforcement.mend import Mended
 from worker.enforcement.policy import (
     Accept,
     Action,
@@ -32,16 +40,8 @@ from worker.enforcement.registry import (
     build_validators,
     known_validators,
 )
+from worker.enforcement.repair.mend import Mended
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
-from worker.enforcement.step import (
-    STEPS,
-    UNKNOWN,
-    extract_state_from_messages,
-    extract_step,
-    infer_step,
-    step_of,
-    strip_marker,
-)
 from worker.enforcement.validators import (
     ADRStructureValidator,
     FileExistenceValidator,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worker.enforcement.codes import DEFAULT_LOCALE, words
+from worker.enforcement.documents.part import describe
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.part import describe
 
 #: Most issues that one feedback lists; the rest is counted.
 MAX_ISSUES = 20

@@ -32,7 +32,7 @@ class ValidationIssue:
         validator: name of the validator that found it; set by ``examine``.
         file: name of the file it is in, empty for the answer itself.
         line: line in the answer or file, from 1; 0 when the issue is about no line.
-        part: the missing part, when sending that part alone repairs the answer (``worker.enforcement.part``).
+        part: the missing part, when sending that part alone repairs the answer (``worker.enforcement.documents.part``).
 
     Raises:
         ValueError: the severity is neither ``error`` nor ``warning``.

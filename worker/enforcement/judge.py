@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from worker.enforcement.assemble import assemble
 from worker.enforcement.attempt import Attempt
+from worker.enforcement.documents.assemble import assemble
 from worker.enforcement.examine import examine
-from worker.enforcement.mend import mend
 from worker.enforcement.policy import Policy
+from worker.enforcement.repair.mend import mend
 from worker.enforcement.validators import ResponseValidator
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from worker.enforcement.assemble import assemble
 from worker.enforcement.attempt import Attempt, best
 from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
+from worker.enforcement.documents.assemble import assemble
 from worker.enforcement.examine import examine
 from worker.enforcement.feedback import build_feedback, incomplete_feedback
 from worker.enforcement.issue import Severity, ValidationIssue
-from worker.enforcement.mend import Mended, mend
+from worker.enforcement.repair.mend import Mended, mend
 
 __all__ = [
     "Accept",

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.codes import issue
+from worker.enforcement.documents.marker import UNKNOWN
+from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
-from worker.enforcement.marker import UNKNOWN
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote, mend
 from worker.enforcement.registry import UnknownValidatorError, select, unique
 from worker.enforcement.sse import error_frames
-from worker.enforcement.step import extract_step, step_of
 from worker.enforcement.validators import ResponseValidator
 
 MAX_RETRIES = 2

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from api_client.contract.errors import SettingsError
 from worker.runners.base import Runner
-from worker.runners.claude_cli import ClaudeCliRunner
-from worker.runners.inline import InlineRunner
-from worker.runners.openai_http import OpenAiHttpRunner
-from worker.runners.scripted import ScriptedRunner
+from worker.runners.claude.runner import ClaudeCliRunner
+from worker.runners.http.runner import OpenAiHttpRunner
+from worker.runners.scripted.inline import InlineRunner
+from worker.runners.scripted.runner import ScriptedRunner
 
 RUNNERS: dict[str, Callable[[], Runner]] = {
     "scripted": ScriptedRunner,

@@ -8,17 +8,18 @@ import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
-from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
-from worker.consultant import session
-from worker.consultant.holding import holding
-from worker.consultant.workspace import DeliveryTaken, delivery_directory
+from worker.files import session
+from worker.files.holding import holding
+from worker.files.workspace import DeliveryTaken, delivery_directory
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
-from worker.runners.marks import sweep_before
-from worker.turns import folders, phase_folders
-from worker.turns.lease import Lease
-from worker.turns.ledger import Ledger
+from worker.runners.guard.marks import sweep_before
+from worker.turns import folders
+from worker.turns.leases.lease import Lease
+from worker.turns.phases import phase_folders
+from worker.turns.record.ledger import Ledger
 from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()

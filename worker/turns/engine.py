@@ -17,14 +17,14 @@ from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PROBE, Link, celery_settings, chain_of
-from worker.program import Program, bury, spawn
-from worker.runners import processes
+from worker.processes.program import Program, bury, spawn
+from worker.runners.guard import processes
 from worker.runners.registry import build_runner
 from worker.turns.judges import Judges
-from worker.turns.lease import LeaseKeeper
-from worker.turns.ledger import Ledger
-from worker.turns.pulse import Pulse, Work
-from worker.turns.reaper import Reaper
+from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.leases.pulse import Pulse, Work
+from worker.turns.leases.reaper import Reaper
+from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
 
 log = structlog.get_logger()
@@ -102,7 +102,7 @@ class Engine:
             process = spawn(
                 Program(
                     name="alone",
-                    command=[sys.executable, "-P", "-m", "worker.alone", *arguments],
+                    command=[sys.executable, "-P", "-m", "worker.processes.alone", *arguments],
                     # Not SIGKILL: our own death must not look like the turn's fault.
                     death_signal=signal.SIGTERM,
                 )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
-from worker.consultant.workspace import delivery_name, session_directory, written_files
-from worker.turns.phase_folders import phase_directory
+from worker.files.workspace import delivery_name, session_directory, written_files
+from worker.turns.phases.phase_folders import phase_directory
 
 
 def folder_of(settings: Settings, turn: Turn) -> Path:

@@ -12,13 +12,14 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from worker.consultant import session, workspace
-from worker.consultant.holding import Holding, holding
-from worker.turns import folders, phase_folders
-from worker.turns.accepted import Accepted
-from worker.turns.lease import Lease
-from worker.turns.ledger import Ledger
-from worker.turns.moves import Move
+from worker.files import session, workspace
+from worker.files.holding import Holding, holding
+from worker.turns import folders
+from worker.turns.leases.lease import Lease
+from worker.turns.phases import phase_folders
+from worker.turns.record.ledger import Ledger
+from worker.turns.transitions.accepted import Accepted
+from worker.turns.transitions.moves import Move
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
-from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
     FAIL,
@@ -29,20 +29,21 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from worker.enforcement.policy import Attempt, Mended, decide
-from worker.turns import folders, phase_folders, story
-from worker.turns.accepted import Accepted
-from worker.turns.after_decision import after_decision
-from worker.turns.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
-from worker.turns.after_run import after_run
-from worker.turns.after_verification import after_verification, not_reached
+from worker.turns import folders, story
 from worker.turns.agent_run import AgentRun, BuildRunner
 from worker.turns.judges import CannotJudge, Case
-from worker.turns.lease import Lease, LeaseKeeper
-from worker.turns.ledger import Claim, Committed, Fenced, Ledger, Refusal
-from worker.turns.moves import Move, judged, policy_of
+from worker.turns.leases.lease import Lease, LeaseKeeper
+from worker.turns.phases import phase_folders
+from worker.turns.phases.verification import Verification
 from worker.turns.publisher import Publisher
-from worker.turns.usage import Usage
-from worker.turns.verification import Verification
+from worker.turns.record.ledger import Claim, Committed, Fenced, Ledger, Refusal
+from worker.turns.transitions.accepted import Accepted
+from worker.turns.transitions.after_decision import after_decision
+from worker.turns.transitions.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
+from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.after_verification import after_verification, not_reached
+from worker.turns.transitions.moves import Move, judged, policy_of
+from worker.turns.transitions.usage import Usage
 
 log = structlog.get_logger()
 
@@ -148,7 +149,7 @@ class TurnService:
         return goes_on
 
     def answer_probe(self, queue: str, nonce: str) -> None:
-        """Say that this worker claimed a probe (``api_client/probe.py``).
+        """Say that this worker claimed a probe (``api_client/workers/probe.py``).
 
         Raises:
             RedisError: the store does not answer.

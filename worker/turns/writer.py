@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from api_client.contract.failpoints import reach
 from worker.runners.base import AgentEvent
-from worker.turns.ledger import Claim, Fenced, Ledger
+from worker.turns.record.ledger import Claim, Fenced, Ledger
 
 log = structlog.get_logger()
 

@@ -11,11 +11,11 @@ from worker.verification.gates import GateReport, GateResult, check, each_gate
 from worker.verification.loop import PhaseRun, PhaseVerificationFailed, Verified, feedback_on, verify_with_retries
 from worker.verification.phase_run import run_with_verification
 from worker.verification.phases import PhasesFileError, load_phases, parse_phases, phases_file
-from worker.verification.prompt import phase_prompt, verifier_prompt
 from worker.verification.result import Ground, VerificationResult, gates_result
 from worker.verification.stop import Stopped, Stopping
-from worker.verification.sub_agent import SubAgentVerifier, Verifying
-from worker.verification.verdict import NoVerdict, Verdict, read_verdict
+from worker.verification.verifier.prompt import phase_prompt, verifier_prompt
+from worker.verification.verifier.sub_agent import SubAgentVerifier, Verifying
+from worker.verification.verifier.verdict import NoVerdict, Verdict, read_verdict
 
 __all__ = [
     "CODES",

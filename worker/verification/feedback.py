@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.folders import made, opened, read, replace
+from worker.files.safe_io import made, opened, read, replace
 
 log = structlog.get_logger()
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from api_client.contract.phase import Phase
+from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
-from worker.runners import box
-from worker.runners.box import Bind, BoxError, Level
-from worker.runners.claude_hooks import readable_entries
-from worker.runners.launch import OUR_CODE
+from worker.runners.claude.hooks import readable_entries
+from worker.runners.guard import box
+from worker.runners.guard.box import Bind, BoxError, Level
+from worker.runners.guard.launch import OUR_CODE
 
 #: Gates that start programs of the phase's own: they run only when the gates before them found no error.
 RUNS_PROGRAMS = frozenset({"tests_pass", "command"})

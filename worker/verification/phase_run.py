@@ -22,8 +22,8 @@ from worker.verification.feedback import FeedbackChannel
 from worker.verification.loop import PhaseRun, verify_with_retries
 from worker.verification.result import VerificationResult
 from worker.verification.stop import in_thread
-from worker.verification.sub_agent import SubAgentVerifier, Verifying
 from worker.verification.tree import TooLarge, copy_files, scan
+from worker.verification.verifier.sub_agent import SubAgentVerifier, Verifying
 
 #: Told what the agent says, piece by piece.
 OnOutput = Callable[[str], None]

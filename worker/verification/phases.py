@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.phase import Phase, read_phases
-from api_client.contract.phase_checks import PhaseError, Problem, Where
-from api_client.contract.phase_place import kind_at
-from worker.enforcement.frontmatter import MAX_CHARS, MAX_DEPTH, MAX_NODES, HeaderError, Node, read_header
+from api_client.contract.phases.phase import Phase, read_phases
+from api_client.contract.phases.phase_checks import PhaseError, Problem, Where
+from api_client.contract.phases.phase_place import kind_at
+from worker.enforcement.documents.frontmatter import MAX_CHARS, MAX_DEPTH, MAX_NODES, HeaderError, Node, read_header
 
 NAME = "phases.yaml"
 

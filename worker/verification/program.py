@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.runners import box, processes
 from worker.runners.base import Stop
-from worker.runners.box import Bind
-from worker.runners.limited import CANNOT_RUN
-from worker.runners.processes import FAST_PYTHON, SOURCE_ROOT
-from worker.runners.supervision import Supervision
+from worker.runners.guard import box, processes
+from worker.runners.guard.box import Bind
+from worker.runners.guard.limited import CANNOT_RUN
+from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.guard.supervision import Supervision
 from worker.verification.fence import Fence
 from worker.verification.stop import Stopped, Stopping
 
@@ -117,7 +117,7 @@ def run_program(
     if home is not None:
         home.mkdir(exist_ok=True)
     lines: deque[str] = deque(maxlen=tail)
-    command = [*FAST_PYTHON, "worker.runners.limited", str(limits.memory_mb), *argv]
+    command = [*FAST_PYTHON, "worker.runners.guard.limited", str(limits.memory_mb), *argv]
     if fence is not None:
         command = fence.around(command, directory, own or Bind(directory, writable=True))
     process = processes.shared().spawn(

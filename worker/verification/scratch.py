@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.folders import opened
+from worker.files.safe_io import opened
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.folders import opened, read
+from worker.files.safe_io import opened, read
 from worker.verification.scratch import scratch_folder
 
 #: Limits of an output that is examined at all.

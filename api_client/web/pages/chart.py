@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api_client.stats import RuleRow, Slice
+from api_client.figures.stats import RuleRow, Slice
 
 #: How turns end, from below to above: the tone of the layer (``render.tone``) -> its outcomes.
 LAYERS = {

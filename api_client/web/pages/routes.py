@@ -20,12 +20,12 @@ from api_client.actions import act, decide
 from api_client.contract.errors import HelixError, NotFinished
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
-from api_client.figures import SPANS
-from api_client.lists import STATUSES, Place, Search
-from api_client.overview import overview
-from api_client.proposal import proposal
-from api_client.web.access import needs_key
+from api_client.figures.figures import SPANS
+from api_client.figures.overview import overview
+from api_client.index.lists import STATUSES, Place, Search
+from api_client.turns.proposal import proposal
 from api_client.web.errors import ApiError, from_contract
+from api_client.web.identity.access import needs_key
 from api_client.web.pages import chart, comparison, events
 from api_client.web.pages.render import ASSETS, HEADERS, VERSION, page
 from api_client.web.pages.visitor import (

@@ -20,10 +20,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.audit import by_key
-from api_client.contract.phase_place import LOCAL_OWNER
-from api_client.web.access import holder_by_hash, holder_of, needs_key
+from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.web.errors import ApiError
-from api_client.web.keys import hash_of
+from api_client.web.identity.access import holder_by_hash, holder_of, needs_key
+from api_client.web.identity.keys import hash_of
 from api_client.web.relay import Relay, relay_of
 
 COOKIE = "helix-visitor"

@@ -47,7 +47,7 @@ def _break_lua(changes: dict[str, list[tuple[str, str]]]) -> None:
 
 def _break_lease() -> None:
     """No beats, and nobody stops by its own clock: whoever runs longer than a lease is taken for dead."""
-    from worker.turns.lease import Lease, LeaseKeeper
+    from worker.turns.leases.lease import Lease, LeaseKeeper
 
     LeaseKeeper._beat = lambda self, lease: None  # type: ignore[method-assign]
     Lease.lease_ends = property(lambda self: time.monotonic() + 3600.0)  # type: ignore[assignment,method-assign]
@@ -55,7 +55,7 @@ def _break_lease() -> None:
 
 def _break_reaper() -> None:
     """Nobody looks after turns that nobody looks after."""
-    from worker.turns.reaper import Reaper
+    from worker.turns.leases.reaper import Reaper
 
     Reaper.look = lambda self: None  # type: ignore[method-assign]
 

@@ -6,8 +6,8 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, TurnRequest
-from worker.turns.ledger import Claim, Ledger
-from worker.turns.moves import Answer, Move
+from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.transitions.moves import Answer, Move
 
 FIRST = Link(RUN, 1)
 PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))

@@ -13,8 +13,8 @@ from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.support import wait_until
-from worker.turns.ledger import Fenced, Ledger, Refusal
-from worker.turns.moves import Move
+from worker.turns.record.ledger import Fenced, Ledger, Refusal
+from worker.turns.transitions.moves import Move
 
 
 async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClient, ledger: Ledger) -> None:

@@ -14,9 +14,9 @@ from api_client.contract.tasks import Link
 from api_client.contract.turn import DoubleText, Outcome, TurnState
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.support import wait_until
-from worker.turns.ledger import Claim, Ledger, Refusal
-from worker.turns.moves import Move
-from worker.turns.reaper import Reaper
+from worker.turns.leases.reaper import Reaper
+from worker.turns.record.ledger import Claim, Ledger, Refusal
+from worker.turns.transitions.moves import Move
 
 
 async def test_a_reaper_that_may_not_take_leaves_a_lapsed_lease_alone(client: TurnsClient, ledger: Ledger) -> None:

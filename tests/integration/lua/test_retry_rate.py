@@ -13,8 +13,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.tasks import Link
 from api_client.contract.turn import TurnState
 from tests.integration.lua.by_hand import PASSED, claimed, request
-from worker.turns.ledger import Ledger
-from worker.turns.moves import Move
+from worker.turns.record.ledger import Ledger
+from worker.turns.transitions.moves import Move
 
 
 async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: TurnsClient, ledger: Ledger) -> None:

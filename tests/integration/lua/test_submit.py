@@ -20,9 +20,9 @@ from api_client.contract.errors import (
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, Outcome, TurnState, new_turn_id
-from api_client.submitter import Submitter
+from api_client.turns.submitter import Submitter
 from tests.integration.lua.by_hand import PASSED, claimed, request
-from worker.turns.ledger import Ledger
+from worker.turns.record.ledger import Ledger
 
 
 async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClient) -> None:

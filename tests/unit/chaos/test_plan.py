@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.phase import read_phases
+from api_client.contract.phases.phase import read_phases
 from worker.chaos import plan
 from worker.chaos.checker.recovery import HARMLESS
 from worker.chaos.escalations import ESCALATING, escalating_rules
 from worker.chaos.options import FAULTY
 from worker.chaos.phase_repertoire import FILE, PHASES, phase, phase_rules
 from worker.chaos.repertoire import KINDS, message, script
-from worker.runners.script import load, steps_for
-from worker.verification.prompt import verifier_prompt
+from worker.runners.scripted.script import load, steps_for
+from worker.verification.verifier.prompt import verifier_prompt
 
 
 def test_the_same_seed_makes_the_same_plan_and_another_seed_another() -> None:

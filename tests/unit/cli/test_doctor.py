@@ -15,9 +15,9 @@ from api_client.contract.settings import Settings
 from tests.conftest import turns
 from worker.cli.checks import broker, workers
 from worker.cli.checks.claude import MEASURED, claude, judge_hooks, key, rights, version
+from worker.cli.checks.doctor import doctor
+from worker.cli.checks.finding import Finding
 from worker.cli.checks.machine import box, disk, sessions
-from worker.cli.doctor import doctor
-from worker.cli.finding import Finding
 
 
 def program(tmp_path: Path, says: str) -> str:

@@ -14,12 +14,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from api_client.contract.settings import Settings
-from api_client.sightings import Sighting
-from api_client.web.access import SIGNED_USER, USER_HEADERS
-from api_client.web.ask import CHAT_ID_HEADERS
-from api_client.web.background import TASK_HEADER
-from worker.cli.openwebui import TEMPLATES, environment, icon, model_entry, openwebui
-from worker.cli.openwebui_check import judge
+from api_client.relay_state.sightings import Sighting
+from api_client.web.bodies.ask import CHAT_ID_HEADERS
+from api_client.web.identity.access import SIGNED_USER, USER_HEADERS
+from api_client.web.openwebui.background import TASK_HEADER
+from worker.cli.installation.openwebui import TEMPLATES, environment, icon, model_entry, openwebui
+from worker.cli.installation.openwebui_check import judge
 
 GOOD = Sighting(task=True, chat=True, message=True, user=True, tools=0)
 

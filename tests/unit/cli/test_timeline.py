@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api_client.contract.events import KINDS, Event
 from worker.cli.output import one_line, safe
-from worker.cli.timeline import BAD, GOOD, WARN, Timeline, describe, issue_lines
+from worker.cli.turns.timeline import BAD, GOOD, WARN, Timeline, describe, issue_lines
 
 
 def event(kind: str, seq: int = 1, **data: object) -> Event:

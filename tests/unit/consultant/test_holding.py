@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from worker.consultant import session
-from worker.consultant.holding import HELD, Holding, holding
-from worker.consultant.workspace import delivery_directory, publish
-from worker.turns.moves import Answer
+from worker.files import session
+from worker.files.holding import HELD, Holding, holding
+from worker.files.workspace import delivery_directory, publish
+from worker.turns.transitions.moves import Answer
 
 
 class World:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from worker.consultant import session
-from worker.consultant.holding import holding
-from worker.consultant.session import continued_session, conversation_digest, read_status
-from worker.consultant.template import fenced
-from worker.consultant.workspace import check_session_done, delivery_directory, publish
-from worker.turns.moves import Answer
+from worker.files import session
+from worker.files.holding import holding
+from worker.files.session import continued_session, conversation_digest, read_status
+from worker.files.template import fenced
+from worker.files.workspace import check_session_done, delivery_directory, publish
+from worker.turns.transitions.moves import Answer
 
 ASKED = ({"role": "user", "content": "Baue einen Zähler"},)
 ANSWER = Answer(response="Welchen?\n\n<!-- STEP: what -->", step="what", step_source="marker")
@@ -73,7 +73,7 @@ def test_the_agent_is_told_its_request_every_step_the_experts_and_the_marker(wor
 
 
 def test_the_template_has_no_branch_on_a_step() -> None:
-    template = Path(__file__).parents[3] / "worker/consultant/templates/session.md.j2"
+    template = Path(__file__).parents[3] / "worker/files/templates/session.md.j2"
     assert re.findall(r"{%-? *if ([^%]*)%}", template.read_text(encoding="utf-8")) == ["context ", "skills "]
 
 

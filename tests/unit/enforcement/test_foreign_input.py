@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.enforcement.samples import ADR, HEADER, header_with
 from worker.enforcement import build_validators, decide, examine, extract_step, judge, mend, step_of, strip_marker
-from worker.enforcement.document import parse
+from worker.enforcement.documents.document import parse
 
 #: Where no path of a test exists; nothing is written there.
 NOWHERE = Path("/nonexistent-project")

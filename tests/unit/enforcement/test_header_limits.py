@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.enforcement.samples import BODY, codes
 from worker.enforcement import ADRStructureValidator, ValidationIssue
-from worker.enforcement.frontmatter import HeaderError, read_header
+from worker.enforcement.documents.frontmatter import HeaderError, read_header
 
 FIELDS = 'adr_id: "1"\ntitle: t\nstatus: s\n'
 

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from worker.enforcement.adr import header_end
-from worker.enforcement.scan import outline
+from worker.enforcement.documents.adr import header_end
+from worker.enforcement.markdown.scan import outline
 
 _REFEREE = MarkdownIt("commonmark")
 _REFEREE.core.ruler.enableOnly(["normalize", "block"])

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.enforcement.samples import codes, header_with
-from worker.enforcement import FileExistenceValidator, mend, paths
-from worker.enforcement.frontmatter import Node
-from worker.enforcement.move import move_entries
-from worker.enforcement.paths import MAX_COMPARED, Found, Root
+from worker.enforcement import FileExistenceValidator, mend
+from worker.enforcement.documents.frontmatter import Node
+from worker.enforcement.repair.move import move_entries
+from worker.enforcement.validators import paths
+from worker.enforcement.validators.paths import MAX_COMPARED, Found, Root
 
 ODD = [
     "app/[id]/page.tsx", "app/[...all]/page.tsx", "pages/[slug].tsx", "app/[[...opt]]/x.ts",

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from worker.runners.base import AgentEvent, Order, RunResult
-from worker.runners.inline import InlineRunner
+from worker.runners.scripted.inline import InlineRunner
 
 
 @dataclass

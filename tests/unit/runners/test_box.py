@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.runners import box
-from worker.runners.box import Bind, BoxError, boxed, failed, level
+from worker.runners.guard import box
+from worker.runners.guard.box import Bind, BoxError, boxed, failed, level
 
 
 @pytest.fixture

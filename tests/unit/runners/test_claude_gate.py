@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.runners.base import ErrorKind, Verdict
-from worker.runners.claude_gate import Evidence, judge
-from worker.runners.claude_hooks import END, START, STOP, STOP_FAILURE, Mark
+from worker.runners.claude.completion_gate import Evidence, judge
+from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
 
 OK = {"subtype": "success", "is_error": False, "terminal_reason": "completed"}
 MINE = Mark(run="t.1.1", session="s-1")

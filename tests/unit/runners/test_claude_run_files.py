@@ -13,10 +13,10 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.runners.base import Order
-from worker.runners.claude_command import arguments, environment, find_program, prepare
-from worker.runners.claude_hooks import EVENTS, HOOK, read_marks, readable_entries, settings
-from worker.runners.claude_prompt import FEEDBACK, HISTORY, MESSAGE, prompt_for
-from worker.runners.claude_sessions import Base, cost_in, keep, session_of
+from worker.runners.claude.cli_command import arguments, environment, find_program, prepare
+from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE, prompt_for
+from worker.runners.claude.cli_sessions import Base, cost_in, keep, session_of
+from worker.runners.claude.hooks import EVENTS, HOOK, read_marks, readable_entries, settings
 
 
 def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:

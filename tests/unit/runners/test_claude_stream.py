@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from worker.runners import claude_stream
 from worker.runners.base import AgentEvent
-from worker.runners.claude_stream import ClaudeStream
+from worker.runners.claude import cli_stream as claude_stream
+from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.transcript import AnswerTooLong
 
 RECORDED = Path(__file__).parent / "claude_streams"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.runners import script
+from worker.runners.scripted import script
 
 RULES = script.load(script.DEMO)
 MESSAGES = script.demo_messages()

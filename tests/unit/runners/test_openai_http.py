@@ -18,9 +18,9 @@ from api_client.contract.settings import Settings
 from tests.support import processes_with, wait_for
 from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, Order
-from worker.runners.box import obstacle
-from worker.runners.openai_http import OpenAiHttpRunner
-from worker.runners.processes import Processes
+from worker.runners.guard.box import obstacle
+from worker.runners.guard.processes import Processes
+from worker.runners.http.runner import OpenAiHttpRunner
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"t0-{secrets.token_hex(4)}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.runners import script
-from worker.runners.scripted_agent import ProcessPlayer
+from worker.runners.scripted import script
+from worker.runners.scripted.agent import ProcessPlayer
 
 GOOD = """
 - when: Rechnung
@@ -141,13 +141,13 @@ def test_a_rule_cannot_be_changed_by_those_who_share_it() -> None:
 
 
 def test_the_example_in_the_docs_is_a_script() -> None:
-    docs = Path(script.__file__).parents[2] / "docs/scripted-agent.md"
+    docs = Path(script.__file__).parents[3] / "docs/scripted-agent.md"
     example = docs.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
     rules = script.parse(example, "docs")
     assert [len(rule.lists) for rule in rules] == [2]
 
 
 def test_the_docs_name_every_step() -> None:
-    docs = Path(script.__file__).parents[2] / "docs/scripted-agent.md"
+    docs = Path(script.__file__).parents[3] / "docs/scripted-agent.md"
     text = docs.read_text(encoding="utf-8")
     assert [name for name in script._STEPS if f"| `{name}` |" not in text] == []

@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from worker.consultant import workspace
-from worker.consultant.holding import holding
-from worker.consultant.workspace import (
-    DeliveryTaken,
-    delivery_directory,
-    publish,
-    session_directory,
-    written_files,
-)
+from worker.files import workspace
+from worker.files.holding import holding
+from worker.files.workspace import DeliveryTaken, delivery_directory, publish, session_directory, written_files
 
 
 def begun(sessions: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:

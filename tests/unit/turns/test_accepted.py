@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from api_client.contract.turn import Outcome
-from worker.turns.accepted import Accepted
-from worker.turns.moves import Answer, Move
+from worker.turns.transitions.accepted import Accepted
+from worker.turns.transitions.moves import Answer, Move
 
 
 def test_what_was_accepted_is_read_again_as_it_was_written() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState
-from worker.turns.after_verification import VERIFIER_TRIES, after_verification
-from worker.turns.moves import Move
+from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
+from worker.turns.transitions.moves import Move
 from worker.verification import Ground, VerificationResult
 
 _SILENT = VerificationResult(success=False, errors=["no verdict"], ground=Ground.NO_VERDICT)

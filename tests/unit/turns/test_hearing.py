@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.turns.pulse import Hearing
+from worker.turns.leases.pulse import Hearing
 
 
 def looks(hearing: Hearing, *seen: tuple[float, int, int, int | None]) -> list[bool]:

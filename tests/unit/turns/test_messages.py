@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from api_client.contract.messages import broken_off
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.words.messages import broken_off
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
-from worker.turns.after_judging import after_giving_up
-from worker.turns.after_run import after_run
+from worker.turns.transitions.after_judging import after_giving_up
+from worker.turns.transitions.after_run import after_run
 
 REASON = "the agent was killed by signal 9"
 

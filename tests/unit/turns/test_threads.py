@@ -14,9 +14,9 @@ from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.support import wait_for
 from worker.runners.base import AgentEvent
-from worker.turns.lease import LeaseKeeper
-from worker.turns.ledger import Claim
-from worker.turns.reaper import Reaper, Watch
+from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.leases.reaper import Reaper, Watch
+from worker.turns.record.ledger import Claim
 from worker.turns.writer import EventWriter
 
 #: Nobody listens there, and nobody asks: what would ask is replaced.

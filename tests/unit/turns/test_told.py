@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from worker.turns.told import Told
+from worker.turns.record.told import Told
 
 
 def test_what_a_store_has_forgotten_is_told_again_under_its_own_numbers() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.turns.reaper import Watch
+from worker.turns.leases.reaper import Watch
 
 
 def looks(watch: Watch, *times: tuple[float, float]) -> list[bool]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.phase import Phase, read_phases
-from api_client.contract.phase_checks import GATES, PhaseError, problems_of
+from api_client.contract.phases.phase import Phase, read_phases
+from api_client.contract.phases.phase_checks import GATES, PhaseError, problems_of
 from worker.verification import PhasesFileError, load_phases, parse_phases
 from worker.verification.gates.registry import GATES as RUNNABLE
 

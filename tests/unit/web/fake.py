@@ -14,11 +14,11 @@ from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
-from api_client.gauges import Gauges
-from api_client.sightings import Sighting
-from api_client.stats import RetryRate, Stats
-from api_client.tally import retry_rate_of, stats_of
+from api_client.figures.stats import RetryRate, Stats
+from api_client.figures.tally import retry_rate_of, stats_of
+from api_client.relay_state.sightings import Sighting
 from api_client.web.app import create_app
+from api_client.workers.gauges import Gauges
 
 TURN_ID = "t0-" + "5" * 32
 EPOCH = "abc123"

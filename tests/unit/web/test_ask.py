@@ -10,8 +10,8 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText
-from api_client.submission import digest
-from api_client.web.ask import Ask, read_ask
+from api_client.turns.submission import digest
+from api_client.web.bodies.ask import Ask, read_ask
 from api_client.web.errors import ApiError
 
 SETTINGS = Settings(validators=("step_marker", "house_style"), max_attempts=4, deadline_seconds=90)

@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 from starlette.datastructures import Headers
 
-from api_client.web.background import answer_task, background_task, title_of
+from api_client.web.openwebui.background import answer_task, background_task, title_of
 from tests.unit.web.fake import FakeTurns
 
 TITLE = """### Task:

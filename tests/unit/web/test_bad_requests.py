@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 
 from api_client.contract.errors import IdempotencyConflict, SessionBusy, StoreUnavailable
-from api_client.web.body import read_object
+from api_client.web.bodies.body import read_object
 from api_client.web.errors import ApiError
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
@@ -278,7 +278,7 @@ async def test_a_huge_body_is_neither_kept_nor_read_to_its_end() -> None:
 
 
 async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api_client.web.body.BODY_SECONDS", 0.05)
+    monkeypatch.setattr("api_client.web.bodies.body.BODY_SECONDS", 0.05)
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api_client.web.marker import VisibleText, without_marker
+from api_client.web.streaming.marker import VisibleText, without_marker
 
 ANSWER = "Erst so.\n\n<!-- STEP: what -->\nDann so: `<!-- STEP: x -->` <b>fett</b>\n\n<!-- STEP: why -->\n"
 SHOWN = "Erst so.\n\nDann so: `<!-- STEP: x -->` <b>fett</b>"

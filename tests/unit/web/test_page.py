@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client.contract.events import Event
-from api_client.web.marker import without_marker
-from api_client.web.page import Page, StreamMode, page_of
-from api_client.web.reply import Reply, opening
+from api_client.web.streaming.marker import without_marker
+from api_client.web.streaming.page import Page, StreamMode, page_of
+from api_client.web.streaming.reply import Reply, opening
 from tests.unit.web.fake import event, finished
 from tests.unit.web.openwebui import Reader
 

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from api_client.contract.events import KINDS, Event
 from api_client.web.errors import ApiError
-from api_client.web.reply import Payload, Reply, opening, render, turn_error
+from api_client.web.streaming.reply import Payload, Reply, opening, render, turn_error
 from tests.unit.web.fake import event, finished, passed
 
 PLAIN = Reply(turn_id="t0-1", model="scripted", created=1, locale="de")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.web.response import ResponseEvents, last_number
+from api_client.web.streaming.response import ResponseEvents, last_number
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished, passed
 

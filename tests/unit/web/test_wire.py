@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.web.marker import without_marker
+from api_client.web.streaming.marker import without_marker
 from api_client.web.wire import data_frame, encode, event_frame
 
 TRICKY = "a\rb\r\nc\n\ndata: x\n\nevent: y\u0085d\u2028e\u2029f\x0bg\x0ch\x1ci\x00"

@@ -9,7 +9,7 @@ from typing import Any
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, masked
-from worker.cli.finding import Finding
+from worker.cli.checks.finding import Finding
 
 LOWEST = (7, 0)
 #: First releases without CVE-2025-49844 (a script escapes from Lua), by server and release line.
@@ -38,7 +38,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
     """What one server says of itself."""
     from redis.exceptions import NoPermissionError, RedisError
 
-    from worker.turns.store import connect
+    from worker.turns.record.store import connect
 
     try:
         with connect(settings, answer_seconds=3.0, resends=0) as redis:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
-from worker.cli.finding import Finding
+from worker.cli.checks.finding import Finding
 
 #: The version whose endings were measured (docs/claude-cli.md).
 MEASURED = "2.1.329"
@@ -23,7 +23,7 @@ _SECONDS = 60.0
 
 def claude(settings: Settings) -> Iterator[Finding]:
     """The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
-    from worker.runners.claude_command import find_program
+    from worker.runners.claude.cli_command import find_program
 
     try:
         program = find_program(settings)
@@ -74,8 +74,8 @@ def rights(settings: Settings, user: int) -> Finding:
 def hooks(settings: Settings) -> Finding:
     """Whether the hooks of a run are executed: without them no run is ever complete."""
     from worker.runners.base import Order
-    from worker.runners.claude_cli import ClaudeCliRunner
-    from worker.runners.processes import Processes
+    from worker.runners.claude.runner import ClaudeCliRunner
+    from worker.runners.guard.processes import Processes
 
     class Never:
         reason = ""

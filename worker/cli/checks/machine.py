@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from api_client.contract.settings import Settings
-from worker.cli.finding import Finding, State
+from worker.cli.checks.finding import Finding, State
 
 #: Free space below which one should act, and below which turns fail, in bytes.
 _LITTLE, _NONE = 2 * 2**30, 200 * 2**20
@@ -44,7 +44,7 @@ def sessions(settings: Settings) -> Finding:
 
 def box(settings: Settings) -> Finding:
     """What agents run in, and what keeps them from running in a box."""
-    from worker.runners.box import obstacle
+    from worker.runners.guard.box import obstacle
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
     if settings.box == "off":

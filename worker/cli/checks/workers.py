@@ -11,8 +11,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.probe import QueueProbe
-from worker.cli.finding import Finding
+from api_client.workers.probe import QueueProbe
+from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 
 #: A worker that told nothing for so long is gone, in seconds.

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from worker.enforcement.adr import MAX_ADRS, Adr, Section
 from worker.enforcement.codes import DEFAULT_LOCALE, issue
-from worker.enforcement.content import content
-from worker.enforcement.frontmatter import HeaderTooComplex, Node
-from worker.enforcement.part import REQUIRED_SECTIONS, YAML_HEADER, section_part
+from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
+from worker.enforcement.documents.content import content
+from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
+from worker.enforcement.documents.part import REQUIRED_SECTIONS, YAML_HEADER, section_part
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
 from worker.enforcement.validators.texts import Text, texts_of
 

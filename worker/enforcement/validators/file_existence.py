@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from worker.enforcement.adr import MAX_ADRS, Adr
 from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
-from worker.enforcement.document import parse
-from worker.enforcement.frontmatter import HeaderTooComplex, Node
-from worker.enforcement.move import move_entries
-from worker.enforcement.part import YAML_HEADER
-from worker.enforcement.paths import Found, Root, bare
+from worker.enforcement.documents.adr import MAX_ADRS, Adr
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
+from worker.enforcement.documents.part import YAML_HEADER
+from worker.enforcement.repair.move import move_entries
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
+from worker.enforcement.validators.paths import Found, Root, bare
 from worker.enforcement.validators.texts import texts_of
 
 #: What it means that a file is missing, by the list that names it; ``create`` wants it to be missing.

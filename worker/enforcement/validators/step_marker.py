@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
-from worker.enforcement.document import parse
-from worker.enforcement.marker import STEPS, UNKNOWN
-from worker.enforcement.part import STEP_MARKER
-from worker.enforcement.splice import put_marker
-from worker.enforcement.step import infer_step, strip_marker, trailing_marker
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.marker import STEPS, UNKNOWN
+from worker.enforcement.documents.part import STEP_MARKER
+from worker.enforcement.documents.splice import put_marker
+from worker.enforcement.documents.step import infer_step, strip_marker, trailing_marker
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
 
 #: Key of the context that tells the re-validation which step the fallback put in: only it may write ``unknown``.

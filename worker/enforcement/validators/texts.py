@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from worker.enforcement.adr import Adr
-from worker.enforcement.document import parse
+from worker.enforcement.documents.adr import Adr
+from worker.enforcement.documents.document import parse
 
 
 class Text(NamedTuple):

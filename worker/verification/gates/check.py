@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from api_client.contract.phase import Phase
+from api_client.contract.phases.phase import Phase
 from worker.enforcement.issue import ValidationIssue
 from worker.runners.base import Stop
 from worker.verification.codes import issue

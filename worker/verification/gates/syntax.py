@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from worker.enforcement.issue import ValidationIssue
-from worker.runners.box import Bind
+from worker.runners.guard.box import Bind
 from worker.verification.codes import issue
 from worker.verification.gates.base import Site
 from worker.verification.program import Limits, Ran, run_program

@@ -1,0 +1,76 @@
+"""Keeping secrets out of what leaves the processes: log lines, bundles, findings. Pure.
+
+Two nets: the values of the secret settings themselves, wherever they turn up, and what looks like a credential.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from api_client.contract.settings import Settings
+from api_client.contract.values.sentinels import Sentinels
+
+MASK = "***"
+#: Shorter values would mask half of every text; no credential worth the name is as short.
+_SHORTEST = 6
+
+#: What looks like a credential, each with the part that may stay: keys of model services, bearer tokens, login in an
+#: address.
+_LOOKS = (
+    (re.compile(r"\b((?:sk|pk|rk|ghp|gho|xoxb|xoxp)[-_])[A-Za-z0-9_\-]{12,}"), r"\1" + MASK),
+    (re.compile(r"\b(helix-)[A-Za-z0-9_\-]{32,}"), r"\1" + MASK),  # of `turns keys`
+    (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/\-]{8,}=*"), r"\1" + MASK),
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@"), r"\1" + MASK + "@"),
+)
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Every secret value of the settings, the longest first; of an address only its password."""
+    found: set[str] = set()
+    for field in fields(settings):
+        if field.metadata["secret"]:
+            value = getattr(settings, field.name)
+            for text in value if isinstance(value, tuple) else (str(value),):
+                found.update(_parts(text))
+    return sorted((text for text in found if len(text) >= _SHORTEST), key=lambda text: (-len(text), text))
+
+
+def _parts(text: str) -> Iterator[str]:
+    if "://" not in text:
+        yield text
+    elif sentinels := Sentinels.parse(text):
+        yield sentinels.password
+    elif password := urlsplit(text).password:
+        yield from (password, unquote(password))
+
+
+def redactor(settings: Settings) -> Callable[[str], str]:
+    """A function that masks every secret in a text."""
+    known = secrets_of(settings)
+    values = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def redact(text: str) -> str:
+        if values:
+            text = values.sub(MASK, text)
+        for look, kept in _LOOKS:
+            text = look.sub(kept, text)
+        return text
+
+    return redact
+
+
+def redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """A JSON-like value with every text in it, keys included, redacted."""
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            return {redact(str(key)): redacted(item, redact) for key, item in value.items()}
+        case list() | tuple():
+            return [redacted(item, redact) for item in value]
+        case _:
+            return value

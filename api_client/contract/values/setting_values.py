@@ -1,0 +1,179 @@
+"""What a setting can be: from its text in the environment to its value.
+
+Each function (or what it returns) takes the text and raises ``ValueError`` with what it must be, fit for a message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from api_client.contract.phases.phase_checks import folder_problem
+from api_client.contract.values.sentinels import Sentinels
+
+#: How a streamed answer is shown before it is accepted (docs/http-api.md).
+STREAM_MODES = ("live", "draft", "validated")
+#: Every role a message can have.
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def text(value: str) -> str:
+    """Any text."""
+    return value
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """A number within limits, both included."""
+
+    def parse(value: str) -> float:
+        try:
+            number = float(value) if value.isascii() else math.nan
+        except ValueError:
+            number = math.nan
+        if not low <= number <= high:
+            raise ValueError(f"must be a number from {low:.15g} to {high:.15g}")
+        return number
+
+    return parse
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """A whole number within limits, both included."""
+
+    def parse(value: str) -> int:
+        if not (value.isascii() and value.isdecimal() and low <= int(value) <= high):
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return int(value)
+
+    return parse
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return value
+
+    return parse
+
+
+def directory(value: str) -> Path:
+    """A directory that is there, as an absolute path."""
+    path = Path(value).expanduser()
+    if not path.is_dir():
+        raise ValueError("must be an existing directory")
+    return path.resolve()
+
+
+def store_address(value: str) -> str:
+    """The address of a Redis or Valkey, or of Sentinels."""
+    if Sentinels.parse(value):
+        return value
+    parts = urlsplit(value)
+    unix = parts.scheme in {"unix", "redis+socket"}
+    if not (parts.scheme in {"redis", "rediss"} and parts.hostname) and not (unix and parts.path):
+        raise ValueError(
+            "must look like redis://host:6379/0, rediss://..., unix:///path or sentinel://host:port/master"
+        )
+    _ = parts.port  # raises ValueError when it is no port
+    return value
+
+
+def web_address(value: str) -> str:
+    """The address of a website."""
+    parts = urlsplit(value)
+    if not (parts.scheme in {"http", "https"} and parts.hostname):
+        raise ValueError("must look like https://host or http://host:port/path")
+    _ = parts.port  # raises ValueError when it is no port
+    return value
+
+
+def model_runners(value: str) -> dict[str, str]:
+    """Models, each with its runner and the runner's option: ``model=runner[:option],...``."""
+    models: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in value.split(","))):
+        model, separator, runner = item.partition("=")
+        if not (separator and model.strip() and runner.strip()):
+            raise ValueError("must look like model=runner[:option],model=runner")
+        models[model.strip()] = runner.strip()
+    if not models:
+        raise ValueError("must name at least one model")
+    return models
+
+
+def stream_modes_of(value: str) -> dict[str, str]:
+    """Models, each with its stream mode: ``model=mode,...``."""
+    modes = {}
+    for item in names(value):
+        model, _, mode = (part.strip() for part in item.partition("="))
+        if not model or mode not in STREAM_MODES:
+            raise ValueError(f"must look like model=mode,... with a mode of {', '.join(STREAM_MODES)}")
+        modes[model] = mode
+    return modes
+
+
+def flow_weights(value: str) -> dict[str, int]:
+    """Flow versions, each with its weight: ``version=weight,...``; 1 where none is given."""
+    flows = {}
+    for item in names(value):
+        version, given, weight = (part.strip() for part in item.partition("="))
+        valid = version.isascii() and version.replace(".", "").replace("-", "").replace("_", "").isalnum()
+        if not valid or len(version) > 32 or (given and not (weight.isascii() and weight.isdecimal())):
+            raise ValueError("must look like version or version=weight,version=weight")
+        flows[version] = int(weight) if given else 1
+    if not any(flows.values()):
+        raise ValueError("must name a version with a weight above 0")
+    return flows
+
+
+def names(value: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(filter(None, (part.strip() for part in value.split(","))))
+
+
+def key_list(value: str) -> tuple[str, ...]:
+    """API keys with commas between them."""
+    keys = names(value)
+    if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
+        raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
+    return keys
+
+
+def message_roles(value: str) -> tuple[str, ...]:
+    """Some of ``ROLES``, user among them."""
+    roles = names(value)
+    if "user" not in roles or not set(roles) <= set(ROLES):
+        raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
+    return roles
+
+
+def folders(value: str) -> tuple[str, ...]:
+    """Folders, relative to HELIX_ROOT and below it."""
+    given = names(value)
+    if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in given):
+        raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
+    return given
+
+
+def grants(value: str) -> tuple[str, ...]:
+    """Folders granted to owners of keys: ``FOLDER=OWNER,...``, the folders relative to HELIX_ROOT."""
+    given = names(value)
+    for item in given:
+        folder, _, owner = (part.strip() for part in item.partition("="))
+        if not owner:
+            raise ValueError("must look like FOLDER=OWNER,FOLDER=OWNER; OWNER is `turns keys list`'s, * every key's")
+        if problem := folder_problem(folder):
+            raise ValueError(problem)
+    return given
+
+
+def foreign_names(value: str) -> tuple[str, ...]:
+    """Environment variables that are no settings of ours."""
+    given = names(value)
+    if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in given):
+        raise ValueError("must not name settings of ours: they are none of an agent's business")
+    return given

@@ -1,0 +1,1 @@
+"""From counters to figures: rates, durations, costs over a span of time."""

@@ -1,0 +1,100 @@
+"""The figures of a span of time, whole and in equal pieces, from one reading of the counters: for an overview."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.keys import BUCKETS
+from api_client.figures import metrics
+from api_client.figures.stats import RuleRow, Slice, Stats, TurnRow
+from api_client.figures.tally import stats_of
+from api_client.store import Store
+
+#: Spans that can be looked at: name -> (seconds, size of the pieces).
+SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
+_DAY, _WEEK_DAYS = 86_400, 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The figures of a span (a key of ``SPANS``).
+
+    Attributes:
+        pieces: the span in equal pieces, by validator, oldest first; the last is the present one.
+        whole: all of them together, by validator. codes, models: the same, broken down otherwise; the model whose
+            failed attempts cost most first.
+        earlier: as ``whole``, of the same time ``against`` days earlier.
+    """
+
+    span: str
+    pieces: tuple[Slice, ...]
+    whole: Stats
+    codes: tuple[RuleRow, ...]
+    models: tuple[TurnRow, ...]
+    earlier: Stats
+    against: int
+
+    @property
+    def rules(self) -> tuple[RuleRow, ...]:
+        """The validators that judged anything, those that rejected most first."""
+        return tuple(row for row in self.whole.rows if isinstance(row, RuleRow))
+
+    def earlier_rate(self, rule: str) -> float | None:
+        """What share of answers this validator rejected earlier; None when it judged none."""
+        return next((row.rate for row in self.earlier.rows if isinstance(row, RuleRow) and row.name == rule), None)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Finished turns by outcome, the successful first; without those that did not occur."""
+        return {outcome: count for outcome, count in self.whole.outcomes.items() if count}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as a JSON-ready mapping."""
+        return {
+            **self.whole.to_dict(),
+            "span": self.span,
+            "codes": [row.to_dict() for row in self.codes],
+            "models": [row.to_dict() for row in self.models],
+            "earlier": {**self.earlier.to_dict(), "against_days": self.against},
+        }
+
+
+async def read_figures(store: Store, span: str) -> Figures:
+    """Read them.
+
+    Raises:
+        KeyError: there is no such span.
+    """
+    seconds, size = SPANS[span]
+    step = BUCKETS[size]
+    last = int(time.time()) // step * step
+    starts = range(last - seconds + step, last + 1, step)
+    read = await metrics.read_buckets(store, [(size, at) for at in starts])
+    total: Counter[str] = Counter()
+    for counters in read:
+        total.update(counters)
+    since, until = float(starts[0]), float(last + step)
+    # The same days of the week: what people ask differs by them.
+    against = max(_WEEK_DAYS, seconds // _DAY)
+    then, now = since - against * _DAY, time.time() - against * _DAY
+    before = await metrics.counters(store, then, now)
+    codes, models = (stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model"))
+    return Figures(
+        span=span,
+        pieces=tuple(
+            Slice(start=at, seconds=step, stats=stats_of(counters, since=at, until=at + step, by="validator"))
+            for at, counters in zip(starts, read, strict=True)
+        ),
+        whole=stats_of(total, since=since, until=until, by="validator"),
+        codes=tuple(row for row in codes if isinstance(row, RuleRow) and row.rejected),
+        models=tuple(sorted((row for row in models if isinstance(row, TurnRow)), key=_failed_most)),
+        earlier=stats_of(before, since=then, until=now, by="validator"),
+        against=against,
+    )
+
+
+def _failed_most(row: TurnRow) -> tuple[float, int, int]:
+    return (-row.failed_cost_usd, -row.failed_tokens, -row.turns)

@@ -1,0 +1,169 @@
+"""Reading the counters that every change of a turn adds to: which buckets, and what they add up to.
+
+Counters are written by the same Lua command that changes the turn, so they cannot disagree with the turns. What they
+say about a span of time is in ``stats``; what they count is in ``contract.counters``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from api_client.contract.keys import BUCKETS, bucket_lives
+from api_client.contract.settings import Settings
+from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Share, Stats
+from api_client.figures.tally import retry_rate_of, stats_of
+from api_client.store import Store
+
+Bucket = tuple[str, float]
+
+#: Pieces one question about a course of time gets at most: a month by the hour, a day by the minute.
+MOST_PIECES = 1500
+
+
+def buckets_between(since: float, until: float, now: float, lives: dict[str, float]) -> list[Bucket]:
+    """The fewest buckets that cover ``since`` to ``until`` (seconds since the epoch), as (size, start).
+
+    Whole hours and days are read as such and the beginning minute by minute, so that a month costs about as much as an
+    hour. A span that ends now ends with the day, hour or minute that is not over: nothing is counted ahead of time.
+    Minutes older than ``lives`` says are read as the hours that contain them. A span that ends as long ago begins and
+    ends with the nearest hour.
+    """
+    if now - until > lives["minute"]:
+        hour = BUCKETS["hour"]
+        since, until = round(since / hour) * hour, round(until / hour) * hour - 1
+    ends = math.inf if until // 60 == now // 60 else until + 1
+    chosen: list[Bucket] = []
+    at = since // 60 * 60
+    while at <= until:
+        for size in ("day", "hour", "minute"):
+            seconds = BUCKETS[size]
+            if (at % seconds == 0 and at + seconds <= ends) or size == "minute":
+                if size == "minute" and now - at > lives["minute"]:
+                    size, seconds = "hour", BUCKETS["hour"]
+                    at = at // seconds * seconds
+                chosen.append((size, at))
+                at += seconds
+                break
+    return chosen
+
+
+async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
+    """The counters of each bucket, over all shards."""
+    pipe = store.redis.pipeline(transaction=False)
+    for size, at in wanted:
+        for keys in store.shards:
+            pipe.hgetall(keys.bucket(size, at))
+    found = await pipe.execute()
+    shards = len(store.shards)
+    return [_added(found[i : i + shards]) for i in range(0, len(found), shards)]
+
+
+async def totals(store: Store) -> Counter[str]:
+    """The counters since the beginning, over all shards."""
+    pipe = store.redis.pipeline(transaction=False)
+    for keys in store.shards:
+        pipe.hgetall(keys.totals)
+    return _added(await pipe.execute())
+
+
+def _added(hashes: Sequence[dict[bytes, bytes]]) -> Counter[str]:
+    total: dict[bytes, int] = {}
+    for found in hashes:
+        for name, value in found.items():
+            total[name] = total.get(name, 0) + int(value)
+    return Counter({name.decode(): value for name, value in total.items()})
+
+
+async def counters(store: Store, since: float, until: float) -> Counter[str]:
+    """All counters between two times (seconds since the epoch), over all shards."""
+    total: Counter[str] = Counter()
+    wanted = buckets_between(since, until, time.time(), bucket_lives(store.settings))
+    for found in await read_buckets(store, wanted):
+        total.update(found)
+    return total
+
+
+async def stats(store: Store, since_seconds: float, by: str = "", ago_seconds: float = 0) -> Stats:
+    """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
+
+    Raises:
+        ValueError: ``by`` is none of ``BREAKDOWNS``.
+    """
+    if by not in {"", *BREAKDOWNS}:
+        raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
+    until = time.time() - ago_seconds
+    found = await counters(store, until - since_seconds, until)
+    return stats_of(found, since=until - since_seconds, until=until, by=by)
+
+
+async def retry_rate(store: Store, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
+    """The retry rate of the last ``since_seconds``, whole or broken down, and in pieces of a minute, an hour or a day.
+
+    Of one ``model`` alone if it is named. With ``every`` the time begins with a whole piece, so it is a little longer
+    than asked for.
+
+    Raises:
+        ValueError: ``by`` is none of ``RETRY_BREAKDOWNS``; ``every`` is no size of ``BUCKETS``, goes back farther than
+            these are kept, makes too many pieces, or does not go with ``by``; nor does ``model``.
+    """
+    if by not in {"", *RETRY_BREAKDOWNS}:
+        raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
+    if model and by in {"code", "session"}:
+        raise ValueError(f"model does not go with by {by}: it is not counted by model")
+    now, tell = time.time(), partial(retry_rate_of, by=by, model=model)
+    if every:
+        _check_pieces(store.settings, since_seconds, by, every)
+        return await _in_pieces(store, now - since_seconds, now, every, tell)
+    found = await counters(store, now - since_seconds, now)
+    rows = await _by_session(store, since_seconds) if by == "session" else ()
+    return tell(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
+
+
+def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str) -> None:
+    if every not in BUCKETS:
+        raise ValueError(f"every must be one of {', '.join(BUCKETS)}, not {every[:80]!r}")
+    if by == "session":
+        raise ValueError("every does not go with by session: sessions have no counters")
+    if since_seconds > bucket_lives(settings)[every]:
+        raise ValueError(f"what happened by the {every} is kept for {bucket_lives(settings)[every]:.0f} s only")
+    if since_seconds > MOST_PIECES * BUCKETS[every]:
+        raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
+
+
+async def _in_pieces(store: Store, since: float, until: float, every: str, tell: Callable[..., RetryRate]) -> RetryRate:
+    step = BUCKETS[every]
+    starts = range(int(since) // step * step, int(until) + 1, step)
+    read = await read_buckets(store, [(every, at) for at in starts])
+    together: Counter[str] = Counter()
+    for found in read:
+        together.update(found)
+    start = float(starts[0])
+    whole = tell(together, since_seconds=until - start, start=start)
+    names = {row.name for row in whole.rows}
+    pieces = [
+        tell(found, since_seconds=step, start=float(at), names=names) for at, found in zip(starts, read, strict=True)
+    ]
+    return replace(whole, pieces=tuple(pieces))
+
+
+async def _by_session(store: Store, since_seconds: float) -> list[Share]:
+    """Sessions are too many for counters; their finished turns' records tell."""
+    turns: Counter[str] = Counter()
+    retried: Counter[str] = Counter()
+    for keys in store.shards:
+        since_ms = int((time.time() - since_seconds) * 1000)
+        found: list[Any] = await store.redis.zrangebyscore(keys.finished, since_ms, "+inf")
+        pipe = store.redis.pipeline(transaction=False)
+        for turn_id in found:
+            pipe.hmget(keys.turn(turn_id.decode()), "session_id", "retries")
+        for session, retries in await pipe.execute():
+            if session is not None:
+                turns[session.decode()] += 1
+                retried[session.decode()] += int(retries or 0) > 0
+    return [Share(name=name, rejected=retried[name], validated=count) for name, count in turns.items()]

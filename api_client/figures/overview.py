@@ -1,0 +1,152 @@
+"""What an operator sees at a glance: what runs and since when, what waits, how turns ended, and why they were repeated.
+
+The overview page and ``turns top`` show the same ``Overview``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from api_client.contract.turn import Turn, TurnState
+from api_client.figures.figures import SPANS, Figures
+from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Found, Search
+from api_client.workers.troubles import Crew, Trouble, crew_of, troubles
+
+if TYPE_CHECKING:
+    from api_client.client import TurnsClient
+
+#: Finished turns the slowest are looked for among: the newest of the span.
+SLOWEST_OF = 1000
+#: States nobody works in: for a worker, and for a person.
+_WAITING = {TurnState.QUEUED.value, TurnState.PARKED.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """An installation at one moment. Times in seconds since the epoch.
+
+    Attributes:
+        at: when. figures: of the span that is looked at.
+        states: unfinished turns by state. oldest_waiting: since when the longest waiting queued one waits; 0: none.
+        cut: there are more unfinished turns than were looked at.
+        longest: turns that are worked on, longest first; attempt_starts: since when the agent of each runs.
+        slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
+        dead_count, dead: how many dead letters there are, and the newest.
+        parked_count, parked: how many turns wait for a person, and those that wait longest.
+        crashed: turns a worker died or froze with, the newest first, of those looked at.
+        crew, troubles: the workers, and what keeps turns from going on.
+    """
+
+    at: float
+    figures: Figures
+    states: dict[str, int]
+    oldest_waiting: float
+    cut: bool
+    longest: tuple[Turn, ...]
+    attempt_starts: dict[str, float]
+    slowest: tuple[Turn, ...]
+    latest: tuple[Turn, ...]
+    dead_count: int
+    dead: tuple[Turn, ...]
+    parked_count: int
+    parked: tuple[Turn, ...]
+    crashed: tuple[Turn, ...]
+    crew: Crew
+    troubles: tuple[Trouble, ...]
+
+    @property
+    def working(self) -> int:
+        """Unfinished turns that are not waiting."""
+        return sum(count for state, count in self.states.items() if state not in _WAITING)
+
+    @property
+    def retry_rate(self) -> float | None:
+        """Turns that were asked again ÷ finished turns; None when none finished."""
+        total = self.figures.whole.total
+        return total.asked_again / total.turns if total.turns else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The overview as a JSON-ready mapping; turns without their texts."""
+        lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "parked", "crashed")}
+        return {
+            "at": self.at,
+            "states": self.states,
+            "oldest_waiting": self.oldest_waiting,
+            "cut": self.cut,
+            "retry_rate": self.retry_rate,
+            "figures": self.figures.to_dict(),
+            **{name: [_line(turn) for turn in turns] for name, turns in lists.items()},
+            "attempt_starts": self.attempt_starts,
+            "dead_count": self.dead_count,
+            "parked_count": self.parked_count,
+            "crew": self.crew.to_dict(),
+            "troubles": [each.to_dict() for each in self.troubles],
+        }
+
+
+async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
+    """Read the overview of a span of ``figures.SPANS``; its lists have ``rows`` turns at most.
+
+    Raises:
+        KeyError: there is no such span. StoreUnavailable: the store does not answer.
+    """
+    now, seconds = time.time(), SPANS[span][0]
+    everything, lists = Search(), client.lists
+    unfinished = await lists.unfinished(everything)
+    working = [each for each in unfinished if each.status not in _WAITING]
+    longest = await lists.read(each.turn_id for each in working[:rows])
+    recent = await lists.newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
+    crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
+    dead_count, dead = await lists.dead(rows)
+    parked_count, parked = await lists.parked(rows)
+    oldest = next((each.created_at / 1000 for each in unfinished if each.status == TurnState.QUEUED), 0.0)
+    crew, wrong = await _standing(client, now, waited_seconds=now - oldest if oldest else 0.0, working=len(working))
+    states = Counter(each.status for each in unfinished)
+    return Overview(
+        at=now,
+        figures=await client.figures(span),
+        states={state.value: states[state.value] for state in UNFINISHED},
+        oldest_waiting=oldest,
+        cut=len(unfinished) >= LOOK_AT_MOST,
+        longest=tuple(longest),
+        attempt_starts=await lists.attempt_starts(longest),
+        slowest=tuple(await lists.read(each.turn_id for each in sorted(recent, key=_took, reverse=True)[:rows])),
+        latest=tuple(await lists.read(each.turn_id for each in recent[:rows])),
+        dead_count=dead_count,
+        dead=tuple(dead),
+        parked_count=parked_count,
+        parked=tuple(parked),
+        crashed=tuple(await lists.read(each.turn_id for each in crashed)),
+        crew=crew,
+        troubles=wrong,
+    )
+
+
+async def _standing(
+    client: TurnsClient, now: float, *, waited_seconds: float, working: int
+) -> tuple[Crew, tuple[Trouble, ...]]:
+    """Who works, and what keeps turns from going on."""
+    crew, backlog = crew_of(await client.workers(), now), await client.backlog()
+    return crew, tuple(troubles(crew, overdue=backlog["overdue"], waited_seconds=waited_seconds, working=working))
+
+
+def _took(found: Found) -> int:
+    return found.finished_at - found.created_at
+
+
+def _line(turn: Turn) -> dict[str, Any]:
+    return {
+        "turn_id": turn.turn_id,
+        "session_id": turn.request.session_id,
+        "model": turn.request.model,
+        "state": turn.state.value,
+        "outcome": turn.outcome.value if turn.outcome else None,
+        "attempt": turn.attempt,
+        "max_attempts": turn.request.max_attempts,
+        "created_at": turn.created_at,
+        "finished_at": turn.finished_at,
+        "worker": turn.worker,
+    }

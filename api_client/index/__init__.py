@@ -1,0 +1,1 @@
+"""Many turns: which match, page by page; dead letters; clearing up."""

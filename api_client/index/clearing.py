@@ -1,0 +1,65 @@
+"""Clearing up the store: finished turns whose records, events or attempts were to be kept for a shorter time.
+
+Each finished turn's keys carry their end of life since they finished; this applies what is set now, and never prolongs
+anything. Unfinished and parked turns, and dead letters, have no end of life and get none here.
+"""
+
+from __future__ import annotations
+
+import time
+
+from api_client.contract.keys import keys_of
+from api_client.contract.turn import Outcome, TurnState
+from api_client.index.selection import Filter, Selected, select
+from api_client.store import Store
+
+_BATCH = 200
+
+
+async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
+    """Shorten the lives of what finished long ago; returns how many records, event logs and attempts will go now.
+
+    May be killed and repeated: each command stands alone. Raises as ``Store.ask``.
+    """
+    now, settings = time.time(), store.settings
+    lives = {
+        "records": settings.retention_seconds,
+        "events": settings.event_retention_seconds or settings.retention_seconds,
+        "attempts": settings.attempt_retention_seconds or settings.retention_seconds,
+    }
+    found = await select(store, Filter(states=frozenset({TurnState.FINISHED.value})))
+    over = dict.fromkeys(lives, 0)
+    for start in range(0, len(found), _BATCH):
+        batch = [turn for turn in found[start : start + _BATCH] if turn.outcome is not Outcome.DEAD]
+        for what, gone in (await _shorten(store, batch, lives, now, dry_run)).items():
+            over[what] += gone
+    if not dry_run:
+        oldest = int((now - settings.retention_seconds) * 1000)
+        for keys in store.shards:
+            await store.ask(store.redis.zremrangebyscore(keys.finished, "-inf", oldest))
+    return over
+
+
+async def _shorten(
+    store: Store,
+    turns: list[Selected],
+    lives: dict[str, float],
+    now: float,
+    dry_run: bool,
+) -> dict[str, int]:
+    looks, ends = store.redis.pipeline(transaction=False), store.redis.pipeline(transaction=False)
+    order: list[str] = []
+    for turn in turns:
+        keys = keys_of(store.namespace, turn.turn_id)
+        named = (keys.turn(turn.turn_id), keys.log(turn.turn_id), keys.attempts(turn.turn_id))
+        for (what, life), key in zip(lives.items(), named, strict=True):
+            end = turn.finished_at + min(life, lives["records"])
+            if end < now:
+                looks.exists(key)
+                order.append(what)
+            ends.pexpireat(key, int(end * 1000), lt=True)
+    there = await store.ask(looks.execute())
+    if not dry_run:
+        await store.ask(ends.execute())
+    gone = [what for what, is_there in zip(order, there, strict=True) if is_there]
+    return {what: gone.count(what) for what in lives}

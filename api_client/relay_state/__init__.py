@@ -1,0 +1,1 @@
+"""What relays keep in the store for each other: rates, open questions, sign-ins, what Open WebUI sent."""

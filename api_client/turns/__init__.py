@@ -1,0 +1,1 @@
+"""One turn: submit it, read it, follow it, cancel it, decide on it."""

@@ -1,0 +1,73 @@
+"""What is refused before anything is written: requests that can never work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import Escalation, check_escalation
+from api_client.contract.phases.phase import Phase
+from api_client.contract.settings import Settings
+from api_client.contract.turn import ACTIONS, DEFAULT_VALIDATORS, TurnRequest
+
+_MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID, _HIGHEST_COST = 20, 604_800.0, 255, 1e6
+
+
+def escalation_of(settings: Settings) -> Escalation:
+    """The escalation of a turn that asks for one and says no more."""
+    return Escalation(
+        model=settings.escalation_model,
+        runs=settings.escalation_runs,
+        human=settings.escalation_human == "yes",
+        timeout_seconds=settings.escalation_timeout_seconds,
+        default=settings.escalation_default,
+    )
+
+
+def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
+    """The request with what it leaves to the settings: the escalation, where its policy orders one."""
+    asks = any("escalate" in order for order in request.policy.values())
+    return replace(request, escalation=escalation_of(settings)) if asks and not request.escalation else request
+
+
+def check(request: TurnRequest, settings: Settings) -> None:
+    """Refuse what can never work, before anything is written.
+
+    Raises:
+        BadRequest: names the field. PhaseError: names everything that is wrong with the phase.
+    """
+    if request.model not in settings.models:
+        known = ", ".join(settings.models)
+        raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
+    if not request.messages or request.messages[-1].get("role") != "user":
+        raise BadRequest("the last message must be the user's", param="messages")
+    if not request.prompt.strip():
+        raise BadRequest("the last message is empty", param="messages")
+    if not 1 <= request.max_attempts <= _MOST_ATTEMPTS:
+        raise BadRequest(f"max_attempts must be from 1 to {_MOST_ATTEMPTS}", param="max_attempts")
+    if not 0 < request.deadline_seconds <= _LONGEST_SECONDS:
+        raise BadRequest(f"deadline_seconds must be above 0 and at most {_LONGEST_SECONDS:g}", param="deadline_seconds")
+    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= _HIGHEST_COST:
+        raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:.15g} dollars", param="token_budget")
+    unknown = sorted(set(request.validators) - {*settings.validators, *DEFAULT_VALIDATORS})
+    if unknown:
+        known = ", ".join(dict.fromkeys([*settings.validators, *DEFAULT_VALIDATORS]))
+        raise BadRequest(f"unknown validator {unknown[0][:80]!r}; known: {known}", param="validators")
+    _check_policy(request)
+    if request.phase is not None:
+        Phase.from_dict(request.phase)
+    if request.escalation is not None:
+        check_escalation(request.escalation, settings.models)
+    if not request.session_id or len(request.session_id) > _LONGEST_ID:
+        raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")
+
+
+def _check_policy(request: TurnRequest) -> None:
+    for validator, order in request.policy.items():
+        if validator not in request.validators:
+            active = ", ".join(request.validators) or "none"
+            message = f"policy: {validator[:80]!r} is no active validator; active: {active}"
+            raise BadRequest(message, param="policy")
+        if not order or (wrong := [action for action in order if action not in ACTIONS]):
+            named = f"not {wrong[0][:80]!r}" if order else "not nothing"
+            raise BadRequest(f"policy: must order some of {', '.join(ACTIONS)}, {named}", param=f"policy.{validator}")

@@ -1,0 +1,81 @@
+"""The inbox: parked turns, which wait for a person, and what was decided on them."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from api_client.announcer import Announcer
+from api_client.contract.errors import NotParked, TurnNotFound
+from api_client.contract.escalation import check_decision
+from api_client.contract.keys import keys_of
+from api_client.contract.tasks import Link
+from api_client.contract.turn import Turn, TurnState
+from api_client.store import Store
+from api_client.turns.reader import TurnReader
+
+log = structlog.get_logger()
+
+_DECIDE = Path(__file__).with_name("lua") / "decide.lua"
+
+
+class Inbox:
+    """Reads the inbox and stores decisions. See ``TurnsClient`` for what each method promises and raises."""
+
+    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
+        self._store = store
+        self._redis, self._ask = store.redis, store.ask
+        self._reader = reader
+        self._announcer = announcer
+        self._decide = store.command(_DECIDE)
+
+    async def parked(self, *, owner: str | None = None) -> list[Turn]:
+        """The parked turns, longest waiting first; with ``owner`` only this owner's."""
+        found: list[Turn] = []
+        for keys in self._store.shards:
+            for turn_id in await self._ask(self._redis.zrange(keys.inbox, 0, -1)):
+                with suppress(TurnNotFound):  # decided and forgotten meanwhile, or another owner's
+                    turn = await self._reader.get(turn_id.decode(), owner=owner)
+                    found += [turn] if turn.state is TurnState.PARKED else []
+        return sorted(found, key=lambda turn: turn.parked_at)
+
+    async def decide(
+        self,
+        turn_id: str,
+        kind: str,
+        *,
+        by: str,
+        name: str,
+        note: str,
+        text: str,
+        owner: str | None,
+        decision_id: str,
+    ) -> Turn:
+        """Decide on a parked turn, once for each ``decision_id``; returns its record."""
+        turn = await self._reader.get(turn_id, owner=owner)
+        check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
+        # The same id with another decision is no repeat: it is refused like any other second decision.
+        once = f"{decision_id or secrets.token_hex(8)}={kind}"
+        session_id = turn.request.session_id
+        arguments = [turn.request.owner, once, kind, by[:200], note, text, name[:200]]
+        said, what = await self._store.change(self._decide, turn_id, session_id, arguments)
+        if said == b"not_parked":
+            raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))
+        log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
+        # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
+        if what:
+            await self._announcer.announce(Link.parse(what.decode()), turn_id, session_id)
+        await self._store.settle(keys_of(self._store.namespace, turn_id))
+        return await self._reader.get(turn_id)
+
+
+def _why_not_parked(turn: Turn) -> str:
+    """What became of a turn that somebody wanted to decide on."""
+    decision = turn.decision
+    who = " for ".join(filter(None, [decision.get("by") or "the time-out", decision.get("for")]))
+    decided = f"{who} decided {decision.get('kind')} before" if decision else ""
+    state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
+    return "; ".join(filter(None, [decided, state]))

@@ -1,0 +1,29 @@
+"""What a person needs to decide on a parked turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract.phases.phase_place import phases_folder
+from api_client.contract.turn import AttemptRecord, Turn
+
+
+def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
+    """What there is to decide on: the attempt an approval accepts, its text, its issues, and the folder of its files.
+
+    ``files`` is relative to HELIX_ROOT and empty where there are none; ``edit`` accepts what lies there by then.
+    """
+    records = {record.number: record for record in attempts}
+    best = records.get(turn.best or turn.attempt)
+    if best is None:
+        return {"proposal": None}
+    issues = [dict(issue) for issue in best.remaining or best.issues]
+    text = best.mended or best.answer or best.text
+    return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": _files(turn, best)}}
+
+
+def _files(turn: Turn, best: AttemptRecord) -> str:
+    if turn.request.phase is None:
+        return ""
+    delivery = f"{turn.turn_id}-{best.number}-{best.last_delivery}"
+    return str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")

@@ -1,0 +1,99 @@
+"""Reading one turn: its record, its attempts, its events, now or until it has finished."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.events import Event
+from api_client.contract.keys import keys_of
+from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.turn import AttemptRecord, Turn, TurnState
+from api_client.store import Store
+from api_client.turns.outline import Outline, read_outline
+from api_client.turns.stream import Position, follow, read_log
+
+_OUTLINE = Path(__file__).with_name("lua") / "outline.lua"
+
+
+class TurnReader:
+    """Reads turns. See ``TurnsClient`` for what each method promises and raises."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._redis, self._ask = store.redis, store.ask
+        self._outline = store.redis.register_script(_OUTLINE.read_text())
+
+    async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
+        """The record of a turn; with ``owner`` only this owner's."""
+        try:
+            key = keys_of(self._store.namespace, turn_id).turn(turn_id)
+        except ValueError as error:
+            raise TurnNotFound(turn_id) from error
+        stored = await self._ask(self._redis.hgetall(key))
+        if not stored:
+            raise TurnNotFound(turn_id)
+        turn = decode_turn(stored)
+        if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
+            raise TurnNotFound(turn_id)
+        return turn
+
+    async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
+        """The turn's attempts, oldest first."""
+        await self.get(turn_id, owner=owner)
+        key = keys_of(self._store.namespace, turn_id).attempts(turn_id)
+        return decode_attempts(await self._ask(self._redis.hgetall(key)))
+
+    async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
+        """Every event of the turn up to now."""
+        await self.get(turn_id, owner=owner)
+        found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
+        return found
+
+    async def outline(self, turn_id: str, *, owner: str | None = None) -> Outline:
+        """The turn's events so far, without the pieces of its answers."""
+        await self.get(turn_id, owner=owner)
+        log_key, ask = keys_of(self._store.namespace, turn_id).log(turn_id), self._ask
+        return await read_outline(lambda after, count: ask(self._outline(keys=[log_key], args=[after, count])))
+
+    async def followers(self, turn_id: str) -> int:
+        """How many follow the turn's events at this moment, through whichever process."""
+        bell = keys_of(self._store.namespace, turn_id).bell(turn_id)
+        [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
+        return int(count)
+
+    async def follow(
+        self,
+        turn_id: str,
+        *,
+        after: int = 0,
+        epoch: str = "",
+        at_ms: int = 0,
+        owner: str | None = None,
+        ping_seconds: float | None = None,
+    ) -> AsyncGenerator[Event | None]:
+        """Every event of the turn after number ``after``, once and in order, until the turn has finished."""
+        turn = await self.get(turn_id, owner=owner)
+        start = after if epoch in {"", turn.epoch} and after <= turn.seq else 0
+        behind = Position(start, at_ms if start else 0)
+        if turn.ended_with(*behind):
+            return
+        keys, ping = keys_of(self._store.namespace, turn_id), ping_seconds or self._store.settings.ping_seconds
+        if turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(keys.log(turn_id))):
+            return  # events may be kept for a shorter time than their turn
+        found = follow(self._redis, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
+        async with aclosing(found) as events:
+            async for event in events:
+                if event is not None and event.final:
+                    await self._store.settle(keys)
+                yield event
+
+    async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
+        """Wait for the turn's end and return its record."""
+        async with asyncio.timeout(timeout):
+            async for _ in self.follow(turn_id, owner=owner):
+                pass
+        return await self.get(turn_id, owner=owner)

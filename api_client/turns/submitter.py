@@ -1,0 +1,112 @@
+"""Submitting: a turn is stored by one Lua command, then announced to Celery. Nothing of it waits for an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from api_client.announcer import Announcer
+from api_client.contract.errors import IdempotencyConflict, SessionBusy
+from api_client.contract.failpoints import reach
+from api_client.contract.keys import Keys, keys_of, shard_for
+from api_client.contract.phases.phase import Phase
+from api_client.contract.tasks import first_link
+from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
+from api_client.store import Store
+from api_client.turns import submission
+from api_client.turns.admission import check, completed
+from api_client.turns.canceller import Canceller
+from api_client.turns.phases import requests_of
+from api_client.turns.reservations import Reservations
+
+log = structlog.get_logger()
+
+_SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
+
+
+class Submitter:
+    """Stores turns and announces them. See ``TurnsClient`` for what each method promises and raises."""
+
+    def __init__(self, store: Store, announcer: Announcer, canceller: Canceller) -> None:
+        self._store = store
+        self._settings = store.settings
+        self._announcer = announcer
+        self._canceller = canceller
+        self._reservations = Reservations(store)
+        self._submit = store.command(_SUBMIT)
+
+    def new_id(self, session_id: str) -> str:
+        """An id for a turn of this session that is to be submitted."""
+        return new_turn_id(shard_for(session_id, self._settings.shards))
+
+    async def submit(
+        self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "", replay_of: str = ""
+    ) -> str:
+        """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key."""
+        request = completed(request, self._settings)
+        check(request, self._settings)
+        turn_id = own_id = turn_id or self.new_id(request.session_id)
+        if idempotency_key and self._settings.shards > 1:
+            turn_id = await self._reserve(request, idempotency_key, own_id)
+        keys = keys_of(self._settings.namespace, turn_id)
+        interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
+        reply = await self._store.change(
+            self._submit,
+            turn_id,
+            request.session_id,
+            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of),
+            more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id)],
+        )
+        said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
+        if said == "conflict":
+            raise IdempotencyConflict(idempotency_key)
+        if said == "busy":
+            raise SessionBusy(request.session_id, other)
+        await self._store.settle(keys)
+        if said == "repeated":
+            return str(other)
+        if said == "known" and turn_id != own_id:
+            return turn_id
+        log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
+        reach("B2")
+        # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
+        if position == 0:
+            await self._announcer.announce(first_link(request), turn_id, request.session_id)
+        for earlier in interrupted:
+            if earlier != turn_id:
+                await self._canceller.cancel(earlier)
+        reach("B1")
+        return turn_id
+
+    async def submit_phases(
+        self, phases: Sequence[Phase], *, directory: str, idempotency_key: str, **more: Any
+    ) -> list[str]:
+        """Store a turn for each phase, to be run in this order; returns their ids."""
+        requests = requests_of(phases, self._settings, directory=directory, **more)
+        for request in requests:
+            check(request, self._settings)
+        if requests:  # before the first turn: `turns gc` is to find what its agents write
+            known = Keys(self._settings.namespace).phase_folders
+            await self._store.ask(self._store.redis.sadd(known, requests[0].directory))
+        turn_ids: list[str] = []
+        for number, request in enumerate(requests, 1):
+            key = f"{idempotency_key} {number}" if idempotency_key else ""
+            request = replace(request, after=turn_ids[-1] if turn_ids else "")
+            try:
+                turn_ids.append(await self.submit(request, idempotency_key=key))
+            except IdempotencyConflict:
+                raise IdempotencyConflict(idempotency_key) from None
+        return turn_ids
+
+    async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
+        body, keep_ms = submission.digest(request), submission.keep_key_ms(request, self._settings)
+        return await self._reservations.reserve(request.owner, key, turn_id, body, keep_ms=keep_ms)
+
+    async def _waiting(self, turn_id: str, request: TurnRequest) -> list[str]:
+        """The unfinished turns of the request's session."""
+        queue = keys_of(self._settings.namespace, turn_id).session(request.session_id)
+        return [raw.decode() for raw in await self._store.ask(self._store.redis.lrange(queue, 0, -1))]

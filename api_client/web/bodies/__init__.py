@@ -1,0 +1,1 @@
+"""Request bodies: from bytes to what is asked, or a clear refusal."""

@@ -1,0 +1,105 @@
+"""Reading the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can keep its word on.
+
+What would change the answer's meaning if it were ignored (tools, a stored conversation, a schema) is refused by name;
+what only tunes a model (temperature, reasoning effort, ...) means nothing to an agent and is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from api_client.contract.settings import Settings
+from api_client.web.bodies.ask import Ask, read_ask
+from api_client.web.bodies.conversation import Limits, read_list
+from api_client.web.bodies.fields import flag
+from api_client.web.errors import ApiError, bad_request, shown
+
+PARTS = ("input_text", "output_text", "text")
+#: Limits of OpenAI's own for ``metadata``.
+MAX_PAIRS, MAX_KEY_CHARS, MAX_VALUE_CHARS = 16, 64, 512
+#: Fields that may be there only when they ask for nothing, and what to do instead.
+_REFUSED = {
+    "previous_response_id": "send the whole conversation in input",
+    "conversation": "send the whole conversation in input, and name it by the field session_id",
+    "prompt": "send the text itself in input",
+    "tools": "the agent brings its own tools",
+    "stream_mode": "a response shows the accepted answer only",
+}
+#: Notes in the turn's metadata, from which the response is made again when it is read later.
+BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
+
+
+def read_response_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str) -> Ask:
+    """Read a turn from the body of a response.
+
+    Raises:
+        ApiError: 400 with the field's name, or 404 for an unknown model.
+    """
+    for field, instead in _REFUSED.items():
+        if body.get(field) not in (None, [], "validated"):
+            raise _unsupported(field, instead)
+    if body.get("store") is False:
+        raise _unsupported("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end")
+    _check_format(body.get("text"))
+    notes = _notes(body)
+    ask = read_ask(body, headers, settings, owner, _read_input)
+    return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | notes))
+
+
+def _read_input(body: Mapping[str, Any], limits: Limits, go_on: str) -> tuple[dict[str, str], ...]:
+    given = body.get("input")
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        kind = item.get("type", "message") if isinstance(item, dict) else "message"
+        if kind != "message":
+            name = f"input[{index}].type"
+            raise bad_request(f"{name}: only messages are supported; got {shown(kind)}", param=name)
+    messages = read_list(items, "input", limits, go_on, PARTS)
+    instructions = body.get("instructions")
+    if instructions is None:
+        return messages
+    if not isinstance(instructions, str):
+        message = f"instructions: must be a text; got {shown(instructions)}"
+        raise bad_request(message, param="instructions", code="invalid_type")
+    if len(instructions) > limits.chars:
+        message = f"instructions: {len(instructions)} characters, but at most {limits.chars} are allowed"
+        raise bad_request(message, param="instructions", code="content_too_long")
+    return ({"role": "system", "content": instructions}, *messages)
+
+
+def _notes(body: Mapping[str, Any]) -> dict[str, str]:
+    background, metadata = flag(body, "background"), body.get("metadata")
+    if not (metadata is None or _fits(metadata)):
+        limits = f"at most {MAX_PAIRS} texts of {MAX_VALUE_CHARS} characters, with names of {MAX_KEY_CHARS}"
+        raise bad_request(f"metadata: must be an object of {limits}", param="metadata")
+    return {
+        BACKGROUND: "true" if background else "",
+        METADATA: json.dumps(metadata or {}, ensure_ascii=False),
+        INSTRUCTIONS: "true" if body.get("instructions") is not None else "",
+    }
+
+
+def _fits(metadata: Any) -> bool:
+    return (
+        isinstance(metadata, dict)
+        and len(metadata) <= MAX_PAIRS
+        and all(len(name) <= MAX_KEY_CHARS for name in metadata)
+        and all(isinstance(value, str) and len(value) <= MAX_VALUE_CHARS for value in metadata.values())
+    )
+
+
+def _check_format(text: Any) -> None:
+    chosen = text.get("format") if isinstance(text, dict) else None
+    if not (text is None or isinstance(text, dict)) or not (chosen is None or isinstance(chosen, dict)):
+        raise bad_request(f"text: must be an object; got {shown(text)}", param="text", code="invalid_type")
+    if chosen and chosen.get("type") != "text":
+        raise _unsupported("text.format", "only the type text is supported")
+
+
+def _unsupported(field: str, instead: str) -> ApiError:
+    return bad_request(f"{field}: is not supported here; {instead}", param=field, code="unsupported_parameter")

@@ -1,0 +1,208 @@
+"""Who asks: the API key decides, in one place. The owner of a turn is a hash, never a key or a user's name.
+
+Keys come from HELIX_API_KEYS and from the file of ``turns keys``. Without either the relay serves this machine only. A
+page in a browser can reach a loopback address under a foreign name, and a proxy brings in strangers; both show in the
+headers and are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import time
+from dataclasses import dataclass, replace
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from api_client.contract.phases.phase_place import LOCAL_OWNER
+from api_client.contract.settings import Settings
+from api_client.web.errors import ApiError
+from api_client.web.identity.keys import ApiKey, hash_of
+from api_client.web.openwebui.signed_user import signed_user
+from api_client.web.relay import Relay, relay_of
+
+MAX_USER_CHARS = 255
+_PROXY_HEADERS = ("x-forwarded-for", "forwarded", "x-real-ip")
+SIGNED_USER = "x-openwebui-user-jwt"
+USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks, and what they may.
+
+    Attributes:
+        owner: whose turns these are.
+        operator: may also see and call off everybody's.
+        metrics: may read figures over all owners; operators may too.
+        models: the models they may use; empty: all.
+        per_minute: turns a minute; 0: no limit.
+        forwards_users: speaks for several users; ``owner`` is still the key's.
+        holder: what folders of phases are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
+    """
+
+    owner: str
+    operator: bool = False
+    metrics: bool = False
+    models: tuple[str, ...] = ()
+    per_minute: int = 0
+    forwards_users: bool = False
+    holder: str = ""
+
+    def settings(self, settings: Settings) -> Settings:
+        """The settings as this caller sees them: with its own models only."""
+        if not self.models:
+            return settings
+        return replace(settings, models={name: how for name, how in settings.models.items() if name in self.models})
+
+
+def owner_of_key(key: str) -> str:
+    """The owner a key of HELIX_API_KEYS stands for."""
+    return _owner(b"helix-owner", key)
+
+
+def owner_of_name(name: str) -> str:
+    """The owner that keys in the file name."""
+    return _owner(b"helix-owner-name", name)
+
+
+def owner_of_user(owner: str, user: str) -> str:
+    """One of the users a key speaks for."""
+    return _owner(b"helix-owner-user", f"{owner}\0{user}")
+
+
+def _owner(kind: bytes, text: str) -> str:
+    return hashlib.sha256(kind + b"\0" + text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def is_loopback(host: str) -> bool:
+    """True for ``localhost`` and the loopback addresses."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def needs_key(relay: Relay) -> bool:
+    """True when keys are configured, also when none of them is in force any more."""
+    return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keys.there
+
+
+async def holder_of(request: Request) -> Caller:
+    """The holder of the key, whoever it speaks for.
+
+    Raises:
+        ApiError: 401 ``invalid_api_key``; 403 ``loopback_only`` when no key is configured and the caller is not local.
+    """
+    relay = relay_of(request)
+    if not needs_key(relay):
+        _require_local(request)
+        return Caller(owner=LOCAL_OWNER, per_minute=relay.settings.turns_per_minute)
+    return _holder(request.headers.getlist("authorization"), relay)
+
+
+async def caller_of(request: Request) -> Caller:
+    """The caller: the key's owner, or the user the key speaks for.
+
+    Raises:
+        ApiError: as ``holder_of``; 403 ``user_required`` from a key for several users that names none.
+    """
+    holder = await holder_of(request)
+    if not holder.forwards_users:
+        return holder
+    return replace(holder, owner=owner_of_user(holder.owner, _user(request.headers, relay_of(request).settings)))
+
+
+async def reach_of(request: Request) -> str | None:
+    """The owner whose turns the caller may see, or None: everybody's. Raises as ``caller_of``."""
+    caller = await caller_of(request)
+    return None if caller.operator else caller.owner
+
+
+async def require_metrics(request: Request) -> None:
+    """Let those through who may read figures over all owners' turns; this machine, where no key is configured.
+
+    Raises:
+        ApiError: 403 ``operators_only``; else as ``holder_of``.
+    """
+    holder = await holder_of(request)
+    if needs_key(relay_of(request)) and not holder.metrics:
+        message = "this speaks of all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
+        raise ApiError(403, message, code="operators_only")
+
+
+def _holder(headers: list[str], relay: Relay) -> Caller:
+    scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+    holder = holder_by_hash(hash_of(given.strip()), relay)
+    if scheme.lower() != "bearer" or holder is None:
+        message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
+        raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+    return holder
+
+
+def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
+    """The holder of the key with this hash (``keys.hash_of``), None when no key in force has it.
+
+    Every key is compared whatever the result, so that the answer's time tells nothing.
+    """
+    limit = relay.settings.turns_per_minute
+    known = [
+        (hash_of(key), Caller(owner=owner_of_key(key), per_minute=limit, holder="HELIX_API_KEYS"))
+        for key in relay.settings.api_keys
+    ]
+    known += [
+        (
+            hash_of(key),
+            Caller(owner=owner_of_key(key), per_minute=limit, forwards_users=True, holder="HELIX_FORWARDING_KEYS"),
+        )
+        for key in relay.settings.forwarding_keys
+    ]
+    known += [(key.hash, _caller(key, limit)) for key in relay.keys.in_force()]
+    matches = [caller for known_hash, caller in known if hmac.compare_digest(known_hash, offered)]
+    return matches[0] if matches else None
+
+
+def _caller(key: ApiKey, per_minute: int) -> Caller:
+    return Caller(
+        owner=owner_of_name(key.owner),
+        operator=key.right == "operator",
+        metrics=key.right in {"metrics", "operator"},
+        models=key.models,
+        per_minute=key.per_minute or per_minute,
+        forwards_users=key.forwards_users,
+        holder=key.owner,
+    )
+
+
+def _user(headers: Headers, settings: Settings) -> str:
+    """The user a trusted key speaks for: signed by Open WebUI where we know its secret, else in its plain words."""
+    if settings.user_jwt_secret:
+        user = signed_user(headers.get(SIGNED_USER, ""), settings.user_jwt_secret, time.time())
+        wanted = "a valid X-OpenWebUI-User-Jwt"
+    else:
+        user = next(filter(None, (headers.get(name, "") for name in USER_HEADERS)), "")
+        wanted = "X-Owui-User-Id or X-OpenWebUI-User-Id"
+    if not (user and len(user) <= MAX_USER_CHARS):
+        message = f"this key speaks for several users, so each request must name its user: {wanted} is missing"
+        raise ApiError(403, message, param="X-OpenWebUI-User-Id", code="user_required")
+    return user
+
+
+def _require_local(request: Request) -> None:
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    forwarded = any(name in request.headers for name in _PROXY_HEADERS)
+    if not (request.client and is_loopback(request.client.host) and is_loopback(host)) or forwarded:
+        message = "no API key is configured, so only this machine is served; `turns keys create NAME` makes one"
+        raise ApiError(403, message, code="loopback_only")
+
+
+#: The key's holder, for routes that are about no user; the caller; whose turns it may see.
+Holder = Annotated[Caller, Depends(holder_of)]
+Asker = Annotated[Caller, Depends(caller_of)]
+Reach = Annotated[str | None, Depends(reach_of)]
+MayReadMetrics = Depends(require_metrics)

@@ -1,0 +1,1 @@
+"""What only Open WebUI sends or shows."""

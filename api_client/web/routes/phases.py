@@ -1,0 +1,125 @@
+"""``POST /v1/phases``: the phases of a phases.yaml as turns, stored at once and run in order."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.phases.phase import Phase, read_phases
+from api_client.contract.phases.phase_checks import PhaseError
+from api_client.contract.phases.phase_place import LOCAL_OWNER, directory_problem, input_problems
+from api_client.contract.settings import Settings
+from api_client.tracing.caller import traceparent_of
+from api_client.turns.phases import folder_of, granted, requests_of, runs_commands
+from api_client.web.bodies.ask import read_idempotency_key
+from api_client.web.bodies.body import read_object
+from api_client.web.bodies.fields import read_escalation
+from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.identity.access import Asker, Caller
+from api_client.web.relay import RelayOf
+from api_client.web.submitting import require_room
+from api_client.web.wire import JSON
+
+router = APIRouter(prefix="/v1/phases")
+
+_TEXTS = ("directory", "model", "locale")
+_FIELDS = (*_TEXTS, "phases", "deadline_seconds", "escalation")
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["directory", "phases"],
+                    "properties": {
+                        "phases": {"type": "array", "items": {"type": "object"}},
+                        "deadline_seconds": {"type": "number"},
+                        "escalation": {"type": "object"},
+                        **{name: {"type": "string"} for name in _TEXTS},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("", response_model=None, status_code=202, openapi_extra=_BODY)
+async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Store a turn for each phase and return at once. Gates with commands of their own are for operators."""
+    key = read_idempotency_key(request.headers)
+    body = await read_object(request, relay.settings.max_body_bytes)
+    if unknown := sorted(set(body) - set(_FIELDS)):
+        raise bad_request(f"{shown(unknown[0])}: no such field; known: {', '.join(_FIELDS)}", param=unknown[0][:80])
+    given = {name: _text(body, name) for name in _TEXTS}
+    if given["locale"] not in {"", "de", "en"}:
+        raise bad_request(f"locale: must be de or en, not {shown(given['locale'])}", param="locale")
+    deadline = body.get("deadline_seconds", 0.0)
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float):
+        raise bad_request("deadline_seconds: must be a number", param="deadline_seconds", code="invalid_type")
+    phases = read_phases(body.get("phases"))
+    _require_granted(caller, relay.settings, folder_of(given["directory"]))
+    if any(map(runs_commands, phases)) and not caller.operator:
+        message = "a gate with a command of its own: only operators may submit it (or `turns phase run`)"
+        raise ApiError(403, message, param="phases", code="operators_only")
+    allowed = caller.settings(relay.settings).models
+    if refused := [each.model for each in phases if each.model and each.model not in allowed]:
+        raise bad_request(f"unknown model {shown(refused[0])}", param="phases", code="model_not_found")
+    given["model"] = given["model"] or next(iter(allowed))
+    if given["model"] not in allowed:
+        raise bad_request(f"unknown model {shown(given['model'])}", param="model", code="model_not_found")
+    escalation = read_escalation(body, caller.settings(relay.settings))
+    await to_thread(_require_files, relay.settings, phases, folder_of(given["directory"]), caller.owner)
+    await require_room(relay, caller, given["locale"])
+    turn_ids = await relay.client.submit_phases(
+        phases,
+        owner=caller.owner,
+        deadline_seconds=float(deadline),
+        escalation=escalation,
+        operator=caller.operator,
+        idempotency_key=key,
+        traceparent=traceparent_of(request.headers.getlist("traceparent")),
+        **given,
+    )
+    turns = [
+        {"phase": phase.id, "turn_id": turn_id, "url": f"/v1/turns/{turn_id}"}
+        for phase, turn_id in zip(phases, turn_ids, strict=True)
+    ]
+    return JSON({"object": "list", "data": turns}, 202)
+
+
+def _require_granted(caller: Caller, settings: Settings, directory: str) -> None:
+    """Refuse a folder that is not the caller's: operators and callers without keys on this machine have them all."""
+    if caller.operator or caller.owner == LOCAL_OWNER or granted(settings, directory, caller.holder):
+        return
+    message = (
+        f"directory: {shown(directory)} is not granted to this key; an operator grants it with "
+        "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
+    )
+    raise ApiError(403, message, param="directory", code="directory_not_granted")
+
+
+def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
+    """Refuse what no worker could carry out: a folder that is not there, an input that is a link or a pipe.
+
+    Raises:
+        BadRequest: names the folder. PhaseError: names every input.
+    """
+    root = settings.root.resolve()
+    if problem := directory_problem(root, directory):
+        raise bad_request(f"directory: {problem}", param="directory")
+    if problems := input_problems(root, phases, requests_of(phases, settings, directory=directory, owner=owner)):
+        raise PhaseError(problems)
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name, "")
+    if not isinstance(value, str):
+        raise bad_request(f"{name}: must be a text, not {shown(value)}", param=name, code="invalid_type")
+    return value

@@ -1,0 +1,155 @@
+"""``/v1/responses``: a turn behind OpenAI's Responses API, for text. The hosted background mode, self-hosted."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api_client.actions import act
+from api_client.audit import by_key
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.web.bodies import openapi
+from api_client.web.bodies.ask import Ask
+from api_client.web.bodies.body import read_object
+from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
+from api_client.web.errors import bad_request
+from api_client.web.identity.access import Asker, Reach
+from api_client.web.openwebui.background import answer_task
+from api_client.web.relay import Relay, RelayOf
+from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result
+from api_client.web.streaming.reply import turn_error
+from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
+from api_client.web.submitting import delivered, submit
+from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
+
+router = APIRouter(prefix="/v1/responses")
+
+Streamed = Annotated[bool, Query(alias="stream")]
+After = Annotated[int | None, Query(ge=0, le=10**9)]
+
+
+@router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.RESPONSE_BODY)
+async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
+    body = await read_object(request, relay.settings.max_body_bytes)
+    ask = read_response_ask(body, request.headers, caller.settings(relay.settings), caller.owner)
+    if ask.task:
+        return _task_answer(ask)
+    turn_id = (await submit(ask, relay, caller)).turn_id
+    turn = await relay.client.get(turn_id, owner=caller.owner)
+    headers = {"x-turn-id": turn_id}
+    if ask.stream:
+        return StreamingResponse(
+            stream(relay, turn, caller.owner, ask=ask), media_type="text/event-stream", headers=headers | SSE_HEADERS
+        )
+    if ask.request.metadata[BACKGROUND]:
+        return JSON(response_of(turn), headers=headers)
+    return await _whole(request, relay, ask, turn_id)
+
+
+async def _whole(request: Request, relay: Relay, ask: Ask, turn_id: str) -> Response:
+    """The response after the turn's end. A turn without an answer is an error, as in chat completions."""
+    turn = await result(request, relay, turn_id, ask.request.owner, ask.request.locale)
+    headers, done = {"x-turn-id": turn_id}, BackgroundTask(delivered, relay, ask, turn_id)
+    if turn.outcome is None or not turn.outcome.success:
+        error = turn_error(str(turn.outcome or "error"), turn.error, ask.request.locale)
+        return JSON(error.body(), error.status, headers | error.headers, background=done)
+    return JSON(response_of(turn), headers=headers, background=done)
+
+
+def _task_answer(ask: Ask) -> Response:
+    """The answer to a background request of a chat interface; no turn is made."""
+    turn = Turn(
+        turn_id=f"task-{secrets.token_hex(12)}",
+        epoch="",
+        state=TurnState.FINISHED,
+        request=ask.request,
+        delivery=1,
+        outcome=Outcome.PASSED,
+        response=answer_task(ask.task, ask.request.messages),
+        created_at=time.time(),
+        finished_at=time.time(),
+    )
+    if not ask.stream:
+        return JSON(response_of(turn))
+    frames = [event_frame(payload["type"], payload) for payload in ResponseEvents(turn).all_of(turn)]
+    return Response(b"".join(frames), media_type="text/event-stream", headers=SSE_HEADERS)
+
+
+@router.get("/{response_id}", response_model=None, responses=SSE_RESPONSES)
+async def show(
+    response_id: str, relay: RelayOf, owner: Reach, stream_it: Streamed = False, starting_after: After = None
+) -> Response:
+    """The response as it is now, or with ``stream`` its events: all, or those behind number ``starting_after``."""
+    turn = await _turn(relay, response_id, owner)
+    if starting_after is not None:
+        _check_number(starting_after, turn, streamed=stream_it)
+    if not stream_it:
+        return JSON(response_of(turn))
+    frames = stream(relay, turn, owner, after=-1 if starting_after is None else starting_after)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
+
+
+@router.post("/{response_id}/cancel", response_model=None)
+async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
+    """Call the turn off. Repeating it, or cancelling a finished one, changes nothing."""
+    turn = await _turn(relay, response_id, owner)
+    await act(relay.client, "cancel", turn.turn_id, by=by_key(caller.owner), owner=owner)
+    return JSON(response_of(await relay.client.get(turn.turn_id, owner=owner)))
+
+
+async def stream(
+    relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, ask: Ask | None = None
+) -> AsyncIterator[bytes]:
+    """The response's events behind number ``after``. The last one is the response's end, or says that it is lost.
+
+    With ``ask`` this is the first asker's stream: who leaves it early, or reads it to its end, is taken note of.
+    """
+    turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
+    try:
+        with relay.readers.reading(turn_id):
+            async with aclosing(follow_answer(relay, turn_id, owner)) as log:
+                async for event in log:
+                    for payload in events.render(event) if event else ():
+                        if payload["sequence_number"] > after:
+                            yield event_frame(payload["type"], payload)
+                    if event is None:
+                        yield PING
+            whole = True
+            if ask:
+                await delivered(relay, ask, turn_id)
+    except Exception as error:
+        whole = isinstance(error, WaitsForPerson)  # sent away, not gone
+        last = events.broken(broken(error, turn_id, turn.request.locale))
+        yield event_frame(last["type"], last)
+    finally:
+        if ask and ask.page and not whole:
+            relay.readers.left(turn_id, ask.request.owner, turn.request.session_id)
+
+
+async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
+    """The turn of a response.
+
+    Raises:
+        TurnNotFound: this is no response of this owner.
+    """
+    if not response_id.startswith(PREFIX):
+        raise TurnNotFound(response_id)
+    return await relay.client.get(response_id.removeprefix(PREFIX), owner=owner)
+
+
+def _check_number(after: int, turn: Turn, *, streamed: bool) -> None:
+    if not streamed:
+        raise bad_request("starting_after: only with stream=true", param="starting_after")
+    if after > last_number(turn):
+        message = f"starting_after: the last event so far has number {last_number(turn)}; got {after}"
+        raise bad_request(message, param="starting_after")

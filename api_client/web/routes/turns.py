@@ -1,0 +1,115 @@
+"""``/v1/turns``: the turn itself, for those who want to submit now and read later."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api_client.actions import act
+from api_client.audit import by_key
+from api_client.contract.events import Event, read_event_id, reset
+from api_client.contract.turn import Turn
+from api_client.web.bodies import openapi
+from api_client.web.errors import bad_request, shown
+from api_client.web.identity.access import Asker, Reach
+from api_client.web.relay import Relay, RelayOf
+from api_client.web.routes.completions import ask_of
+from api_client.web.streaming.following import broken, follow
+from api_client.web.submitting import submit
+from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
+
+router = APIRouter(prefix="/v1/turns")
+
+
+@router.post("", response_model=None, status_code=202, openapi_extra=openapi.TURN_BODY)
+async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Store a turn and return at once."""
+    ask = await ask_of(request, relay, caller)
+    turn_id = (await submit(replace(ask, question=""), relay, caller)).turn_id  # repeats are told by their key alone
+    url = f"/v1/turns/{turn_id}"
+    body = {
+        "object": "turn",
+        "turn_id": turn_id,
+        "session_id": ask.request.session_id,
+        "url": url,
+        "events_url": f"{url}/events",
+    }
+    return JSON(body, 202, {"x-turn-id": turn_id, "location": url})
+
+
+@router.get("/{turn_id}", response_model=None)
+async def show_turn(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
+    """The turn's record."""
+    return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
+
+
+@router.get("/{turn_id}/attempts", response_model=None)
+async def list_attempts(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
+    """The turn's attempts, oldest first."""
+    attempts = await relay.client.attempts(turn_id, owner=owner)
+    return JSON({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
+
+
+@router.post("/{turn_id}/cancel", response_model=None)
+@router.delete("/{turn_id}", response_model=None)
+async def cancel_turn(turn_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
+    """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
+    await act(relay.client, "cancel", turn_id, by=by_key(caller.owner), owner=owner)
+    return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
+
+
+@router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
+async def stream_events(turn_id: str, request: Request, relay: RelayOf, owner: Reach) -> Response:
+    """The turn's events from the first, or from behind ``Last-Event-ID``; the stream ends after ``turn.finished``.
+
+    A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.
+    """
+    after, epoch, at_ms = _position(request)
+    turn = await relay.client.get(turn_id, owner=owner)
+    stranger = after > 0 and (epoch != turn.epoch or after > turn.seq)
+    if stranger:
+        after = 0
+    if turn.ended_with(after, at_ms):
+        return Response(status_code=204)
+    frames = stream(relay, turn, owner, after, at_ms, stranger=stranger)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
+
+
+def _shown(turn: Turn) -> dict[str, object]:
+    return {"object": "turn", **turn.to_dict()}
+
+
+def _position(request: Request) -> tuple[int, str, int]:
+    given = request.headers.get("last-event-id", "")
+    if not given:
+        return 0, "", 0
+    try:
+        return read_event_id(given)
+    except ValueError:
+        message = f"Last-Event-ID: must be the id of an event of this stream; got {shown(given)}"
+        raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
+
+
+async def stream(
+    relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
+) -> AsyncIterator[bytes]:
+    """The events as frames. A reader of another history is told to forget what it has."""
+    yield _frame(reset("the id is not of this log")) if stranger else PING
+    try:
+        with relay.readers.reading(turn.turn_id):
+            found = follow(relay, turn.turn_id, owner, after=after, epoch=turn.epoch, at_ms=at_ms)
+            async with aclosing(found) as events:
+                async for event in events:
+                    yield PING if event is None else _frame(event)
+    except Exception as error:
+        yield event_frame("error", broken(error, turn.turn_id, turn.request.locale).body())
+
+
+def _frame(event: Event) -> bytes:
+    """The event as a frame, with its id to come back with; ``log.reset``, which stands in no log, has none."""
+    return event_frame(event.kind, event.to_dict(), event.event_id if event.seq else "")

@@ -1,0 +1,1 @@
+"""From a turn's events to what a chat client receives."""

@@ -1,0 +1,102 @@
+"""The text a page shows while its turn goes on: grown, kept, taken back, settled. Pure: events in, edits out.
+
+A draft is shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or is
+rejected, or the store lost the log. One rejection takes nothing back: when only named parts are missing (the step
+marker, a section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so the page
+keeps it too, and what the agent sends for it is not shown. The same holds while a fallback mends the answer. In the end
+the page holds the accepted answer without its marker, or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.events import Event
+from api_client.web.streaming.marker import VisibleText, without_marker
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of the page's text: it becomes ``kept`` (None: stays as it is), then ``added`` is added to it."""
+
+    added: str = ""
+    kept: str | None = None
+
+
+class Draft:
+    """What the page of one reader shows of a turn's answer."""
+
+    def __init__(self) -> None:
+        self._shown: list[str] = []
+        self._coming = VisibleText()
+        self._judged = False  # what is shown was judged; it may still become the answer
+        self._only_parts = False  # ... and lacks nothing but parts that can be put into it
+
+    @property
+    def shown(self) -> str:
+        """The text on the page."""
+        return "".join(self._shown)
+
+    def take(self, event: Event) -> list[Edit]:
+        """What changes on the page because of ``event``; at most one edit."""
+        data = event.data
+        match event.kind:
+            case "attempt.output":
+                piece = self._coming.feed(str(data.get("text") or ""))
+                return [] if self._judged else self._add(piece)
+            case "attempt.rejected":
+                self._judged, self._only_parts = True, only_parts_missing(data.get("issues"))
+            case "turn.retrying" if data.get("reason") == "rejected" and not self._only_parts:
+                return self._take_back()
+            case "attempt.started" | "attempt.reset":
+                return self._begin_again()
+            case "attempt.completed" if data.get("verdict") != "complete":
+                return self._begin_again()
+            case "attempt.lost" if data.get("during") != "validating":  # a judge that dies takes no text with it
+                return self._begin_again()
+            case "turn.finished" if data.get("success"):
+                return self._settle(without_marker(str(data.get("response") or "")))
+            case "turn.finished" | "log.reset":
+                return self._take_back()
+        return []
+
+    def _add(self, text: str) -> list[Edit]:
+        if not text:
+            return []
+        self._shown.append(text)
+        return [Edit(text)]
+
+    def _begin_again(self) -> list[Edit]:
+        self._coming = VisibleText()
+        return [] if self._judged and self._only_parts else self._take_back()
+
+    def _take_back(self) -> list[Edit]:
+        self._coming, self._judged = VisibleText(), False
+        if not self._shown:
+            return []
+        self._shown.clear()
+        return [Edit(kept="")]
+
+    def _settle(self, answer: str) -> list[Edit]:
+        shown, self._shown = self.shown, [answer]
+        if answer.startswith(shown):
+            return [Edit(answer[len(shown) :])] if answer != shown else []
+        same = _same(shown, answer)
+        return [Edit(answer[same:], kept=answer[:same])]
+
+
+def _same(one: str, other: str) -> int:
+    """How many characters at the beginning are the same."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if other.startswith(one[low:middle], low) else (low, middle - 1)
+    return low
+
+
+def only_parts_missing(issues: Any) -> bool:
+    """True when every error names a part of the answer itself that is missing: then the rest of it is kept."""
+    known = [issue for issue in issues if isinstance(issue, dict)] if isinstance(issues, list) else []
+    errors = [issue for issue in known if issue.get("severity") == "error"]
+    return bool(errors) and all(issue.get("part") and not issue.get("file") for issue in errors)

@@ -1,0 +1,158 @@
+"""The three forms of a streamed reply: validated text, live text that is taken back, drafts as reasoning.
+
+``page_of`` makes the form for a mode. Pure but for the text it remembers: events in, payloads out.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from api_client.contract.events import Event
+from api_client.web.streaming.chunks import message_item, text_part
+from api_client.web.streaming.draft import Draft, Edit
+from api_client.web.streaming.reply import Payload, Reply, ended, pieces, told
+from api_client.web.streaming.words import say
+
+
+class StreamMode(StrEnum):
+    """How much of an answer is shown before it is accepted."""
+
+    #: The draft as it comes, taken back when it is void; in frames that Open WebUI understands.
+    LIVE = "live"
+    #: The draft as reasoning, the answer after it is accepted.
+    DRAFT = "draft"
+    #: Nothing but the accepted answer.
+    VALIDATED = "validated"
+
+
+class Page:
+    """A reply that shows the accepted answer only."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        self._line: list[Payload] = []
+        self._asked_again = False
+
+    def render(self, event: Event) -> list[Payload]:
+        """What is sent because of ``event``."""
+        return [*self._told(event), *ended(event, self.reply)]
+
+    def skip(self, event: Event) -> None:
+        """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
+        self._told(event)
+
+    def catch_up(self) -> list[Payload]:
+        """What a reader who comes late has to be sent: where the turn stands now."""
+        return self._line
+
+    def _told(self, event: Event) -> list[Payload]:
+        """The status line, unless it stands there already. Why the agent is asked again stays while it begins."""
+        begins = event.kind == "attempt.started" and self._asked_again
+        self._asked_again = event.kind == "turn.retrying" and event.data.get("reason") != "transient"
+        line = told(event, self.reply)
+        if begins or not line or line == self._line:
+            return []
+        self._line = line
+        return line
+
+
+class _DraftPage(Page):
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply)
+        self._draft = Draft()
+        self._behind = False
+
+    def render(self, event: Event) -> list[Payload]:
+        """The status line, then what changes of the text, then the end."""
+        edits = self._draft.take(event)
+        if self._behind:
+            edits = self._all()
+        status = self._told(event)
+        if event.final and event.data.get("success"):
+            return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
+        return [*status, *self._changed(edits), *ended(event, self.reply)]
+
+    def skip(self, event: Event) -> None:
+        super().skip(event)
+        self._draft.take(event)
+        self._behind = True
+
+    def catch_up(self) -> list[Payload]:
+        return [*super().catch_up(), *self._changed(self._all())]
+
+    def _all(self) -> list[Edit]:
+        self._behind = False
+        return [Edit(self._draft.shown)] if self._draft.shown else []
+
+    def _changed(self, edits: list[Edit]) -> list[Payload]:
+        raise NotImplementedError
+
+    def _accepted(self, edits: list[Edit]) -> list[Payload]:
+        raise NotImplementedError
+
+
+class LivePage(_DraftPage):
+    """A reply whose text is shown as it comes and taken back when it is void.
+
+    Open WebUI reads frames of the Responses API between ordinary chunks, and the frame that says that a text is done
+    sets the text: so it can also be made shorter. Stored is what stands there at the end.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply)
+        self._open = False
+        self._place = {"output_index": 0, "item_id": f"msg_{reply.turn_id}", "content_index": 0}
+
+    def _changed(self, edits: list[Edit]) -> list[Payload]:
+        frames: list[Payload] = []
+        for edit in edits:
+            if not self._open:
+                self._open = True
+                frames += [
+                    {"type": "response.output_item.added", "output_index": 0, "item": self._item("in_progress")},
+                    {"type": "response.content_part.added", **self._place, "part": text_part("")},
+                ]
+            if edit.kept is not None:
+                frames.append({"type": "response.output_text.done", **self._place, "text": edit.kept})
+            for piece in pieces(edit.added):
+                frames.append({"type": "response.output_text.delta", **self._place, "delta": piece})
+        return frames
+
+    def _accepted(self, edits: list[Edit]) -> list[Payload]:
+        frames = self._changed(edits)
+        if not self._open:
+            return frames
+        item = self._item("completed", text_part(self._draft.shown))
+        response = {"id": f"resp_{self.reply.turn_id}", "status": "completed", "output": [item]}
+        return [
+            *frames,
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": response},
+        ]
+
+    def _item(self, status: str, *content: dict[str, Any]) -> dict[str, Any]:
+        return message_item(self.reply.turn_id, status, *content)
+
+
+class ReasoningPage(_DraftPage):
+    """A reply that shows drafts as reasoning, which clients fold away; the answer follows when it is accepted."""
+
+    def _changed(self, edits: list[Edit]) -> list[Payload]:
+        return [
+            self.reply.chunk({"reasoning_content": piece})
+            for edit in edits
+            for piece in pieces(self._void(edit) + edit.added)
+        ]
+
+    def _accepted(self, edits: list[Edit]) -> list[Payload]:
+        return [self.reply.chunk({"content": piece}) for piece in pieces(self._draft.shown)]
+
+    def _void(self, edit: Edit) -> str:
+        return "" if edit.kept is None else f"\n\n{say('void', self.reply.locale)}\n\n"
+
+
+def page_of(reply: Reply, mode: StreamMode) -> Page:
+    """The page for a mode."""
+    kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: Page}[mode]
+    return kind(reply)

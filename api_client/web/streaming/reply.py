@@ -1,0 +1,132 @@
+"""From a turn's events to what a chat client receives. Pure: an event in, payloads out.
+
+``render`` is the form every client understands: the text is held back until it is accepted, so nothing has to be taken
+back. The forms that show drafts are in ``page``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.events import Event
+from api_client.contract.words.messages import ENDED, GIVEN_UP, ending
+from api_client.web.errors import NO_RETRY, ApiError
+from api_client.web.openwebui.status import status_of
+from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
+from api_client.web.streaming.marker import without_marker
+
+#: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
+ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
+#: Characters of answer in one chunk.
+PIECE = 1_000
+#: The HTTP status a turn's end has when nothing was sent yet, and the type of its error object.
+_ENDS = {
+    "failed": (422, "enforcement_error"),
+    "incomplete": (502, "server_error"),
+    "error": (502, "server_error"),
+    "cancelled": (409, "cancelled_error"),
+    "expired": (504, "timeout_error"),
+    "dead": (502, "server_error"),
+}
+
+Payload = Chunk | dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The reply to one request: what all its parts have in common.
+
+    Attributes:
+        created: seconds since the epoch.
+        status: tell the progress as status events inside chunks (Open WebUI).
+        pages: address of the relay's pages, without a slash at its end; empty when nobody said it.
+    """
+
+    turn_id: str
+    model: str
+    created: int
+    locale: str
+    status: bool = False
+    pages: str = ""
+
+    def chunk(self, delta: Delta, finish_reason: FinishReason | None = None) -> Chunk:
+        """One chunk of this reply."""
+        return {
+            "id": COMPLETION_PREFIX + self.turn_id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model,
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
+        }
+
+    def completion(self, response: str) -> Completion:
+        """The whole reply to a request without streaming."""
+        return {
+            "id": COMPLETION_PREFIX + self.turn_id,
+            "object": "chat.completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": without_marker(response)},
+                    "finish_reason": "stop",
+                }
+            ],
+            "usage": None,
+        }
+
+
+def opening(reply: Reply) -> list[Payload]:
+    """What is sent before anything has happened."""
+    return [reply.chunk({"role": "assistant", "content": ""})]
+
+
+def render(event: Event, reply: Reply) -> list[Payload]:
+    """What is sent because of ``event``: its status line, and with the last event the answer or the error."""
+    return [*told(event, reply), *ended(event, reply)]
+
+
+def told(event: Event, reply: Reply) -> list[Payload]:
+    """The status line for ``event``, inside a chunk that adds nothing; none where the caller wants none."""
+    status = status_of(event, reply.locale, reply.pages) if reply.status else None
+    return [] if status is None else [{**reply.chunk({}), "event": status}]
+
+
+def pieces(text: str) -> list[str]:
+    """A text in pieces for one chunk each; none for an empty text."""
+    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+
+
+def ended(event: Event, reply: Reply) -> list[Payload]:
+    """With a turn's last event the answer or the error, else nothing."""
+    data = event.data
+    if not event.final:
+        return []
+    if not data.get("success"):
+        return [turn_error(str(data.get("outcome")), data.get("error") or {}, reply.locale).body()]
+    text = without_marker(str(data.get("response") or ""))
+    return [*(reply.chunk({"content": piece}) for piece in pieces(text)), reply.chunk({}, "stop")]
+
+
+def turn_error(outcome: str, error: dict[str, Any], locale: str) -> ApiError:
+    """The error a turn that ended without an answer is to its caller.
+
+    Args:
+        outcome: how it ended; also the error's code.
+        error: the turn's own account: ``message`` (in the turn's language) and ``issues``.
+        locale: language of the words, where the turn has none.
+    """
+    message = str(error.get("message") or "") or _message(outcome, error.get("issues") or [], locale)
+    if outcome == "failed" and not message.startswith(ENFORCEMENT_ERROR):
+        message = f"{ENFORCEMENT_ERROR}\n{message}"
+    status, kind = _ENDS.get(outcome, (502, "server_error"))
+    return ApiError(status, message, code=outcome, kind=kind, headers=dict(NO_RETRY))
+
+
+def _message(outcome: str, issues: list[dict[str, Any]], locale: str) -> str:
+    if outcome in GIVEN_UP:
+        return GIVEN_UP[outcome].get(locale, GIVEN_UP[outcome]["en"])
+    lines = [f"{issue.get('code')}: {issue.get('message')}" for issue in issues]
+    return ending(outcome if outcome in ENDED else "error", locale, lines)

@@ -1,0 +1,1 @@
+"""Which workers are there, what waits for them, and what is wrong."""

@@ -1,0 +1,68 @@
+"""``turns doctor``: what is wrong with this installation, said before a turn finds out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import click
+
+import api_client
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings, load
+from worker.cli.checks.finding import Finding, tell
+from worker.cli.config import describe
+from worker.cli.output import json_option, one_line
+from worker.logs import configure_logging
+
+
+@click.command()
+@click.option("--settings", "with_settings", is_flag=True, help="Show every setting with its origin, secrets masked.")
+@json_option
+def doctor(with_settings: bool, as_json: bool) -> None:
+    """Look for what is wrong: settings, broker, workers, session folder, disk, and the agent's CLI with its hooks.
+
+    Sends a probe through broker and workers, writes a file into the session folder and removes it, and starts the
+    Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.
+    """
+    configure_logging(Settings(log_level="error"))  # the findings say it, and standard output is theirs
+    if with_settings and not as_json:
+        for row in _settings():
+            click.echo(f"{row['name']}={one_line(row['value'])}   ({row['origin']})")
+    tell(examine(), as_json=as_json, more={"settings": _settings()} if as_json else {})
+
+
+def _settings() -> list[dict[str, str]]:
+    try:
+        return describe(load(), os.environ)
+    except SettingsError:
+        return []
+
+
+def examine() -> Iterator[Finding]:
+    """Every finding, in the order in which one would mend them."""
+    from worker.cli.checks.broker import brokers
+    from worker.cli.checks.machine import machine
+    from worker.cli.checks.workers import workers
+
+    try:
+        settings = load()
+    except SettingsError as error:
+        for problem in error.problems:
+            yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")
+        return
+    yield Finding("settings", "ok", f"helix-turns {api_client.__version__}, HELIX_ROOT is {settings.root}")
+    yield from brokers(settings)
+    yield from workers(settings)
+    yield from machine(settings)
+    yield from agents(settings)
+
+
+def agents(settings: Settings) -> Iterator[Finding]:
+    """The Claude CLI, where a model uses it."""
+    from worker.cli.checks.claude import claude
+
+    if any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values()):
+        yield from claude(settings)
+    else:
+        yield Finding("claude", "ok", "no model of HELIX_MODELS uses claude_cli: not looked at")

@@ -1,0 +1,1 @@
+"""Commands that show figures: live, over a span of time, as traces."""

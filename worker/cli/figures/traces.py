@@ -1,0 +1,125 @@
+"""``turns traces``: finished turns as OpenTelemetry traces, sent beside the engine and never in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import structlog
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError, StoreUnavailable
+from api_client.contract.settings import load, require_store
+from api_client.figures.spans import seconds_of
+from api_client.tracing.sending import NotTaken, Send, Sent, send_next
+from api_client.tracing.switch import endpoint, why_off
+from worker.cli.output import json_option, write_json
+from worker.logs import configure_logging
+from worker.processes import programs
+
+log = structlog.get_logger()
+
+#: How often we look for turns that ended, and how long we wait at most for a receiver or a store that is away.
+_LOOK_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 60.0
+
+
+class TracingOff(HelixError):
+    """Traces are not configured here; the message says what is missing."""
+
+    code = "tracing_off"
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Send what waits, then end.")
+@click.option("--since", metavar="SPAN", help="Begin with turns that ended so long ago (1h, 7d): the same spans again.")
+@json_option
+def traces(once: bool, since: str | None, as_json: bool) -> None:
+    """Send each finished turn as an OpenTelemetry trace, to OTEL_EXPORTER_OTLP_ENDPOINT, until Ctrl-C.
+
+    It goes on where it left off; a receiver that is away is waited for. One process per installation is enough:
+    `turns up` starts it where a receiver is configured. Touches the file HELIX_AGENT_READY_FILE while all is well.
+    """
+    settings = require_store(load())
+    seconds = None if since is None else _span(since)
+    if why := why_off(os.environ):
+        raise TracingOff(why)
+    from api_client.tracing.otlp import Exporter
+
+    configure_logging(replace(settings, log_level="warning") if once else settings)
+    exporter = Exporter()
+
+    async def work() -> Sent:
+        async with TurnsClient(settings) as client:
+            await client.untraced.begin(seconds)
+            if once:
+                return await _all(client, exporter.send)
+            stop = asyncio.Event()
+
+            def end() -> None:
+                stop.set()
+                exporter.close()
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, end)
+            await _until(stop, client, exporter.send)
+            return Sent()
+
+    sent = asyncio.run(work())
+    if not once:
+        return
+    if as_json:
+        write_json({"turns": sent.turns, "spans": sent.spans, "refused": list(sent.refused)})
+    else:
+        click.echo(f"{sent.turns} turns, {sent.spans} spans sent to {endpoint(os.environ)}")
+        for turn_id in sent.refused:
+            click.echo(f"turns: the receiver refused {turn_id}", err=True)
+
+
+def _span(text: str) -> float:
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise click.UsageError(f"--since: {error}") from error
+
+
+async def _all(client: TurnsClient, send: Send) -> Sent:
+    """Everything that waits. Raises as ``send_next``."""
+    total = Sent()
+    while sent := await send_next(client, send):
+        total = Sent(
+            turns=total.turns + sent.turns, spans=total.spans + sent.spans, refused=(*total.refused, *sent.refused)
+        )
+    return total
+
+
+def _show_that_all_is_well() -> None:
+    if ready := os.environ.get(programs.READY_VARIABLE):
+        Path(ready).touch()
+
+
+async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
+    """Send what ends, until we are told to stop; what is away is waited for, longer each time."""
+    log.info("traces.started", endpoint=endpoint(os.environ))
+    delay = _LOOK_SECONDS
+    while not stop.is_set():
+        try:
+            sent = await send_next(client, send)
+            delay = _LOOK_SECONDS
+            _show_that_all_is_well()
+            if sent:
+                log.info("traces.sent", turns=sent.turns, spans=sent.spans)
+                for turn_id in sent.refused:
+                    log.error("traces.refused", turn_id=turn_id)
+                continue
+        except (NotTaken, StoreUnavailable) as error:
+            delay = min(2 * delay, _LONGEST_WAIT_SECONDS)
+            if not stop.is_set():
+                log.warning("traces.waiting", error=error.code, seconds=delay)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), delay)

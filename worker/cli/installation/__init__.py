@@ -1,0 +1,1 @@
+"""Commands that run an installation or a part of it."""

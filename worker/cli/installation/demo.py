@@ -1,0 +1,195 @@
+"""``turns demo``: an installation of its own, turns that go wrong in every way, and what becomes of them.
+
+Everything is the real thing but the agent, which plays a script: broker, Celery workers and relay are processes, and
+each message is sent by the ``openai`` client through ``POST /v1/chat/completions``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError
+from api_client.contract.events import Event
+from api_client.contract.settings import Settings
+from worker.cli.figures.rates import percent
+from worker.cli.installation.scenes import SCENES, Result, Scene
+from worker.cli.installation.up import Installation, plan
+from worker.cli.output import json_option, safe, write_json, write_table
+from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, WARN, Line, Timeline
+from worker.logs import configure_logging
+from worker.processes.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+#: Shorter than the default, so that nobody waits long for the killed worker's turn.
+_LEASE_SECONDS = 3.0
+_TURN_SECONDS = 60.0
+#: The agent has written so many pieces when its worker is killed.
+_PIECES_BEFORE_KILL = 10
+
+
+@click.command()
+@json_option
+def demo(as_json: bool) -> None:
+    """Start everything in a temporary folder, send turns that go wrong in every way, and stop everything.
+
+    Needs no key, no Docker, no Redis. Exits 0 only if every turn came out as told.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="helix-demo-"))
+    settings = Settings(
+        root=directory,
+        lease_seconds=_LEASE_SECONDS,
+        announce_seconds=1.0,
+        reap_seconds=0.3,
+        shutdown_seconds=0.5,
+        kill_grace_seconds=0.5,
+        web_port=0,
+        flower_port=0,
+        log_level="warning",
+    )
+    configure_logging(replace(settings, log_level="error"))  # the timeline tells the story
+    logs = directory / "logs"
+    logs.mkdir()
+    try:
+        installation = plan(settings)
+        with Supervisor(installation.programs, logs=logs) as supervisor:
+            results = asyncio.run(_play(installation, supervisor, as_json=as_json))
+    except BaseException:
+        click.echo(f"turns: the demo was broken off; its logs are in {logs}", err=True)
+        raise
+    shutil.rmtree(directory, ignore_errors=True)
+    problems = [f"{result.scene.title}: {problem}" for result in results for problem in result.problems]
+    if problems:
+        raise HelixError("the demo did not come out as told:\n" + "\n".join(problems))
+
+
+async def _play(installation: Installation, supervisor: Supervisor, *, as_json: bool) -> list[Result]:
+    """Play all scenes, one after the other."""
+    from openai import AsyncOpenAI
+
+    timeline = None if as_json else Timeline(indent="  ")
+    if timeline:
+        _introduce(installation, timeline)
+    results = []
+    async with (
+        TurnsClient(installation.settings) as client,
+        AsyncOpenAI(base_url=f"{installation.addresses['web_url']}/v1", api_key="none", max_retries=0) as chat,
+    ):
+        for number, scene in enumerate(SCENES):
+            if timeline:
+                timeline.write(Line(f"\n({chr(ord('a') + number)}) {scene.title}", BOLD))
+                timeline.write(Line(f"    user: {scene.message}", DIM))
+            result = await _play_scene(scene, f"demo-{number}", client, chat, supervisor, timeline)
+            results.append(result)
+            if timeline:
+                _tell(result, timeline)
+            else:
+                write_json(result.to_dict())
+        if timeline:
+            await _conclude(client, timeline, results)
+    return results
+
+
+async def _play_scene(
+    scene: Scene,
+    chat_id: str,
+    client: TurnsClient,
+    chat: AsyncOpenAI,
+    supervisor: Supervisor,
+    timeline: Timeline | None,
+) -> Result:
+    """Send one message as any client would, and watch its turn meanwhile."""
+    from openai import APIError
+
+    begun = time.monotonic()
+    response = await chat.chat.completions.with_raw_response.create(
+        model="scripted",
+        messages=[{"role": "user", "content": scene.message}],
+        stream=True,
+        extra_headers={"X-Conversation-ID": chat_id},
+    )
+    turn_id = response.headers["x-turn-id"]
+    watching = asyncio.create_task(_watch(scene, client, turn_id, supervisor, timeline))
+    text, error = "", ""
+    try:
+        async with asyncio.timeout(_TURN_SECONDS):
+            async for chunk in response.parse():
+                text += "".join(choice.delta.content or "" for choice in chunk.choices)
+    except APIError as problem:
+        error = problem.message
+    await watching
+    seconds = time.monotonic() - begun
+    return Result(
+        scene=scene, turn=await client.get(turn_id), seconds=seconds, client_text=text.strip(), client_error=error
+    )
+
+
+async def _watch(
+    scene: Scene, client: TurnsClient, turn_id: str, supervisor: Supervisor, timeline: Timeline | None
+) -> None:
+    """Show a turn's events, and kill the worker once its agent writes, where the scene says so."""
+    to_kill, written = scene.kill_worker, 0
+    show: Callable[[Event], None] = timeline.show if timeline else lambda event: None
+    async for event in client.follow(turn_id):
+        if event is None:
+            continue
+        show(event)
+        written += event.kind == "attempt.output"
+        if to_kill and written > _PIECES_BEFORE_KILL:
+            to_kill = False
+            pid = await asyncio.to_thread(supervisor.kill, "worker-run")
+            if timeline:
+                timeline.write(Line(f"               kill -9 {pid}: the worker is gone, its agent with it", BAD))
+
+
+def _introduce(installation: Installation, timeline: Timeline) -> None:
+    timeline.write(Line(f"  broker  {installation.broker.split('  ')[0]}, append-only file on"))
+    timeline.write(Line(f"  worker  Celery, {installation.settings.run_slots} agents at once"))
+    timeline.write(Line(f"  web     {installation.addresses['web_url']}/v1"))
+    timeline.write(Line("  agent   scripted (no API key needed)"))
+
+
+def _tell(result: Result, timeline: Timeline) -> None:
+    """What the client got, and whether it is what was told."""
+    if result.client_error:
+        for line in safe(result.client_error).splitlines():
+            timeline.write(Line(f"    chat: {line}", WARN))
+    else:
+        first, *rest = [line for line in safe(result.client_text).splitlines() if line.strip()]
+        more = f"  ... ({len(rest)} more lines)" if rest else ""
+        timeline.write(Line(f"    chat: {first}{more}"))
+    if result.turn.step:
+        timeline.write(Line(f"    step: {result.turn.step} ({result.turn.step_source})", DIM))
+    for problem in result.problems:
+        timeline.write(Line(f"    NOT AS TOLD: {problem}", BAD))
+    if not result.problems:
+        timeline.write(Line(f"    as told: {result.turn.outcome}, {result.seconds:.1f} s", GOOD))
+
+
+async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Result]) -> None:
+    """The retry-rate table, as ``turns retry-rate`` prints it."""
+    whole, by = await client.retry_rate(3600), await client.retry_rate(3600, "code")
+    timeline.write(Line("\nretry rate", BOLD))
+    timeline.write(
+        Line(
+            f"  {percent(whole.rate)} of {whole.turns} finished turns were asked again by a validator ({whole.retried})"
+        )
+    )
+    sys.stdout.flush()
+    head = ("  code", "rejected", "of validated", "rate")
+    rows = [(f"  {row.name}", str(row.rejected), str(row.validated), percent(row.rate)) for row in by.rows]
+    write_table([head, *rows])
+    good = sum(not result.problems for result in results)
+    timeline.write(Line(f"\n{good} of {len(results)} turns came out as told. Everything is stopped again.", BOLD))

@@ -1,0 +1,205 @@
+"""``turns openwebui``: the exact settings for an Open WebUI in front of this installation, and whether they work."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import struct
+import zlib
+from base64 import b64encode
+from typing import Any
+
+import click
+import yaml
+
+from api_client.contract.settings import Settings, load, running
+from worker.cli.checks.finding import tell
+from worker.cli.output import json_option
+
+#: The version everything here was seen with, in a real browser (docs/open-webui.md).
+SEEN = "v0.12.4"
+#: Header -> Open WebUI's name for what it fills in. With them a Regenerate is told from a new question.
+TEMPLATES = {
+    "X-Owui-Task": "{{TASK}}",
+    "X-Owui-Chat-Id": "{{CHAT_ID}}",
+    "X-Owui-Message-Id": "{{MESSAGE_ID}}",
+    "X-Owui-User-Message-Id": "{{USER_MESSAGE_ID}}",
+    "X-Owui-Parent-Id": "{{USER_MESSAGE_PARENT_ID}}",
+    "X-Owui-User-Id": "{{USER_ID}}",
+}
+NO_KEY = "PASTE-A-KEY-OF-turns-keys-add"
+_ADMINS_ONLY = "Only admins see a model until it is imported (turns openwebui --print models), or, for one team, until"
+_PROMPTS = {
+    "de": [("Schreibe ein ADR", "zu einer Entscheidung, die ansteht"), ("Prüfe diesen Entwurf", "und nenne Lücken")],
+    "en": [("Write an ADR", "for a decision we face"), ("Review this design", "and name what is missing")],
+}
+_DESCRIPTION = {
+    "de": "Antworten werden geprüft, bevor sie gelten; jeder Versuch ist zu sehen.",
+    "en": "Answers are checked before they count; every attempt can be seen.",
+}
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--print", "what", type=click.Choice(["env", "compose", "models"]), help="Write one of the blocks and nothing else."
+)
+@click.option("--url", help="The relay's address as Open WebUI reaches it, with /v1.")
+@click.option("--key", help="The API key Open WebUI uses; else the first of HELIX_API_KEYS.")
+@click.pass_context
+def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | None) -> None:
+    """Open WebUI in front of this installation.
+
+    `--print env` writes its environment, `--print compose` a file for Docker Compose to go beside
+    compose/compose.yaml, `--print models` a file for Workspace > Models > Import.
+    """
+    if ctx.invoked_subcommand:
+        if what:
+            raise click.UsageError("--print goes without a command")
+        ctx.obj = (url, key)
+        return
+    if what is None:
+        click.echo(ctx.get_help())
+        return
+    settings = load()
+    if what == "models":
+        click.echo(json.dumps([model_entry(model, settings.locale) for model in settings.models], indent=2))
+        return
+    text = compose_file(settings, url, key) if what == "compose" else env_file(settings, url, key)
+    click.echo(text, nl=False)
+
+
+@openwebui.command()
+@click.option("--model", help="The model to ask; else the first of HELIX_MODELS.")
+@click.option("--no-turn", is_flag=True, help="Ask the agent nothing.")
+@click.option("--timeout", type=click.FloatRange(1, 86_400), default=120.0, show_default=True, help="Seconds to wait.")
+@json_option
+@click.pass_obj
+def check(
+    given: tuple[str | None, str | None], model: str | None, no_turn: bool, timeout: float, as_json: bool
+) -> None:
+    """Send the relay what Open WebUI sends, and say what is misconfigured, here or there. Runs the agent once.
+
+    Exit codes: 0 nothing wrong, 1 something is.
+    """
+    from worker.cli.installation.openwebui_check import Relay, examine
+
+    settings, (url, key) = load(), given
+    relay = Relay(url or address(settings), key or first_key(settings), timeout)
+    tell(examine(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json)
+
+
+def address(settings: Settings) -> str:
+    """The relay's address for a client on this machine; that of a running `turns up`, if we ask its store.
+
+    Raises:
+        UsageError: it is not known before the relay runs.
+    """
+    told = running(settings.root)
+    if "web_url" in told and told.get("redis_url") == settings.store_url:
+        return f"{told['web_url']}/v1"
+    if not settings.web_port:
+        raise click.UsageError("HELIX_WEB_PORT is 0, any free port: say where the relay is with --url")
+    host = "127.0.0.1" if settings.web_host in {"", "0.0.0.0", "::"} else settings.web_host  # noqa: S104 - not bound here
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.web_port}/v1"
+
+
+def first_key(settings: Settings) -> str:
+    """A key that Open WebUI can use; an empty one would hide the models there."""
+    if settings.forwarding_keys or settings.api_keys:
+        return (*settings.forwarding_keys, *settings.api_keys)[0]
+    return NO_KEY if settings.keys_path.exists() else "none-is-asked-for"
+
+
+def environment(settings: Settings, url: str, key: str) -> dict[str, str]:
+    """Open WebUI's environment."""
+    signed = {"FORWARD_USER_INFO_HEADER_JWT_SECRET": settings.user_jwt_secret} if settings.user_jwt_secret else {}
+    return {
+        "OPENAI_API_BASE_URL": url,
+        "OPENAI_API_KEY": key,
+        "OPENAI_API_CONFIGS": json.dumps({"0": {"headers": TEMPLATES}}, separators=(",", ":")),
+        "ENABLE_FORWARD_USER_INFO_HEADERS": "true",
+        **signed,
+        "ENABLE_PERSISTENT_CONFIG": "False",
+        "ENABLE_OLLAMA_API": "False",
+        "DEFAULT_MODELS": next(iter(settings.models)),
+        "WEBUI_SECRET_KEY": secrets.token_urlsafe(32),
+    }
+
+
+def env_file(settings: Settings, url: str | None, key: str | None) -> str:
+    """The environment for a shell (`set -a; . FILE`) or for Compose's `env_file`."""
+    values = environment(settings, url or address(settings), key or first_key(settings))
+    notes = [
+        f"# Open WebUI {SEEN} in front of helix-turns. Made by: turns openwebui --print env",
+        "# In a container localhost is the container itself: use --url http://host.docker.internal:PORT/v1 there.",
+        "# Leave AIOHTTP_CLIENT_TIMEOUT unset: with it Open WebUI throws long answers away.",
+        f"# {_ADMINS_ONLY}",
+        "# BYPASS_MODEL_ACCESS_CONTROL=True",
+    ]
+    quoted = [f"{name}='{value}'" if "{" in value else f"{name}={value}" for name, value in values.items()]
+    return "\n".join([*notes, *quoted]) + "\n"
+
+
+def compose_file(settings: Settings, url: str | None, key: str | None) -> str:
+    """An override for compose/compose.yaml: the service ``open-webui``, on the relay's network."""
+    # Compose reads $ as the start of a variable.
+    given = {name: value.replace("$", "$$") for name, value in environment(settings, "", "").items()}
+    given["OPENAI_API_BASE_URL"] = url or "http://web:8765/v1"
+    given["OPENAI_API_KEY"] = key.replace("$", "$$") if key else "${HELIX_WEBUI_KEY:?a key of the relay}"
+    service = {
+        "image": f"ghcr.io/open-webui/open-webui:{SEEN}",
+        "depends_on": {"web": {"condition": "service_healthy"}},
+        "environment": given,
+        "ports": ["127.0.0.1:3000:8080"],
+        "volumes": ["open-webui:/app/backend/data"],
+        "networks": ["turns"],
+        "restart": "unless-stopped",
+    }
+    head = (
+        "# Save as compose/open-webui.yaml, then:\n"
+        "#   docker compose -f compose/compose.yaml -f compose/open-webui.yaml up\n"
+        f"# {_ADMINS_ONLY}\n# BYPASS_MODEL_ACCESS_CONTROL is set to True.\n"
+    )
+    body: dict[str, Any] = {"services": {"open-webui": service}, "volumes": {"open-webui": None}}
+    return head + yaml.safe_dump(body, sort_keys=False, width=4096)
+
+
+def model_entry(model: str, locale: str) -> dict[str, Any]:
+    """A model as Open WebUI imports it: an override of the one the relay lists, readable by every user.
+
+    Its capabilities replace those the relay sends, so they repeat that no built-in tools are wanted.
+    """
+    prompts = [{"title": [one, two], "content": f"{one}: "} for one, two in _PROMPTS.get(locale, _PROMPTS["en"])]
+    return {
+        "id": model,
+        "base_model_id": None,
+        "name": model.replace("-", " ").replace("_", " ").title(),
+        "is_active": True,
+        "params": {},
+        "meta": {
+            "profile_image_url": f"data:image/png;base64,{b64encode(icon(model)).decode()}",
+            "description": _DESCRIPTION.get(locale, _DESCRIPTION["en"]),
+            "capabilities": {"builtin_tools": False, "vision": False, "usage": False},
+            "suggestion_prompts": prompts,
+        },
+        "access_grants": [{"principal_type": "user", "principal_id": "*", "permission": "read"}],
+    }
+
+
+def icon(model: str, size: int = 64) -> bytes:
+    """A PNG: a ring with a dot, in a colour of the model's own. Open WebUI takes no SVG here."""
+    red, green, blue = (64 + part % 128 for part in zlib.crc32(model.encode()).to_bytes(4, "big")[:3])
+    middle = (size - 1) / 2
+
+    def pixel(x: int, y: int) -> bytes:
+        away = ((x - middle) ** 2 + (y - middle) ** 2) ** 0.5 / (size / 2)
+        seen = 0.62 < away < 0.95 or away < 0.28
+        return bytes((red, green, blue, 255 if seen else 0))
+
+    rows = b"".join(b"\0" + b"".join(pixel(x, y) for x in range(size)) for y in range(size))
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", size, size, 8, 6, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")

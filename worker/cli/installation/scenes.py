@@ -1,0 +1,133 @@
+"""What ``turns demo`` plays: each message, what must come of it, and whether it did.
+
+What the agent writes for each message is in ``worker/runners/scripted/demo.yaml``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.turn import Outcome, Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One message of the demo, and what must come of it.
+
+    Attributes:
+        title: what the audience sees. message: what is sent; the agent's script answers it.
+        outcome, attempts, deliveries: what must come of it; else the demo has failed.
+        step_source: where the step must come from; empty when nobody cares.
+        kill_worker: the worker is killed once the agent has begun to write.
+    """
+
+    title: str
+    message: str
+    outcome: Outcome
+    attempts: int
+    deliveries: int
+    step_source: str = ""
+    kill_worker: bool = False
+
+
+SCENES = (
+    Scene(
+        title="a good answer",
+        message="Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?",
+        outcome=Outcome.PASSED,
+        attempts=1,
+        deliveries=1,
+        step_source="marker",
+    ),
+    Scene(
+        title="an answer that forgets its step marker",
+        message="Warum gehen uns bei einem Neustart Nachrichten verloren?",
+        outcome=Outcome.PASSED_AFTER_RETRY,
+        attempts=2,
+        deliveries=2,
+        step_source="marker",
+    ),
+    Scene(
+        title="an agent that dies in mid-answer",
+        message="Welche Datenbank passt zu unserem Auftragsarchiv?",
+        outcome=Outcome.PASSED_AFTER_RETRY,
+        attempts=2,
+        deliveries=2,
+        step_source="marker",
+    ),
+    Scene(
+        title="an ADR that lacks one section: only that is asked for, the rest stays as it was",
+        message="Schreib ein ADR zum Wechsel von Cron zu Celery Beat.",
+        outcome=Outcome.PASSED_AFTER_RETRY,
+        attempts=2,
+        deliveries=2,
+        step_source="marker",
+    ),
+    Scene(
+        title="an agent that never writes the marker: the step is inferred, and told as inferred",
+        message="Kannst du uns beim Aufräumen der Log-Dateien helfen?",
+        outcome=Outcome.PASSED_BY_FALLBACK,
+        attempts=3,
+        deliveries=3,
+        step_source="inferred",
+    ),
+    Scene(
+        title="an ADR that never gets its sections: the user reads an honest error",
+        message="Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.",
+        outcome=Outcome.FAILED,
+        attempts=3,
+        deliveries=3,
+    ),
+    Scene(
+        title="the worker is killed in the middle",
+        message="Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt.",
+        outcome=Outcome.PASSED,
+        attempts=1,
+        deliveries=2,
+        step_source="marker",
+        kill_worker=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a scene. ``client_text`` is what the openai client received, ``client_error`` what it raised."""
+
+    scene: Scene
+    turn: Turn
+    seconds: float
+    client_text: str
+    client_error: str
+
+    @property
+    def problems(self) -> list[str]:
+        """How it differs from what was told; empty when it came out."""
+        turn, scene = self.turn, self.scene
+        pairs: list[tuple[str, Any, Any]] = [
+            ("outcome", turn.outcome, scene.outcome),
+            ("attempts", turn.attempt, scene.attempts),
+            ("deliveries", turn.delivery, scene.deliveries),
+        ]
+        if scene.step_source:
+            pairs.append(("step_source", turn.step_source, scene.step_source))
+        found = [f"{name} is {is_!s}, not {told!s}" for name, is_, told in pairs if is_ != told]
+        if bool(self.client_text) != scene.outcome.success or bool(self.client_error) == scene.outcome.success:
+            found.append("the client did not see what the turn's record says")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line of ``--json``."""
+        return {
+            "turn_id": self.turn.turn_id,
+            "scene": self.scene.title,
+            "outcome": self.turn.outcome.value if self.turn.outcome else None,
+            "attempts": self.turn.attempt,
+            "deliveries": self.turn.delivery,
+            "seconds": round(self.seconds, 2),
+            "step": self.turn.step,
+            "step_source": self.turn.step_source,
+            "as_told": not self.problems,
+            "problems": self.problems,
+        }

@@ -1,0 +1,150 @@
+"""``turns up``: a whole installation in one command."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from api_client.contract.settings import RUN_FILE, Settings, load, masked
+from api_client.tracing.switch import endpoint, why_off
+from worker.cli.config import spell
+from worker.cli.installation.listening import CannotStart, free_port
+from worker.cli.output import json_option, write_json
+from worker.logs import configure_logging
+from worker.processes import programs
+from worker.processes.broker import EmbeddedBroker
+from worker.processes.program import Program
+from worker.processes.supervisor import Supervisor
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What ``turns up`` starts, and what it tells about it."""
+
+    settings: Settings
+    programs: list[Program]
+    broker: str
+    flower_password: str = ""
+
+    @property
+    def addresses(self) -> dict[str, object]:
+        """What run.json and ``--json`` say."""
+        host = "127.0.0.1" if self.settings.web_host == "0.0.0.0" else self.settings.web_host  # noqa: S104
+        found: dict[str, object] = {
+            "redis_url": self.settings.store_url,
+            "web_url": f"http://{host}:{self.settings.web_port}",
+            "pid": os.getpid(),
+            "models": spell(self.settings.models),
+        }
+        if self.flower_password:
+            found["flower_url"] = f"http://127.0.0.1:{self.settings.flower_port}"
+        return found
+
+
+@click.command()
+@click.option("--verbose", "-v", is_flag=True, help="Pass the processes' logs through, instead of into files.")
+@json_option
+def up(verbose: bool, as_json: bool) -> None:
+    """Start broker, worker, relay and Flower, print their addresses, and stay until Ctrl-C.
+
+    The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. A process that dies is
+    started again. Logs are in HELIX_ROOT/.helix/logs. Other `turns` commands with the same HELIX_ROOT find this
+    broker by themselves.
+    """
+    settings = load()
+    state = programs.state_dir(settings)
+    with _only_one(state):
+        (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
+        installation = plan(load())
+        configure_logging(settings)
+        directory = None if verbose else _log_directory(state)
+        try:
+            Supervisor(installation.programs, logs=directory).run(lambda: _announce(installation, state, as_json))
+        finally:
+            (state / RUN_FILE).unlink(missing_ok=True)
+            for program in installation.programs:
+                if program.ready_file:
+                    program.ready_file.unlink(missing_ok=True)
+
+
+def plan(settings: Settings) -> Installation:
+    """Decide what is started: broker if none is set, both workers, the relay; Flower and traces where they are wanted.
+
+    Raises:
+        BrokerError: no broker is set and none can be started. CannotStart: a port is taken.
+    """
+    started: list[Program] = []
+    told = masked(settings.store_url)
+    if not (settings.store_url and settings.broker_url):
+        broker = EmbeddedBroker(programs.state_dir(settings) / "broker", durability=settings.durability)
+        settings = replace(settings, broker_url=broker.url, store_url=broker.url)
+        started.append(broker.program())
+        told = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
+    settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT"))
+    started += [*programs.workers(settings), programs.web(settings)]
+    password = ""
+    if settings.flower_port and importlib.util.find_spec("flower"):
+        free_port("127.0.0.1", settings.flower_port, "HELIX_FLOWER_PORT")
+        password = secrets.token_urlsafe(12)
+        started.append(programs.flower(settings, password))
+    if endpoint(os.environ) and not why_off(os.environ):
+        started.append(programs.traces(settings))
+    return Installation(settings, started, told, password)
+
+
+@contextlib.contextmanager
+def _only_one(state: Path) -> Iterator[None]:
+    with (state / "up.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            pid = file.read().strip()
+            raise CannotStart(
+                f"`turns up` already runs on {state.parent} (process {pid}); end it with: kill {pid}"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _log_directory(state: Path) -> Path:
+    """The folder for logs; those of the run before are kept as *.log.1."""
+    directory = state / "logs"
+    directory.mkdir(exist_ok=True)
+    for file in directory.glob("*.log"):
+        file.replace(file.with_suffix(".log.1"))
+    return directory
+
+
+def _announce(installation: Installation, state: Path, as_json: bool) -> None:
+    addresses = installation.addresses
+    draft = state / f"{RUN_FILE}.{os.getpid()}"
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(addresses))
+    draft.replace(state / RUN_FILE)
+    if as_json:
+        write_json(addresses | {"flower_password": installation.flower_password})
+        return
+    settings = installation.settings
+    click.echo(f"  broker  {installation.broker}")
+    click.echo(f"  worker  {settings.run_slots} agents at once, {settings.check_slots} judges")
+    click.echo(f"  web     {addresses['web_url']}/v1   models: {', '.join(settings.models)}")
+    if installation.flower_password:
+        click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")
+    if receiver := endpoint(os.environ):
+        click.echo(f"  traces  {why_off(os.environ) or f'sent to {receiver}'}")
+    turns = "turns" if shutil.which("turns") else sys.argv[0]  # `make up` runs it where no PATH leads
+    click.echo(f'  logs    {state / "logs"}\n\nTry: {turns} submit --watch "..."      Ctrl-C ends everything.')

@@ -1,0 +1,29 @@
+"""``turns web``: the relay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from api_client.contract.settings import load, require_store
+from worker.cli.installation.listening import free_port
+
+
+@click.command()
+@click.option("--host", help="Address to listen on, instead of HELIX_WEB_HOST.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, instead of HELIX_WEB_PORT.")
+def web(host: str | None, port: int | None) -> None:
+    """Run the OpenAI-compatible relay in the foreground."""
+    settings = require_store(load())
+    settings = replace(
+        settings,
+        web_host=settings.web_host if host is None else host,
+        web_port=settings.web_port if port is None else port,
+    )
+    free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
+    from api_client.web.app import serve
+    from worker.logs import configure_logging
+
+    configure_logging(settings)
+    serve(settings)

@@ -1,0 +1,1 @@
+"""Commands about turns: submit, read, act on, decide."""

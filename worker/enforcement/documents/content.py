@@ -1,0 +1,68 @@
+"""What a reader sees of a part of a Markdown text: no comments, headings, rules, and characters without a width."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice, takewhile
+
+from worker.enforcement.markdown.outline import Outline
+
+_COMMENT = re.compile(r"<!--.*?-->")
+
+
+def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
+    """The lines ``start`` up to, not including, ``end`` that show something: their numbers, and what they show.
+
+    Args:
+        out: the text's outline; fenced code is content as it stands.
+        start: number of the first line, from 0.
+        end: number of the line after the last.
+    """
+    first = bisect_left(out.headings, start, key=lambda heading: heading.line)
+    headings = {
+        heading.line for heading in takewhile(lambda heading: heading.line < end, islice(out.headings, first, None))
+    }
+    first = max(bisect_left(out.fences, start, key=lambda fence: fence.start) - 1, 0)
+    near = takewhile(lambda fence: fence.start < end, islice(out.fences, first, None))
+    fenced = {n for fence in near for n in range(max(fence.start, start), min(fence.end, end))}
+    hidden = _Comments(out.lines, end)
+    for number in range(start, end):
+        line = out.lines[number]
+        if number in fenced:
+            yield number, line
+            continue
+        if hidden.open or "<!--" in line:
+            line = hidden.take(number, line)
+        if number in headings or not line.strip("-*_= \t\r\xa0"):
+            continue
+        if line.isascii() or "".join(c for c in line if unicodedata.category(c) != "Cf").strip():
+            yield number, line
+
+
+class _Comments:
+    """Takes comments out of lines, one line after the other."""
+
+    def __init__(self, lines: list[str], end: int) -> None:
+        self.open = False
+        self._lines, self._end, self._last = lines, end, -1
+
+    def take(self, number: int, line: str) -> str:
+        """The line without what is in a comment."""
+        if self.open:
+            _, close, line = line.partition("-->")
+            if not close:
+                return ""
+            self.open = False
+        line = _COMMENT.sub("", line)
+        before, opening, _ = line.partition("<!--")
+        # One without an end goes to the end of the text when it starts its line (HTML block 2), else it is text.
+        self.open = bool(opening) and (not before.strip() or number < self._last_close())
+        return before if self.open else line
+
+    def _last_close(self) -> int:
+        if self._last < 0:
+            self._last = next((n for n in reversed(range(self._end)) if "-->" in self._lines[n]), 0)
+        return self._last

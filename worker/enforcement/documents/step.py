@@ -1,0 +1,121 @@
+"""The step of an answer: what the agent says about where the conversation stands. Observability, never control.
+
+Source: ADR-034 phases 1 and 3, ADR-036 phase 2. The step comes from the answer alone, never from a user's words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.marker import STEPS, UNKNOWN, Marker, marker
+
+__all__ = [
+    "STEPS",
+    "UNKNOWN",
+    "StepSource",
+    "extract_state_from_messages",
+    "extract_step",
+    "extract_step_from_response",
+    "infer_step",
+    "marker",
+    "step_of",
+    "strip_marker",
+]
+
+#: ``marker``: the agent wrote it; ``inferred``: the fallback read it from the answer; ``unknown``: nothing shows it.
+StepSource = Literal["marker", "inferred", "unknown"]
+
+_CODE_AND_LINKS = re.compile(r"`[^`\n]*`|<[^<>\n]*>|https?://[^\s)>\]]+|www\.[^\s)>\]]+")
+_QUESTION = re.compile(r"\w[\"'»«“”’*_)\]]{0,4}\?[\"'»«“”’*_)\]]{0,4}(?=\s|$)")
+_CONSTRAINTS = re.compile(r"\b(?:constraints?|rahmenbedingung(?:en)?|randbedingung(?:en)?)\b", re.IGNORECASE)
+_FINAL_STATUS = frozenset({"accepted", "approved", "implemented", "final", "akzeptiert", "angenommen", "umgesetzt"})
+#: How much of an answer's end is searched for a question, and how much of an answer for words, in characters.
+_TAIL, _HEAD = 300, 20_000
+
+
+def extract_step(text: str) -> str | None:
+    """The step an answer names: the last marker outside code and quotes, in lower case.
+
+    Returns:
+        One of the six steps; None when there is no marker or it names another word.
+    """
+    found = parse(text).markers
+    return found[-1].step if found else None
+
+
+#: ADR-034's name for the same.
+extract_step_from_response = extract_step
+
+
+def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
+    """The step of an answer and where it comes from: ``("unknown", "unknown")`` when the agent named none."""
+    step = extract_step(text)
+    return (step, "marker") if step else (UNKNOWN, "unknown")
+
+
+def strip_marker(text: str) -> str:
+    """The text for display: without the step markers at its end and the blanks before them."""
+    markers = parse(text).markers
+    end = len(text)
+    for last in reversed(markers):
+        if text[last.end : end].strip():
+            break
+        end = last.start
+    return text if end == len(text) else text[:end].rstrip()
+
+
+def infer_step(text: str) -> str:
+    """What the answer itself shows about its step, by structure rather than by words (ADR-038's heuristics, mended).
+
+    An ADR with a final status: finalize; any ADR: generate; a question at the end: what; constraint words:
+    constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).
+    """
+    adrs = [adr for adr in parse(text).adrs if adr.header]
+    if adrs:
+        statuses = [status.value for adr in adrs if adr.root and (status := adr.root.get("status"))]
+        final = statuses and all(status.strip().lower() in _FINAL_STATUS for status in statuses)
+        return "finalize" if final else "generate"
+    prose = _prose(text)
+    if _QUESTION.search(prose[-_TAIL:]):
+        return "what"
+    return "constraints" if _CONSTRAINTS.search(prose[:_HEAD]) else UNKNOWN
+
+
+def _prose(text: str) -> str:
+    """The text without code, markers and links: what a reader would call its sentences."""
+    document = parse(text)
+    lines = document.out.lines
+    hidden = {n for f in document.out.fences for n in range(f.start, f.end)}
+    hidden |= {n for start, end in document.out.indented for n in range(start, end)}
+    kept = "\n".join(line for n, line in enumerate(lines) if n not in hidden)
+    return _CODE_AND_LINKS.sub(" ", kept).rstrip()
+
+
+def trailing_marker(text: str) -> Marker | None:
+    """The marker that counts: the last one outside code and quotes."""
+    found = parse(text).markers
+    return found[-1] if found else None
+
+
+def extract_state_from_messages(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Basic facts of a conversation (ADR-034 phase 1): the first user message and the number of messages.
+
+    No step, no triggers: whatever a user writes, also a marker, names no step. A message's content may be a text or
+    a list of parts; only its text parts count.
+    """
+    users = (_text_of(message.get("content")) for message in messages if message.get("role") == "user")
+    return {"original_request": next(users, ""), "message_count": len(messages)}
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        return ""
+    texts = (
+        part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, (str, Mapping))
+    )
+    return "\n".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,1 @@
+"""Markdown, as far as rules need it: blocks, nesting, headings."""

@@ -1,0 +1,1 @@
+"""Repairs of answers by code, without asking the agent again (ADR-038)."""

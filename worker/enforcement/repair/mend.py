@@ -1,0 +1,136 @@
+"""The fallback: what the active validators can mend without the agent is mended, the rest is told (ADR-038, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.enforcement.codes import DEFAULT_LOCALE, words
+from worker.enforcement.documents.marker import UNKNOWN
+from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
+from worker.enforcement.examine import examine
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
+from worker.enforcement.validators.step_marker import FALLBACK_STEP
+
+#: Most rounds over the validators: one fallback may make room for another, but not for ever.
+MAX_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """What came of mending an answer.
+
+    Attributes:
+        text: the mended answer; the answer itself when nothing could be mended.
+        fixed_issues: the errors that are gone.
+        issues: what remains, warnings included.
+        changes: what was changed, in words for the user.
+        step: the answer's step; ``unknown`` when nothing shows it.
+        step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
+        files: the files that were mended, name to new text.
+        context: what a later examination of the text must be told: that ``unknown`` is the fallback's own word.
+    """
+
+    text: str
+    fixed_issues: tuple[ValidationIssue, ...] = ()
+    issues: tuple[ValidationIssue, ...] = ()
+    changes: tuple[str, ...] = ()
+    step: str = UNKNOWN
+    step_source: StepSource = "unknown"
+    files: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        """True when no error remains."""
+        return not any(issue.is_error for issue in self.issues)
+
+
+def mend(answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None) -> Mended:
+    """Apply the validators' fallbacks until nothing changes any more, the step marker's last, and judge again.
+
+    A fallback counts only when it takes an error away and brings none; one that raises is passed over. What was gained
+    is kept even when errors remain.
+    """
+    work = _Work(answer, validators, dict(context or {}))
+    ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
+    for _ in range(MAX_ROUNDS):
+        changed = False
+        for validator in ordered:
+            changed |= work.apply(validator)
+        if not changed:
+            break
+    remaining = {_key(issue) for issue in work.issues if issue.is_error}
+    step = extract_step(work.text)
+    source: StepSource = "marker" if step and step == extract_step(answer) else "inferred" if step else "unknown"
+    return Mended(
+        text=work.text,
+        fixed_issues=tuple(i for i in work.before if i.is_error and _key(i) not in remaining),
+        issues=tuple(work.issues),
+        changes=tuple(work.changes),
+        step=step or UNKNOWN,
+        step_source=source,
+        files={name: text for name, text in work.files.items() if text != work.original.get(name)},
+        context={FALLBACK_STEP: UNKNOWN} if work.context.get(FALLBACK_STEP) == UNKNOWN else {},
+    )
+
+
+class _Work:
+    """An answer being mended, with its files and what is known about them."""
+
+    def __init__(self, answer: str, validators: Sequence[ResponseValidator], context: dict[str, Any]) -> None:
+        self.text, self.validators, self.context = answer, validators, context
+        self.original: dict[str, str] = dict(context.get("files") or {})
+        self.files = dict(self.original)
+        self.changes: list[str] = []
+        self.issues = self.before = examine(answer, validators, context)
+
+    def apply(self, validator: ResponseValidator) -> bool:
+        """Try one validator's fallback on the answer, and on files where it has errors; True when something changed."""
+        mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
+        changed = any(not issue.file for issue in mine) and self._try(validator, "")
+        if validator.mends_files:
+            for name in dict.fromkeys(issue.file for issue in mine if issue.file in self.files):
+                changed = self._try(validator, name) or changed
+        return changed
+
+    def _try(self, validator: ResponseValidator, name: str) -> bool:
+        before = self.files[name] if name else self.text
+        context = self.context | {"files": {} if name else dict(self.files)}
+        try:
+            after = validator.apply_fallback(before, context)
+            told = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
+            told = [str(line) for line in told]
+        except (Exception, SystemExit):  # the error it should have mended stays, and is told
+            return False
+        if not isinstance(after, str):
+            return False
+        text, files = (self.text, self.files | {name: after}) if name else (after, self.files)
+        context = self.context | ({"files": files} if files else {}) | _fallback_step(validator, text, name)
+        issues = examine(text, self.validators, context)
+        if not _better(issues, self.issues):
+            return False
+        self.text, self.files, self.context, self.issues = text, files, context, issues
+        locale = str(context.get("locale", DEFAULT_LOCALE))
+        told = told or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: mended")]
+        self.changes += [f"{name}: {line}" if name else line for line in told]
+        return True
+
+
+def _fallback_step(validator: ResponseValidator, text: str, file: str) -> dict[str, str]:
+    """Tell the re-validation that ``unknown`` is the fallback's own word."""
+    last = trailing_marker(text) if isinstance(validator, StepMarkerValidator) and not file else None
+    return {FALLBACK_STEP: last.value} if last else {}
+
+
+def _better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue]) -> bool:
+    """True when an error is gone, and none of another kind has come."""
+    old, new = ([(i.validator, i.code, i.file) for i in issues if i.is_error] for issues in (before, after))
+    return len(new) < len(old) and set(new) <= set(old)
+
+
+def _key(issue: ValidationIssue) -> tuple[str, str, str, str]:
+    """An issue without its line, which moves when text is mended."""
+    return issue.validator, issue.code, issue.file, issue.message

@@ -1,0 +1,115 @@
+"""Writing in a session's folder as its holder, and only as long as nobody held it later.
+
+A worker may freeze between any two lines, and wake up when another one has its turn, or the session's next turn. A lock
+would not do: whoever freezes with it keeps everybody out. So each holder makes a folder of its own in ``.held/`` and
+then asks the store whether the turn is still its own; if so it clears away everybody else's. All it writes passes
+through its folder by a rename, and what it removes goes there by a rename. Once the folder is gone each of these fails,
+so whoever wakes up late changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.files.safe_io import made, opened, replace
+
+HELD = ".held"
+#: A holder that is just awake may still put files into its folder while it is cleared away: so often it is tried.
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One holder's right to write in a session's folder.
+
+    Attributes:
+        path: the session's folder. session: the same, held open.
+    """
+
+    path: Path
+    session: int
+    _all: int
+    _name: str
+    _own: int
+
+    def take(self) -> None:
+        """End every earlier holder's right. To be called when the store has confirmed that we are the holder.
+
+        Raises:
+            OSError: another holder's folder cannot be removed.
+        """
+        for name in os.listdir(self._all):  # noqa: PTH208 - a descriptor
+            if name != self._name:
+                _clear(name, self._all)
+
+    def replace(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
+        """Write a file in ``folder``, whole or not at all; see ``folders.replace``.
+
+        Raises:
+            OSError: it cannot be written; FileNotFoundError also when there was a later holder.
+        """
+        replace(name, content, folder, durable=durable, by_way_of=self._own)
+
+    def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
+        """Put a folder of ours in place of the session's folder ``name``; what was in that goes.
+
+        A crash may leave none of the two; who publishes again mends that.
+
+        Raises:
+            OSError: as ``fill``, or it cannot be moved; FileNotFoundError also when there was a later holder.
+        """
+        fresh = f"folder.{os.urandom(4).hex()}"
+        fill(self.path / HELD / self._name / fresh)
+        self.remove(name, self.session)
+        os.rename(fresh, name, src_dir_fd=self._own, dst_dir_fd=self.session)
+
+    def remove(self, name: str, folder: int) -> None:
+        """Take a file or folder out of ``folder``; what is not there is left alone, and so is all after a later holder.
+
+        Raises:
+            OSError: it cannot be moved.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self._own)
+
+
+@contextlib.contextmanager
+def holding(session: Path) -> Iterator[Holding]:
+    """A holder's place in a session's folder, which is made when it is missing.
+
+    Nothing is written and nobody's right ended by this: that begins with ``take``, after the store was asked.
+
+    Raises:
+        OSError: it cannot be made; also when an agent put a link in its place.
+    """
+    session.mkdir(parents=True, exist_ok=True)
+    name = os.urandom(8).hex()
+    with opened(session) as root, made(root, HELD) as held:
+        try:
+            with made(held, name) as own:
+                yield Holding(session, root, held, name, own)
+        finally:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=held)
+
+
+def _clear(name: str, held: int) -> None:
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            if stat.S_ISDIR(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=held)
+            else:
+                os.unlink(name, dir_fd=held)
+        except OSError:
+            # Gone, or its holder is just awake and puts something in or takes something out.
+            if name not in os.listdir(held):
+                return
+            if not tries_left:
+                raise
+        else:
+            return

@@ -1,0 +1,207 @@
+"""The folder of a consultant session as agents and people read it (ADR-034, docs/sessions.md).
+
+    CLAUDE.md              what the agent is told, from templates/session.md.j2
+    status.json            the old format; new facts stand in new keys only
+    input/request.md       the original request
+    context/messages.json  the conversation; context/*.md are documents people lay there
+
+Written before each run and after each accepted answer, by whoever holds the turn. Nothing here steers a turn: the
+ledger does. The step comes from the agent's answer alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from api_client.contract.turn import Turn
+from worker.enforcement.documents.step import extract_state_from_messages, strip_marker
+from worker.files.holding import Holding
+from worker.files.safe_io import made, opened, read
+from worker.files.template import render
+
+log = structlog.get_logger()
+
+STATUS = "status.json"
+#: Largest status.json, context file and number of context files that are read.
+_MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
+
+
+class Answer(Protocol):
+    """An accepted answer: ``worker.turns.transitions.moves.Answer`` is one."""
+
+    @property
+    def response(self) -> str:
+        """The text."""
+        ...
+
+    @property
+    def step(self) -> str:
+        """The step it names, or ``unknown``."""
+        ...
+
+    @property
+    def step_source(self) -> str:
+        """Where the step comes from: ``marker``, ``inferred`` or ``unknown``."""
+        ...
+
+
+def prepare(holder: Holding, turn: Turn, root: Path) -> None:
+    """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
+
+    Args:
+        holder: writes in the session's folder, as long as nobody held it later.
+        turn: the turn that is about to run.
+        root: the project the agent works in (HELIX_ROOT).
+
+    Raises:
+        OSError: it cannot be written; also when there is a link in a file's place.
+    """
+    messages, workdir, session = turn.request.messages, holder.path, holder.session
+    old = _read_status(session)
+    facts = {"turn_id": turn.turn_id, "message_count": len(messages), "flow": turn.flow}
+    status = {**_new_status(turn), **old, **facts}
+    with made(session, "input") as folder:
+        if "original_request" not in old or not (workdir / "input" / "request.md").exists():
+            holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
+    with made(session, "context") as folder:
+        holder.replace("messages.json", _json(messages), folder, durable=False)
+        context = _documents(workdir / "context", folder)
+    with made(session, "logs"):
+        pass
+    text = render(
+        session_id=str(status["session_id"]),
+        created_at=str(status["created_at"]),
+        original_request=str(status["original_request"]),
+        workdir=workdir,
+        root=root,
+        context=context,
+    )
+    holder.replace("CLAUDE.md", _bytes(text), session, durable=False)
+    if status != old:
+        _write_status(holder, status)
+
+
+def accept(holder: Holding, turn: Turn, answer: Answer) -> None:
+    """Note an accepted answer: its step for observability, and which agent session the next turn continues.
+
+    Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
+    status = {**_new_status(turn), **_read_status(holder.session)}
+    status |= {
+        "step": answer.step,
+        "step_source": answer.step_source,
+        "turn_id": turn.turn_id,
+        "agent_session": turn.agent_session,
+        "conversation": conversation_digest(answered),
+    }
+    _write_status(holder, status)
+    _tidy(holder, turn.agent_session)
+
+
+def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
+    """The agent session of the last accepted answer, if this conversation goes on from it; else empty.
+
+    An edited or regenerated message is no continuation: the conversation before it is not the one that was accepted.
+    """
+    try:
+        with opened(workdir) as session:
+            status = _read_status(session)
+    except OSError:
+        return ""
+    if not messages[1:] or status.get("conversation") != conversation_digest(messages[:-1]):
+        return ""
+    return str(status.get("agent_session") or "")
+
+
+def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
+    """A digest of who said what. Step markers and blanks around a message do not count: chats do not send them back."""
+    said = [
+        (m.get("role"), strip_marker(m.get("content", "")).strip())
+        for m in messages
+        if m.get("role") in {"user", "assistant"}
+    ]
+    return hashlib.sha256(_json(said)).hexdigest()
+
+
+def read_status(workdir: Path) -> dict[str, Any]:
+    """A session's status.json, old ones too; empty when there is none or it is damaged."""
+    try:
+        with opened(workdir) as session:
+            return _read_status(session)
+    except OSError:
+        return {}
+
+
+def _new_status(turn: Turn) -> dict[str, Any]:
+    now = _now()
+    return {
+        "session_id": turn.request.session_id,
+        "status": "active",
+        "step": "unknown",
+        "created_at": now,
+        "updated_at": now,
+        "original_request": extract_state_from_messages(turn.request.messages)["original_request"],
+        "project_name": None,
+        "conversation_id": turn.request.metadata.get("conversation_id"),
+    }
+
+
+def _read_status(session: int) -> dict[str, Any]:
+    try:
+        status = json.loads(read(STATUS, session, _MAX_STATUS))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning("session.status_unreadable", reason=str(error))
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _write_status(holder: Holding, status: Mapping[str, Any]) -> None:
+    holder.replace(STATUS, _json({**status, "updated_at": _now()}), holder.session, durable=False)
+
+
+def _documents(path: Path, folder: int) -> dict[str, str]:
+    """The Markdown documents in ``context/``, by name; those that cannot be read are left out, and logged."""
+    found: dict[str, str] = {}
+    for name in sorted(entry.name for entry in path.glob("*.md"))[:_MAX_CONTEXTS]:
+        try:
+            found[name.removesuffix(".md")] = read(name, folder, _MAX_CONTEXT).decode("utf-8", "replace")
+        except OSError as error:
+            log.warning("session.context_left_out", file=name, reason=str(error))
+    return found
+
+
+def _tidy(holder: Holding, agent_session: str) -> None:
+    """Drop the transcripts that nobody can continue from any more, and what killed workers left of agents' HOMEs."""
+    with contextlib.suppress(FileNotFoundError), opened("agent", holder.session) as folder:
+        for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+            transcript = not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+            if not transcript or (agent_session and Path(name).stem != agent_session):
+                holder.remove(name, folder)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8", "replace")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

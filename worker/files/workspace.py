@@ -1,0 +1,168 @@
+"""The folders of a session, as far as a run needs them (docs/sessions.md).
+
+    projects/sessions/<session_id>/output/                   the accepted answer: response.md, ADR-*.md, .done
+    projects/sessions/<session_id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
+
+Agents write in these folders, so nothing here follows a symbolic link or believes that a file is a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from api_client.contract.errors import HelixError
+from api_client.contract.failpoints import reach
+from worker.files.holding import Holding
+from worker.files.safe_io import made, opened, read
+
+log = structlog.get_logger(__name__)
+
+#: Largest file taken from an agent, in bytes, and how many.
+MAX_FILE = 2 * 2**20
+MAX_FILES = 50
+
+RESPONSE = "response.md"
+DONE = ".done"
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
+_ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCII)
+
+
+class DeliveryTaken(HelixError):
+    """The delivery has its folder already: somebody carries it out, or did. Nobody may start it again."""
+
+    code = "delivery_taken"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"delivery {directory.name} was started before: {directory}")
+        self.directory = directory
+
+
+def session_directory(sessions_dir: Path, session_id: str) -> Path:
+    """The session's folder. An id that is no plain name is hashed: it never leads elsewhere."""
+    plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
+    return sessions_dir / (session_id if plain else f"session-{_digest(session_id)}")
+
+
+def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
+    """The name of a delivery's folder. Turns of one session count their attempts alike, so the turn is part of it.
+
+    Raises:
+        ValueError: the turn id is no plain name.
+    """
+    name = f"{turn_id}-{attempt}-{delivery}"
+    if not _SAFE_NAME.fullmatch(name):
+        raise ValueError(f"not a turn id: {turn_id[:80]!r}")
+    return name
+
+
+def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: int) -> Path:
+    """Make the folder of one delivery in the holder's session, with its ``output/``, and return it.
+
+    That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an
+    earlier answer goes (ADR-036, phase 4).
+
+    Raises:
+        DeliveryTaken: the folder exists.
+        ValueError: the turn id is no plain name.
+        OSError: it cannot be made; also when an agent put a link in its place.
+    """
+    name = delivery_name(turn_id, attempt, delivery)
+    directory = holder.path / "attempts" / name
+    with made(holder.session, "attempts") as attempts:
+        try:
+            os.mkdir(name, dir_fd=attempts)
+        except FileExistsError:
+            raise DeliveryTaken(directory) from None
+        with opened(name, attempts) as own:
+            os.mkdir("output", dir_fd=own)
+        with made(holder.session, "output") as output:
+            holder.remove(DONE, output)
+    return directory
+
+
+def written_files(directory: Path) -> dict[str, str]:
+    """What the agent of a delivery wrote into its ``output/``: response.md and ADR-*.md, by name.
+
+    Regular files only, one name each, of at most ``MAX_FILE`` bytes; others are logged and left out. Bytes that are
+    no UTF-8 become U+FFFD.
+    """
+    files: dict[str, str] = {}
+    try:
+        with opened(directory) as own, opened("output", own) as output:
+            names = sorted(filter(_ANSWER_FILE.fullmatch, os.listdir(output)))  # noqa: PTH208 - a descriptor
+            for name in names[:MAX_FILES]:
+                try:
+                    files[name] = read(name, output, MAX_FILE).decode("utf-8", "replace")
+                except OSError as error:
+                    log.warning("agent.file_left_out", directory=str(directory), file=name, reason=str(error))
+            if len(names) > MAX_FILES:
+                log.warning("agent.files_left_out", directory=str(directory), count=len(names) - MAX_FILES)
+    except OSError as error:
+        log.warning("agent.output_unreadable", directory=str(directory), reason=str(error))
+    return files
+
+
+def publish(
+    holder: Holding, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
+) -> None:
+    """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
+
+    Each file appears whole or not at all, also after a crash of ours; ``durable`` waits for the disk, so that a loss of
+    power changes nothing either. Publishing the same again changes nothing.
+
+    Args:
+        holder: writes in the session's folder, as long as nobody held it later.
+        text: the accepted answer; it is what response.md holds, whatever ``files`` say.
+        attempt_id: names the accepted delivery.
+        files: further files by name, as ``written_files`` gives them.
+        durable: as ``HELIX_DURABILITY=power`` asks; costs milliseconds.
+
+    Raises:
+        ValueError: a file's name is none an answer has.
+        OSError: they cannot be written; also when an agent put a link in the folder's place. FileNotFoundError when
+            there was a later holder: nothing more is written.
+    """
+    contents = {**(files or {}), RESPONSE: text}
+    for name in contents:
+        if not _ANSWER_FILE.fullmatch(name):
+            raise ValueError(f"an answer has no file {name!r}")
+    with made(holder.session, "output") as output:
+        for name, content in contents.items():
+            reach("B17")
+            holder.replace(name, content.encode("utf-8", "replace"), output, durable=durable)
+        if durable:
+            os.fsync(output)
+        holder.replace(DONE, json.dumps({"attempt_id": attempt_id}).encode() + b"\n", output, durable=durable)
+        if durable:
+            os.fsync(output)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def check_session_done(session: Path, attempt_id: str = "") -> bool:
+    """True when the session's last message has its accepted answer: ``output/.done`` is there (ADR-036, phase 3).
+
+    The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly
+    while ``output/`` holds an accepted answer and no attempt runs.
+
+    Args:
+        session: the session's folder.
+        attempt_id: where given, only this delivery's answer counts.
+    """
+    try:
+        with opened(session) as root, opened("output", root) as output:
+            done = json.loads(read(DONE, output, MAX_FILE))
+    except (OSError, ValueError):
+        return False
+    accepted = done.get("attempt_id") if isinstance(done, dict) else None
+    return bool(accepted) and attempt_id in {"", accepted}

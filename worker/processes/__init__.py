@@ -1,0 +1,1 @@
+"""The processes of an installation: who starts them, watches them and ends them; the embedded broker."""

@@ -1,0 +1,38 @@
+"""Carries out one link of one turn in its own process: ``python -m worker.processes.alone TASK ATTEMPT TURN SESSION``.
+
+A turn that has taken down workers gets its last delivery here (poison cap): what dies now dies alone,
+and no other turn is struck with it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+import structlog
+
+from api_client.contract.tasks import Link
+from worker.app import app, settings_of_process
+from worker.turns.engine import Engine
+
+
+def main() -> None:
+    """Carry out the link the command line names. SIGTERM hands the turn over without a strike."""
+    task, attempt, turn_id, session_id = sys.argv[1:]
+    engine = Engine(settings_of_process(), app, alone=True)
+    signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
+    engine.start()
+
+    def carry_out() -> None:
+        with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=int(attempt)):
+            engine.service.carry_out(Link.parse(f"{task}/{attempt}"), turn_id, session_id, alone=True)
+
+    work = threading.Thread(target=carry_out)
+    work.start()
+    work.join()
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The processes an installation consists of, as programs for the supervisor."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from api_client.contract.settings import STATE_DIR, Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from worker.processes.program import Program
+
+#: A worker touches the file this variable names once it consumes; `turns worker` when both do, `turns traces` again and
+#: again.
+READY_VARIABLE = "HELIX_AGENT_READY_FILE"
+ROLES = ("run", "check")
+
+
+def state_dir(settings: Settings) -> Path:
+    """The folder for what we keep under HELIX_ROOT; made if it is missing.
+
+    Raises:
+        OSError: it cannot be made or written.
+    """
+    directory = settings.root / STATE_DIR
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
+def environ_of(settings: Settings, **more: str) -> dict[str, str]:
+    """Our environment with exactly these settings, for a process we start."""
+    kept = {k: v for k, v in os.environ.items() if k.startswith("HELIX_AGENT_") or not k.startswith("HELIX_")}
+    kept.pop("REDIS_URL", None)
+    return kept | settings.environ() | more
+
+
+def celery(*arguments: str) -> list[str]:
+    """Celery's command line. ``-P`` keeps the working directory, where agents may write, off the import path."""
+    return [sys.executable, "-P", "-m", "celery", "-q", "-A", "worker.app", *arguments]
+
+
+def worker_command(settings: Settings, role: str) -> list[str]:
+    """The Celery worker that runs agents (``run``) or judges answers (``check``). Its name is unique on this host."""
+    slots, queue = (settings.run_slots, RUN_QUEUE) if role == "run" else (settings.check_slots, CHECK_QUEUE)
+    return celery(
+        *("worker", "-P", "threads", "-c", str(slots), "-Q", queue, "-n", f"{role}-{os.getpid()}@%h"),
+        *("--without-gossip", "--without-mingle", "-E", "--loglevel", settings.log_level),
+    )
+
+
+def workers(settings: Settings) -> list[Program]:
+    """Both Celery workers."""
+    state = state_dir(settings)
+    files = {role: state / f"{role}-{os.getpid()}.ready" for role in ROLES}
+    return [
+        Program(
+            name=f"worker-{role}",
+            command=worker_command(settings, role),
+            environ=environ_of(settings, **{READY_VARIABLE: str(files[role])}),
+            cwd=state,
+            ready_file=files[role],
+            # A deaf worker takes its mark away; a frozen one renews it no more.
+            stale_seconds=settings.deaf_seconds,
+            grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
+            alongside=role != ROLES[0],
+        )
+        for role in ROLES
+    ]
+
+
+def web(settings: Settings) -> Program:
+    """The relay; ready when it answers ``/healthz``."""
+    return Program(
+        name="web",
+        command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['web'])"],
+        environ=environ_of(settings),
+        cwd=state_dir(settings),
+        ready=lambda pid: answers(settings.web_host, settings.web_port, "/healthz") == http.HTTPStatus.OK,
+        grace_seconds=10.0,
+        alongside=True,
+    )
+
+
+def traces(settings: Settings) -> Program:
+    """The sender of traces: whatever becomes of it, turns go on."""
+    return Program(
+        name="traces",
+        command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['traces'])"],
+        environ=environ_of(settings),
+        cwd=state_dir(settings),
+        alongside=True,
+    )
+
+
+def flower(settings: Settings, password: str) -> Program:
+    """Flower on loopback behind a password, with a history that outlives it, and nothing it could change."""
+    options: Mapping[str, str] = {
+        "FLOWER_ADDRESS": "127.0.0.1",
+        "FLOWER_PORT": str(settings.flower_port),
+        "FLOWER_BASIC_AUTH": f"turns:{password}",  # not on the command line, where every user could read it
+        "FLOWER_READ_ONLY": "true",  # a revoke would be a lie: agents run in threads and turns have `turns cancel`
+        "FLOWER_PERSISTENT": "true",
+        "FLOWER_DB": str(state_dir(settings) / "flower"),
+        "FLOWER_STATE_SAVE_INTERVAL": "5000",
+        "FLOWER_MAX_TASKS": "20000",
+        "FLOWER_TASKS_COLUMNS": "name,state,result,kwargs,received,runtime,worker,uuid",
+    }
+    return Program(
+        name="flower",
+        command=[sys.executable, "-P", "-m", "worker.cli.installation.flower"],
+        environ=environ_of(settings, **options),
+        cwd=state_dir(settings),
+        ready=lambda pid: answers("127.0.0.1", settings.flower_port, "/healthcheck") > 0,
+        alongside=True,
+    )
+
+
+def answers(host: str, port: int, path: str) -> int:
+    """The status an HTTP server answers with, 0 when it does not answer within half a second."""
+    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=0.5)  # noqa: S104
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()

@@ -1,0 +1,269 @@
+"""Starts the processes of an installation in order, keeps them running, and ends them all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+import structlog
+
+from api_client.contract.errors import HelixError
+from worker.processes.program import Program, ask_to_end, await_end, bury, exited, spawn
+
+log = structlog.get_logger(__name__)
+
+TICK_SECONDS = 0.05
+FIRST_DELAY_SECONDS = 0.2
+LAST_DELAY_SECONDS = 5.0
+
+
+class NotReady(HelixError):
+    """A process ended, or stayed silent, before it was ready for the first time."""
+
+    code = "process_not_ready"
+
+
+class _Child:
+    """A program and what became of it. Only the supervisor's thread changes it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.process: subprocess.Popen[bytes] | None = None
+        self.ready = False
+        self.proven = False  # was ready once: from then on it is restarted, not given up
+        self.started_at = 0.0
+        self.start_at = 0.0
+        self.mark, self.marked_at = 0, 0.0  # its ready file's time, and when that last changed
+        self.kill_at = 0.0  # it is being ended, because it works no longer; 0: it is not
+        self.delay = FIRST_DELAY_SECONDS
+
+
+class Supervisor:
+    """Runs programs. As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``.
+
+    One thread starts and watches all of them, because the kernel ties a child to the thread that started it.
+    """
+
+    def __init__(self, programs: Sequence[Program], *, logs: Path | None = None, stable_seconds: float = 10.0) -> None:
+        self._children = {program.name: _Child(program) for program in programs}
+        self._logs = logs
+        self._stable_seconds = stable_seconds
+        self._stopping = threading.Event()
+        self._hurry = threading.Event()
+        self._settled = threading.Event()  # all ready, or given up
+        self._changed = threading.Condition()
+        self._failure: Exception | None = None
+        # A daemon: should the interpreter end without stop(), the kernel ends the children.
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:  # such as a signal while we wait for them
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start every program in order, each after the ones before it are ready; those ``alongside`` do not wait.
+
+        Raises:
+            NotReady: one never got ready; the others are stopped again.
+            OSError: one could not be started at all.
+        """
+        self._thread.start()
+        self._settled.wait()
+        if self._failure:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        """End every program, last first; those ``alongside`` each other together."""
+        self._stopping.set()
+        self._thread.join()
+
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Start everything, and stop it at SIGINT, SIGTERM or SIGHUP; a second signal kills without grace.
+
+        Raises:
+            NotReady, OSError: as ``start``; OSError also when one could not be started again.
+        """
+
+        def on_signal(_number: int, _frame: FrameType | None) -> None:
+            (self._hurry if self._stopping.is_set() else self._stopping).set()
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, on_signal) for number in numbers}
+        try:
+            self.start()
+            if not self._stopping.is_set():
+                on_ready()
+            self._thread.join()
+            if self._failure:
+                raise self._failure
+        finally:
+            self.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def pid(self, name: str) -> int:
+        """The process id of a program, 0 while it does not run."""
+        process = self._children[name].process
+        return process.pid if process else 0
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal to a program's first process only; returns the id it had.
+
+        Raises:
+            ProcessLookupError: it does not run at the moment.
+        """
+        with self._changed:
+            pid = self.pid(name)
+            if not pid:
+                raise ProcessLookupError(f"{name} does not run")
+            os.kill(pid, number)
+            return pid
+
+    def wait_ready(self, name: str, *, after: int = 0, seconds: float = 30.0) -> int:
+        """Wait until a program is ready, in another process than ``after``; returns its process id.
+
+        Raises:
+            TimeoutError: it is not ready in time.
+        """
+        child = self._children[name]
+        with self._changed:
+            if not self._changed.wait_for(lambda: child.ready and self.pid(name) != after, seconds):
+                raise TimeoutError(f"{name} is not ready after {seconds:g} s")
+            return self.pid(name)
+
+    def _watch(self) -> None:
+        try:
+            while not self._stopping.wait(TICK_SECONDS):
+                self._tick()
+        except (NotReady, OSError) as error:
+            self._failure = error
+        finally:
+            for group in reversed(self._groups()):
+                self._end(group)
+            self._settled.set()
+
+    def _groups(self) -> list[list[_Child]]:
+        """The programs in order, in groups of those that start and end together."""
+        groups: list[list[_Child]] = []
+        for child in self._children.values():
+            if groups and child.program.alongside:
+                groups[-1].append(child)
+            else:
+                groups.append([child])
+        return groups
+
+    def _end(self, group: list[_Child]) -> None:
+        for child in group:
+            if child.process:
+                ask_to_end(child.process)
+        asked_at = time.monotonic()
+        for child in group:
+            if child.process:
+                await_end(child.process, asked_at + child.program.grace_seconds, self._hurry)
+                self._set(child, process=None, ready=False)
+
+    def _tick(self) -> None:
+        for group in self._groups():
+            for child in group:
+                self._look_after(child)
+            if not all(child.proven for child in group):
+                return  # those after them wait for them
+        self._settled.set()
+
+    def _look_after(self, child: _Child) -> None:
+        if child.process is None:
+            if time.monotonic() >= child.start_at:
+                self._start(child)
+        elif exited(child.process):
+            self._exited(child)
+        elif not child.ready:
+            self._check_ready(child)
+        else:
+            self._check_works(child)
+
+    def _start(self, child: _Child) -> None:
+        name = child.program.name
+        process = spawn(child.program, self._logs / f"{name}.log" if self._logs else None)
+        child.started_at = child.marked_at = time.monotonic()
+        child.kill_at, child.mark = 0.0, 0
+        self._set(child, process=process, ready=False)
+        log.debug("process.started", name=name, pid=process.pid)
+
+    def _check_ready(self, child: _Child) -> None:
+        program = child.program
+        if (program.ready_file is None or program.ready_file.exists()) and program.ready(self.pid(program.name)):
+            if child.proven:
+                log.info("process.restarted", name=program.name, pid=self.pid(program.name))
+            child.proven = True
+            self._set(child, process=child.process, ready=True)
+        elif time.monotonic() - child.started_at > program.ready_seconds:
+            self.kill(program.name)
+            if not child.proven:
+                raise NotReady(f"{program.name} was not ready after {program.ready_seconds:g} s{self._tail(program)}")
+
+    def _check_works(self, child: _Child) -> None:
+        """End a program that is up and works no longer: asked first, then killed. It is started again as any other."""
+        program, now = child.program, time.monotonic()
+        if child.kill_at:
+            if now >= child.kill_at:
+                self.kill(program.name)
+            return
+        if not (program.stale_seconds and program.ready_file):
+            return
+        if (mark := _mark(program.ready_file)) != child.mark:
+            child.mark, child.marked_at = mark, now
+        if not mark or now - child.marked_at > program.stale_seconds:
+            log.error("process.stale", name=program.name, pid=self.pid(program.name), seconds=program.stale_seconds)
+            child.kill_at = now + program.grace_seconds
+            self.kill(program.name, signal.SIGTERM)
+
+    def _exited(self, child: _Child) -> None:
+        assert child.process is not None  # noqa: S101 - a fact for the type checker
+        name, pid = child.program.name, child.process.pid
+        with self._changed:  # kill() must not signal an id that is free again
+            code = bury(child.process)
+            child.process, child.ready = None, False
+            self._changed.notify_all()
+        if not child.proven:
+            raise NotReady(f"{name} ended at its start with exit code {code}{self._tail(child.program)}")
+        now = time.monotonic()
+        if now - child.started_at >= self._stable_seconds:
+            child.delay = FIRST_DELAY_SECONDS
+        child.start_at = now + child.delay
+        log.warning("process.exited", name=name, pid=pid, exit_code=code, restart_seconds=child.delay)
+        child.delay = min(child.delay * 2, LAST_DELAY_SECONDS)
+
+    def _set(self, child: _Child, *, process: subprocess.Popen[bytes] | None, ready: bool) -> None:
+        with self._changed:
+            child.process, child.ready = process, ready
+            self._changed.notify_all()
+
+    def _tail(self, program: Program) -> str:
+        if self._logs is None:
+            return ""
+        path = self._logs / f"{program.name}.log"
+        lines = path.read_text(errors="replace").strip().splitlines()[-5:] if path.exists() else []
+        return "".join(f"\n  {line}" for line in [f"its log, {path}:", *lines])
+
+
+def _mark(path: Path) -> int:
+    """When a file was last touched, 0 when it is not there. Only compared for change: the machine's clock may jump."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+"""The Claude CLI as an agent."""

@@ -1,0 +1,183 @@
+"""The completion gate of the Claude CLI: a pure function from evidence to a verdict (ADR-036, docs/claude-cli.md).
+
+ADR-036 takes the SessionEnd hook's ``.done`` for "really finished". Measured with the real CLI that hook runs in nearly
+every failing ending too (docs/claude-cli.md), so the verdict rests on all of: exit code 0 that we did not force, the
+marks SessionStart, Stop and SessionEnd of this very run, no StopFailure, a result that is no error, and an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.runners.base import Completion, ErrorKind, Verdict, Why
+from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
+
+#: HTTP statuses that pass by themselves, besides all of 500 and above.
+_PASSING = frozenset({408, 409, 425, 429})
+#: What the CLI says of an error that has no HTTP status.
+_LASTING_ERRORS = frozenset({"invalid_request", "model_not_found"})
+_LOGIN_ERRORS = frozenset({"authentication_failed", "billing_error", "oauth_org_not_allowed"})
+_LIMITS = {
+    "error_max_turns": "the agent used up its turns",
+    "error_max_budget_usd": "the agent used up its budget",
+    "error_max_structured_output_retries": "the agent used up its tries",
+}
+_SESSION_LOST = re.compile(r"No conversation found|No messages? found|session .{0,80}not found", re.IGNORECASE)
+_SESSION_TAKEN = re.compile(r"already in use", re.IGNORECASE)
+_MISUSE = re.compile(
+    r"unknown option|root/sudo|cannot be used with|Invalid (?:session|value|permission|API)", re.IGNORECASE
+)
+#: How much of what the CLI said is quoted in a reason, in characters.
+_QUOTED = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a run left when its process had ended by itself.
+
+    Attributes:
+        run: the mark this run was given. session: the agent session it was given.
+        exit_code: its exit code, negative for a signal, None when nobody knows. stderr: the end of standard error.
+        marks: what its hooks left, by event. result: the last ``result`` it told, empty when it told none.
+        error: the kind of error it told with its last message. text: the answer.
+        retry_after: seconds the service asked to wait, 0 when it named none.
+    """
+
+    run: str
+    session: str
+    exit_code: int | None
+    stderr: str = ""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    text: str = ""
+    retry_after: float = 0.0
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The events whose marks name this run and this session."""
+        return tuple(e for e, mark in self.marks.items() if (mark.run, mark.session) == (self.run, self.session))
+
+    def facts(self) -> dict[str, Any]:
+        """The evidence as it is recorded with the attempt."""
+        names = ("subtype", "is_error", "terminal_reason", "api_error_status", "stop_reason", "num_turns")
+        foreign = sorted(set(self.marks) - set(self.own))
+        return {
+            "exit_code": self.exit_code,
+            "run": self.run,
+            "agent_session": self.session,
+            "hooks": list(self.own),
+            "result": {name: self.result[name] for name in names if self.result.get(name) is not None},
+            "stdout_lost": not self.result,
+            **({"foreign_marks": foreign} if foreign else {}),
+            **({"error": self.error} if self.error else {}),
+        }
+
+
+def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Completion:
+    """The verdict over a run that ended by itself, with its reason and, recorded with it, the evidence.
+
+    Args:
+        evidence: what the run left.
+        facts: further facts to record.
+    """
+    verdict, what, reason = _verdict(evidence)
+    kind, why = (None, what) if isinstance(what, Why) else (what, None)
+    return Completion(
+        verdict=verdict,
+        kind=kind,
+        why=why,
+        reason=reason,
+        retry_after=evidence.retry_after if kind is ErrorKind.TRANSIENT else 0.0,
+        evidence={**(facts or {}), **evidence.facts()},
+    )
+
+
+_Ruling = tuple[Verdict, ErrorKind | Why | None, str]
+
+
+def _verdict(evidence: Evidence) -> _Ruling:
+    return _error(evidence) or _ended_early(evidence) or _unproven(evidence) or _complete(evidence)
+
+
+def _error(evidence: Evidence) -> _Ruling | None:
+    """An error that the CLI itself tells: of the service, of its set-up, of a limit."""
+    result = evidence.result
+    said = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ()), evidence.stderr]).strip()
+    if _SESSION_LOST.search(said) and evidence.exit_code and not _has_worked(evidence):
+        return _failed(ErrorKind.SESSION_LOST, said)
+    if limit := _LIMITS.get(str(result.get("subtype"))):
+        return Verdict.ERROR, ErrorKind.LIMIT, limit
+    if result.get("is_error") and str(result.get("terminal_reason")) in {"api_error", "prompt_too_long"}:
+        return _failed(_kind_of(evidence, said), said)
+    if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own:
+        if _SESSION_TAKEN.search(evidence.stderr):
+            return _failed(ErrorKind.TRANSIENT, evidence.stderr)
+        if _MISUSE.search(evidence.stderr):
+            return _failed(ErrorKind.CONFIG, evidence.stderr)
+    return None
+
+
+def _has_worked(evidence: Evidence) -> bool:
+    return STOP in evidence.own or bool(evidence.text)
+
+
+def _failed(kind: ErrorKind, said: str) -> _Ruling:
+    return Verdict.ERROR, kind, " ".join(said.split())[:_QUOTED]
+
+
+def _kind_of(evidence: Evidence, said: str) -> ErrorKind:
+    status = evidence.result.get("api_error_status")
+    if evidence.result.get("terminal_reason") == "prompt_too_long":
+        return ErrorKind.PERMANENT
+    if isinstance(status, int):
+        return ErrorKind.TRANSIENT if status >= 500 or status in _PASSING else ErrorKind.PERMANENT
+    if evidence.error in _LOGIN_ERRORS or said.startswith(("Not logged in", "Invalid API key")):
+        return ErrorKind.CONFIG
+    return ErrorKind.PERMANENT if evidence.error in _LASTING_ERRORS else ErrorKind.TRANSIENT
+
+
+def _ended_early(evidence: Evidence) -> _Ruling | None:
+    """An ending that is no success: a signal, an exit code, a result that says so."""
+    code, result = evidence.exit_code, evidence.result
+    if code is None:
+        return _incomplete("nobody knows how the agent ended")
+    if code < 0:
+        return _incomplete(f"the agent was killed by signal {-code}", Why.KILLED)
+    if code > 0:
+        return _incomplete(f"the agent ended with exit code {code}")
+    if result and (result.get("is_error") or result.get("subtype") != "success"):
+        return _incomplete(f"the agent's result is {result.get('subtype')}, an error")
+    if result and result.get("terminal_reason", "completed") != "completed":
+        return _incomplete(f"the agent stopped early: {result['terminal_reason']}")
+    return None
+
+
+def _unproven(evidence: Evidence) -> _Ruling | None:
+    """An ending that looks like a success and is not proven by this run's own hooks, or has no answer."""
+    own = evidence.own
+    if START not in evidence.marks:
+        reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"
+        return Verdict.ERROR, ErrorKind.CONFIG, reason
+    missing = [event for event in (START, STOP, END) if event not in own]
+    if missing:
+        return _incomplete(f"the agent ended without the hook {missing[0]} of this run")
+    if STOP_FAILURE in evidence.marks:
+        return _incomplete("the agent's turn ended in a failure")
+    if evidence.marks[STOP].background:
+        return _incomplete("the agent ended while its background tasks ran")
+    if not evidence.text.strip():
+        return _incomplete("the agent finished but said nothing", Why.SILENT)
+    return None
+
+
+def _incomplete(reason: str, why: Why = Why.BROKE_OFF) -> _Ruling:
+    return Verdict.INCOMPLETE, why, reason
+
+
+def _complete(evidence: Evidence) -> _Ruling:
+    lost = "" if evidence.result else "; its standard output was lost"
+    return Verdict.COMPLETE, None, f"exit code 0 and this run's hooks SessionStart, Stop and SessionEnd{lost}"

@@ -1,0 +1,1 @@
+"""Agents as processes: started, limited, boxed, watched, and ended with all they started."""

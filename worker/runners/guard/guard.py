@@ -1,0 +1,288 @@
+"""The guard: one small process per worker that starts the agents, and ends them when nobody else would.
+
+``python -m worker.runners.guard.guard FD PID`` with one end of a SOCK_SEQPACKET pair and the worker's process id.
+Why a process of its own: PR_SET_PDEATHSIG fires when the *thread* that spawned dies, so a pool thread must not spawn;
+and a worker that is frozen, or killed, cannot stop its agents (measured: the Claude CLI lives on for seconds and writes
+its files beside the redelivered attempt).
+
+Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed
+descriptors), ``extend``, ``terminate``. One report per agent: ``exit`` or ``failed``, sent when no process of it is
+left. The guard is single-threaded and imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import errno
+import json
+import math
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.runners.guard import marks
+
+#: Largest request in bytes; the kernel's own limit for one packet is lower on most machines.
+MAX_REQUEST = 1 << 20
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SWEEP_PAUSE = 0.005
+#: Errors of a machine that is short of something: another time it works.
+_PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+#: So long after SIGKILL a process that is still there hangs in the kernel: it is reported, not waited for.
+_GIVE_UP = 10.0
+
+
+@dataclass(slots=True)
+class _Agent:
+    mark: str
+    process: subprocess.Popen[bytes]
+    lease_ends: float
+    kill_at: float = math.inf
+    give_up_at: float = math.inf
+    cause: str = ""
+    seen: set[int] = field(default_factory=set)
+
+    @property
+    def running(self) -> bool:
+        return self.process.returncode is None
+
+
+class Guard:
+    """Holds the agents of one worker. Times are by ``time.monotonic()``, which all processes of a machine share."""
+
+    def __init__(self, sock: socket.socket, worker_pid: int) -> None:
+        self._sock = sock
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._pid = os.getpid()
+        self._agents: dict[str, _Agent] = {}
+        self._given_up: set[int] = set()
+        self._outbox: collections.deque[bytes] = collections.deque()
+        self._worker_lives = True
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sock, selectors.EVENT_READ, self._receive)
+        self._listen_for_children()
+        self._watch_worker(worker_pid)
+
+    def run(self) -> None:
+        """Serve until the worker is gone, then until no agent is left."""
+        while self._worker_lives or self._agents:
+            for key, _ in self._selector.select(self._patience()):
+                key.data()
+            self._reap()
+            self._look_after_agents()
+            self._send_reports()
+
+    def _listen_for_children(self) -> None:
+        reader, writer = socket.socketpair()
+        for end in (reader, writer):
+            end.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        # Handlers, not SIG_IGN: an ignored signal would stay ignored in the agents. The worker decides when we end.
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self._wakeup = writer
+        self._selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
+
+    def _watch_worker(self, pid: int) -> None:
+        """Notice the worker's death even where a child it forked still holds its end of our socket."""
+        with contextlib.suppress(OSError):  # no pidfd on this kernel: the socket's end has to do
+            self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, self._worker_gone)
+        if os.getppid() != pid:
+            self._worker_gone()
+
+    def _worker_gone(self) -> None:
+        self._worker_lives = False
+        for key in list(self._selector.get_map().values()):
+            if key.fileobj is self._sock or isinstance(key.fileobj, int):
+                self._selector.unregister(key.fileobj)
+        for agent in self._agents.values():
+            self._kill(agent, "worker died")
+
+    def _receive(self) -> None:
+        try:
+            packet, fds, _, _ = socket.recv_fds(self._sock, MAX_REQUEST, 3, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionResetError:
+            packet, fds = b"", []
+        if not packet:
+            self._worker_gone()
+            return
+        request = json.loads(packet)
+        match request.pop("do"):
+            case "spawn":
+                self._spawn(request, fds)
+            case "extend" if agent := self._agents.get(request["mark"]):
+                agent.lease_ends = request["lease_ends"]
+            case "terminate" if agent := self._agents.get(request["mark"]):
+                self._terminate(agent, request["grace"])
+
+    def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
+        mark = request["mark"]
+        try:
+            if mark in self._agents:
+                raise ValueError(f"an agent with mark {mark} runs already")
+            if len(fds) != 3:  # the kernel drops what we have no room for
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            stdin, stdout, stderr = fds
+            process = subprocess.Popen(
+                request["argv"],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=request["env"],
+                cwd=request["cwd"],
+                start_new_session=True,
+                preexec_fn=self._in_child,  # safe here: this process has one thread
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            passing = getattr(error, "errno", None) in _PASSING
+            self._report(mark, event="failed", error=f"{type(error).__name__}: {error}", passing=passing)
+        else:
+            self._agents[mark] = _Agent(mark, process, request["lease_ends"])
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _in_child(self) -> None:
+        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self._pid:  # the guard died before the line above took effect
+            os._exit(1)
+
+    def _terminate(self, agent: _Agent, grace: float) -> None:
+        if not agent.running:
+            return
+        if grace <= 0:
+            self._kill(agent, "terminated")
+            return
+        agent.cause = agent.cause or "terminated"
+        agent.kill_at = min(agent.kill_at, time.monotonic() + grace)
+        _signal_group(agent.process.pid, signal.SIGTERM)
+
+    def _kill(self, agent: _Agent, cause: str) -> None:
+        agent.cause = agent.cause or cause
+        agent.kill_at = agent.lease_ends = math.inf
+        agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
+        if agent.running:
+            _signal_group(agent.process.pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Collect ended children: agents, and what agents left behind (we are the subreaper)."""
+        by_pid = {agent.process.pid: agent for agent in self._agents.values() if agent.running}
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            agent = by_pid.get(ended.si_pid)
+            if agent:
+                # Before it is collected: a zombie keeps the number of its group from being given to somebody else.
+                _signal_group(ended.si_pid, signal.SIGKILL)
+            _, status = os.waitpid(ended.si_pid, 0)
+            if agent:
+                agent.process.returncode = os.waitstatus_to_exitcode(status)
+                agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
+
+    def _look_after_agents(self) -> None:
+        now = time.monotonic()
+        for agent in list(self._agents.values()):
+            if not agent.running:
+                self._sweep(agent, now)
+            elif now >= agent.give_up_at:
+                self._finish(agent, left=[agent.process.pid])
+            elif now >= agent.lease_ends:
+                self._kill(agent, "lease ended")
+            elif now >= agent.kill_at:
+                self._kill(agent, "terminated")
+
+    def _sweep(self, agent: _Agent, now: float) -> None:
+        found = self._left_behind(agent.mark)
+        if not found or now >= agent.give_up_at:
+            self._finish(agent, left=list(found))
+            return
+        for pid, mark in found.items():
+            # A process in the middle of exec shows no environment for a moment: without a mark it is looked at twice.
+            if mark or pid in agent.seen:
+                marks.kill(pid)
+        agent.seen.update(found)
+
+    def _left_behind(self, mark: str) -> dict[int, str]:
+        """What a run left behind: processes with its mark, and orphans of ours that bear the mark of no running agent.
+
+        The second kind wiped its environment. It became our child when its parent ended, so it can be some agent's
+        only, and no honest program hides so.
+        """
+        known = {agent.process.pid for agent in self._agents.values() if agent.running} | self._given_up
+        others = self._agents.keys() - {mark}
+        return {
+            pid: seen
+            for pid, seen in marks.marks()
+            if seen == mark or (seen not in others and pid not in known and marks.parent_of(pid) == self._pid)
+        }
+
+    def _finish(self, agent: _Agent, left: list[int]) -> None:
+        del self._agents[agent.mark]
+        self._given_up.update(left)
+        code = agent.process.returncode
+        if code is None:  # given up: keep subprocess from waiting for it later
+            agent.process.returncode = -signal.SIGKILL
+        self._report(
+            agent.mark,
+            event="exit",
+            pid=agent.process.pid,
+            code=code,
+            cause=agent.cause,
+            swept=len(agent.seen),
+            left=left,
+        )
+
+    def _report(self, mark: str, **facts: Any) -> None:
+        self._outbox.append(json.dumps({"mark": mark, **facts}).encode())
+
+    def _send_reports(self) -> None:
+        """Send without waiting: a frozen worker must not keep us from ending its agents."""
+        while self._outbox and self._worker_lives:
+            try:
+                self._sock.send(self._outbox[0], socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._worker_gone()
+                return
+            self._outbox.popleft()
+
+    def _patience(self) -> float | None:
+        """How long nothing has to be done, in seconds; None means until somebody writes or a child ends."""
+        if any(not agent.running for agent in self._agents.values()):
+            return _SWEEP_PAUSE
+        ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]
+        wake = min(ends, default=math.inf)
+        if self._outbox:
+            wake = min(wake, time.monotonic() + 0.1)
+        return None if math.isinf(wake) else max(0.0, wake - time.monotonic())
+
+
+def _signal_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def main() -> None:
+    """Serve the worker that started us."""
+    with socket.socket(fileno=int(sys.argv[1])) as sock:
+        Guard(sock, int(sys.argv[2])).run()
+
+
+if __name__ == "__main__":
+    main()

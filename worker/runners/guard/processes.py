@@ -1,0 +1,219 @@
+"""The worker's side of the guard: start agents, watch their output, end them. Used by many threads at once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+import worker
+from worker.runners.guard import marks
+from worker.runners.guard.agent_process import AgentProcess, Exit
+
+log = structlog.get_logger(__name__)
+
+#: Where our packages lie, so that guard and agents find them however the worker was installed.
+SOURCE_ROOT = str(Path(worker.__file__).resolve().parent.parent)
+#: A Python that starts fast: no site packages, nothing imported from the working directory.
+FAST_PYTHON = (sys.executable, "-S", "-P", "-m")
+
+_SEND_SECONDS = 5
+#: A guard needs as long for processes that hang in the kernel.
+_STOP_SECONDS = 12
+
+
+class Processes:
+    """The agents of this worker process, and the guard that holds them. A guard that died is replaced."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guard: _Guard | None = None
+
+    def start(self) -> int:
+        """Start the guard, if none runs, and return its process id."""
+        return self._running().pid
+
+    def stop(self) -> None:
+        """End the guard and every agent; returns when they are gone."""
+        with self._lock:
+            guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.close()
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        mark: str,
+        env: Mapping[str, str],
+        cwd: Path,
+        stdin: bytes = b"",
+        lease_ends: float,
+    ) -> AgentProcess:
+        """Start an agent. One that cannot be started ends at once, with ``Exit.error``.
+
+        Args:
+            argv: the command.
+            mark: ``<turn>.<attempt>.<delivery>``; names the run and is found in all its processes.
+            env: its whole environment; nothing of ours is added but the mark.
+            cwd: where it runs.
+            stdin: what it reads, as a file: it may be long, and nobody has to feed it.
+            lease_ends: it is killed then, unless ``extend`` says otherwise.
+
+        Raises:
+            OSError: the machine is short of descriptors, memory or processes.
+        """
+        request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends}
+        request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            source = _file_of(stdin)
+            theirs.callback(os.close, source)
+            (stdout, agent_stdout), (stderr, agent_stderr) = (_pipe(ours, theirs) for _ in range(2))
+            guard = self._running()
+            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill)
+            ours.pop_all()  # now the process closes them
+            guard.spawn(process, request, [source, agent_stdout, agent_stderr])
+            return process
+
+    def _running(self) -> _Guard:
+        with self._lock:
+            if self._guard is None or self._guard.gone or self._guard.owner != os.getpid():
+                self._guard = _Guard()
+            return self._guard
+
+
+class _Guard:
+    """One guard process as the worker sees it, from its start to its death."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self.gone = False
+        self._lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._agents: dict[str, AgentProcess] = {}
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [*FAST_PYTHON, "worker.runners.guard.guard", str(theirs.fileno()), str(self.owner)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={"PYTHONPATH": SOURCE_ROOT, "LANG": "C.UTF-8"},
+                start_new_session=True,
+                cwd="/",
+            )
+        self.pid = self._process.pid
+        self._thread = threading.Thread(target=self._listen, name="guard-reports", daemon=True)
+        self._thread.start()
+
+    def spawn(self, process: AgentProcess, request: dict[str, Any], fds: list[int]) -> None:
+        with self._lock:
+            if self.gone:
+                process.ended(Exit(cause="guard died"))
+                return
+            if process.mark in self._agents:
+                process.ended(Exit(error=f"an agent with mark {process.mark} runs already"))
+                return
+            self._agents[process.mark] = process
+        error = self.send(request, fds)
+        if error:
+            with self._lock:
+                self._agents.pop(process.mark, None)
+            process.ended(Exit(error=error))
+
+    def send(self, request: dict[str, Any], fds: Sequence[int] = ()) -> str:
+        """Send one packet; returns why it could not be sent, or an empty text."""
+        packet = json.dumps(request).encode()
+        try:
+            try:
+                self._send(packet, fds)
+            except BlockingIOError:
+                writable = select.poll()
+                writable.register(self._sock, select.POLLOUT)
+                writable.poll(_SEND_SECONDS * 1000)
+                self._send(packet, fds)
+        except BlockingIOError:
+            self.kill()  # a guard that takes no orders holds nobody to a lease: it is replaced
+        except (BrokenPipeError, ConnectionResetError):
+            return ""  # it died: the listener tells every agent's owner
+        except OSError as error:
+            return f"the guard cannot be told: {error}"
+        return ""
+
+    def _send(self, packet: bytes, fds: Sequence[int]) -> None:
+        with self._send_lock:
+            if self.gone:
+                raise BrokenPipeError
+            socket.send_fds(self._sock, [packet], list(fds), socket.MSG_DONTWAIT)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            self.kill()
+            self._thread.join()
+
+    def _listen(self) -> None:
+        while packet := self._receive():
+            report = json.loads(packet)
+            mark = report.pop("mark")
+            event = report.pop("event")
+            if event == "exit":
+                report["left"] = tuple(report["left"])
+            with self._lock:
+                process = self._agents.pop(mark, None)
+            if process is not None:
+                process.ended(Exit(**report))
+        self._process.wait()
+        with self._lock, self._send_lock:
+            self.gone = True
+            orphans = list(self._agents.values())
+            self._agents.clear()
+            self._sock.close()
+        if orphans:
+            log.error("guard.died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
+        for process in orphans:
+            # The agent died with its guard (PR_SET_PDEATHSIG); what it started did not.
+            process.ended(Exit(cause="guard died", left=marks.sweep(process.mark)))
+
+    def _receive(self) -> bytes:
+        try:
+            return self._sock.recv(65_536)
+        except OSError:
+            return b""
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    ours.callback(os.close, reader)
+    theirs.callback(os.close, writer)
+    return reader, writer
+
+
+def _file_of(content: bytes) -> int:
+    fd = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+@functools.cache
+def shared() -> Processes:
+    """The processes of this worker; every runner uses the same guard."""
+    return Processes()

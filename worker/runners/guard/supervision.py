@@ -1,0 +1,205 @@
+"""Watching one agent process from its start to its end: time limits, stop requests, the lease, the size of its output.
+
+Knows nothing of what the agent says: whole lines go to a callback. Used by every runner that starts a process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
+from worker.runners.guard.agent_process import AgentProcess, Exit
+
+#: How often ``stop`` is looked at, in seconds.
+PATIENCE = 0.1
+#: Longest line and longest output in bytes.
+MAX_LINE = 16 * 2**20
+MAX_OUTPUT = 256 * 2**20
+#: A guard that has not ended an agent so long after it should have is itself ended.
+_GUARD_PATIENCE = 12.0
+
+
+class Limits(Protocol):
+    """How long a process may run and be silent; an ``Order`` says it for an agent."""
+
+    @property
+    def deadline(self) -> float:
+        """When it must be over, by ``time.monotonic()``."""
+        ...
+
+    @property
+    def idle_seconds(self) -> float:
+        """Longest silence."""
+        ...
+
+    @property
+    def kill_grace_seconds(self) -> float:
+        """Time between SIGTERM and SIGKILL."""
+        ...
+
+
+class LimitReached(Exception):
+    """The agent went over a limit; raised by the line callback too. The message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        exit: what the guard reported.
+        cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``; empty when it ended by itself.
+        detail: the limit that was reached. bytes: size of its output, up to then.
+        stderr: the last 4 kB of standard error. box: what it ran in; empty when it was never started.
+    """
+
+    exit: Exit
+    cause: str = ""
+    detail: str = ""
+    bytes: int = 0
+    stderr: str = ""
+    box: str = ""
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The facts, JSON-ready."""
+        code = self.exit.code
+        facts = {
+            "exit_code": code,
+            "signal": -code if code is not None and code < 0 else None,
+            "stopped": self.cause or self.exit.cause,
+            "bytes": self.bytes,
+            "swept": self.exit.swept,
+            "left": list(self.exit.left),
+            "stderr": self.stderr,
+            "box": self.box,
+        }
+        return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
+
+
+class Supervision:
+    """One agent under watch. ``run`` returns when no process of it is left."""
+
+    def __init__(self, process: AgentProcess, limits: Limits, stop: Stop, on_line: Callable[[bytes], object]) -> None:
+        self._process = process
+        self._limits = limits
+        self._stop = stop
+        self._on_line = on_line
+        self._cause = ""
+        self._detail = ""
+        self._bytes = 0
+        self._rest = bytearray()
+        self._heard = time.monotonic()
+        self._lease_ends = 0.0
+        self._give_up = float("inf")
+
+    def run(self) -> Ending:
+        """Watch it to its end. What ``on_line`` raises ends the agent, and goes on to the caller."""
+        try:
+            ended = self._watch()
+        except BaseException:
+            self._end("failed", grace=0)
+            while self._process.wait(PATIENCE) is None:
+                self._check_guard()
+            raise
+        finally:
+            stderr = self._process.stderr()
+            self._process.close()
+        return Ending(exit=ended, cause=self._cause, detail=self._detail, bytes=self._bytes, stderr=stderr)
+
+    def _watch(self) -> Exit:
+        while True:
+            ended = self._process.wait(0)
+            piece = self._process.read(PATIENCE)
+            if piece:
+                self._hear(piece)
+            elif ended is not None:  # all its processes are gone, so nothing more can come
+                self._hand_on([bytes(self._rest)])
+                return ended
+            elif piece is None:
+                self._process.wait(PATIENCE)
+            self._check()
+
+    def _hear(self, piece: bytes) -> None:
+        if self._cause:
+            return  # it is being stopped: read on, so that it is not held up, and forget
+        self._bytes += len(piece)
+        self._rest += piece
+        if b"\n" in piece:
+            # Only at b"\n": other separators of str.splitlines may stand inside a JSON string.
+            *lines, rest = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(rest)
+            self._hand_on(lines)
+        if len(self._rest) > MAX_LINE:
+            self._limit(f"a line of more than {MAX_LINE} bytes")
+        elif self._bytes > MAX_OUTPUT:
+            self._limit(f"more than {MAX_OUTPUT} bytes of output")
+        self._heard = time.monotonic()  # only now: the time that handing on took is not the agent's silence
+
+    def _hand_on(self, lines: list[bytes]) -> None:
+        try:
+            for line in lines:
+                if line.strip():
+                    self._on_line(line)
+        except LimitReached as limit:
+            self._limit(str(limit))
+
+    def _limit(self, detail: str) -> None:
+        self._detail = detail
+        self._end("limit", grace=0)
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        if self._stop.reason == "fenced" and self._cause != "fenced":
+            self._cause = ""
+            self._end("fenced", grace=0)
+        elif not self._cause:
+            if self._stop.reason:
+                self._end(self._stop.reason)
+            elif now >= self._limits.deadline:
+                self._end("deadline")
+            elif now - self._heard >= self._limits.idle_seconds:
+                self._end("idle")
+        lease_ends = self._stop.lease_ends
+        if lease_ends != self._lease_ends:
+            self._lease_ends = lease_ends
+            self._process.extend(lease_ends)
+        self._check_guard()
+
+    def _end(self, cause: str, grace: float | None = None) -> None:
+        grace = self._limits.kill_grace_seconds if grace is None else grace
+        self._cause = self._cause or cause
+        self._give_up = time.monotonic() + grace + _GUARD_PATIENCE
+        self._process.terminate(grace)
+
+    def _check_guard(self) -> None:
+        if time.monotonic() >= self._give_up:
+            self._give_up = float("inf")
+            self._process.abandon()
+
+
+def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completion | None:
+    """The verdict over an agent that was ended or never started; None when it ended by itself."""
+    if ending.exit.error:
+        reason = f"the agent could not be started: {ending.exit.error}"
+        kind = ErrorKind.TRANSIENT if ending.exit.passing else ErrorKind.CONFIG
+        return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
+    if ending.cause == "limit":
+        reason = f"the agent went over a limit: {ending.detail}"
+        return Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
+    incomplete = {
+        "idle": (Why.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
+        "deadline": (Why.DEADLINE, "the run's time was up"),
+        "guard died": (Why.KILLED, "the guard process died, and the agent with it"),
+    }
+    why, reason = incomplete.get(ending.cause or ending.exit.cause, (None, ""))
+    if why:
+        return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+    # The end of a lease is the worker's fault, not the agent's: it uses up no attempt.
+    cause = ending.cause or ("lease ended" if ending.exit.cause == "lease ended" else "")
+    if cause:
+        return Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
+    return None

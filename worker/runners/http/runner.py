@@ -1,0 +1,120 @@
+"""Any OpenAI-compatible service as an agent (vLLM, Ollama, LiteLLM, ...): the second real runner.
+
+It has no tools and writes no files; the conversation is sent whole each time. Feedback becomes further messages of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from typing import Any
+
+import structlog
+
+from api_client.contract.settings import Settings, load
+from worker.files.safe_io import made, opened, read, replace
+from worker.runners.base import Emit, Order, RunResult, Stop, Verdict, config_error
+from worker.runners.claude.cli_sessions import TRANSCRIPTS, session_of
+from worker.runners.guard import processes
+from worker.runners.guard.launch import OUR_CODE, Launch, run
+from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
+from worker.runners.guard.supervision import stopped
+from worker.runners.transcript import Transcript, judge
+
+log = structlog.get_logger(__name__)
+
+Message = dict[str, str]
+
+_NO_TOOLS = "\n\nDu hast hier keine Werkzeuge und keine Dateien: Deine Antwort ist allein der Text, den du schreibst.\n"
+_UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
+_MAX_KEPT = 64 * 2**20
+
+
+class OpenAiHttpRunner:
+    """Asks ``HELIX_OPENAI_URL`` once. The service's model stands after ``:``, such as ``openai_http:qwen3``."""
+
+    name = "openai_http"
+    #: It has no tools: what it is to know must stand in its prompt.
+    reads_files = False
+
+    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
+        self._agents = agents or processes.shared()
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
+    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """Ask once. Every failure is a verdict; a missing address or model is a configuration error."""
+        if not self._settings.openai_url:
+            return config_error("HELIX_OPENAI_URL is not set")
+        if not order.option:
+            return config_error("name the service's model in HELIX_MODELS: model=openai_http:MODEL")
+        messages = conversation(order)
+        transcript = Transcript()
+        asked = {
+            "url": self._settings.openai_url,
+            "key": self._settings.openai_api_key,
+            "model": order.option,
+            "messages": [*_rules(order), *messages],
+        }
+        launch = Launch(
+            argv=[*FAST_PYTHON, "worker.runners.http.agent"],
+            env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
+            stdin=json.dumps(asked).encode(),
+            binds=OUR_CODE,
+            box=self._settings.box,
+        )
+        ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
+        evidence = {**ending.evidence, **transcript.evidence}
+        completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+        session = ""
+        if completion.verdict is Verdict.COMPLETE:
+            session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
+        return RunResult(completion=completion, text=transcript.text, usage=transcript.usage, agent_session=session)
+
+
+def conversation(order: Order) -> list[Message]:
+    """What the service is sent: the conversation, and with feedback also the answer it is about."""
+    feedback: list[Message] = [{"role": "user", "content": order.prompt}]
+    if order.agent_session and (kept := _kept(order)):
+        return [*kept, *feedback]
+    messages = list(order.messages)
+    asked = messages[-1].get("content") if messages else None
+    return messages if asked == order.prompt else [*messages, *feedback]
+
+
+def _rules(order: Order) -> list[Message]:
+    """The session's CLAUDE.md as the first message, when there is one."""
+    try:
+        with opened(order.workdir) as session:
+            rules = read("CLAUDE.md", session, _MAX_KEPT).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [{"role": "system", "content": rules + _NO_TOOLS}]
+
+
+def _kept(order: Order) -> list[Message]:
+    if not _UUID.fullmatch(order.agent_session):
+        return []
+    try:
+        with opened(order.workdir) as session, opened(TRANSCRIPTS, session) as folder:
+            kept: Any = json.loads(read(f"{order.agent_session}.json", folder, _MAX_KEPT))
+    except (OSError, ValueError) as error:
+        log.warning("agent.session_gone", agent_session=order.agent_session, reason=str(error))
+        return []
+    return kept if isinstance(kept, list) else []
+
+
+def _keep(order: Order, messages: list[Message]) -> str:
+    """Keep the conversation for feedback on it; returns its name, empty when it could not be written."""
+    session = session_of(order)
+    try:
+        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as folder:
+            replace(f"{session}.json", json.dumps(messages).encode(), folder)
+    except OSError as error:
+        log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
+        return ""
+    return session

@@ -1,0 +1,95 @@
+"""The scripted agent: a real process that plays the steps it reads as JSON from standard input.
+
+Everything that can happen to an agent happens to this one: it can be killed, hang, leave children behind. Run by the
+scripted runner as ``python -m worker.runners.scripted.agent``. Standard library only; it starts in some 20 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from worker.runners.scripted.playing import Player, Witness
+
+
+class ProcessPlayer(Player):
+    """Plays also the steps that need a process of its own."""
+
+    worker_pid = 0
+
+    def die(self) -> None:
+        """End at once, as if killed from outside."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def hang(self) -> NoReturn:
+        """Live on in silence."""
+        while True:
+            signal.pause()
+
+    def ignore_sigterm(self) -> None:
+        """From now on only SIGKILL ends it."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def kill_parent(self) -> NoReturn:
+        """Kill the worker that runs this agent: a poisoned turn."""
+        os.kill(self.worker_pid, signal.SIGKILL)
+        self.hang()
+
+    def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
+        """Leave a child behind, in a session of its own, holding our output; ``scrub`` wipes its environment."""
+        reader, writer = os.pipe()
+        middle = os.fork()
+        if middle:
+            os.waitpid(middle, 0)
+            self.tell({"event": "note", "text": "left behind", "detail": os.read(reader, 32).decode()})
+            return
+        os.setsid()
+        if os.fork() == 0:
+            os.write(writer, str(os.getpid()).encode())
+            command = [sys.executable, "-S", "-c", f"import time; time.sleep({seconds})"]
+            os.execve(sys.executable, command, {} if scrub else dict(os.environ))  # noqa: S606 - a child to be found
+        os._exit(0)
+
+    def pour(self, piece: str, kind: str) -> None:
+        """One piece of a flood, also as what is no JSON."""
+        if kind == "text":
+            super().pour(piece, kind)
+        else:
+            _write(sys.stdout.fileno(), piece.encode() + (b"\n" if kind == "noise" else b""))
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _tell(event: dict[str, Any]) -> None:
+    _write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
+
+
+def main() -> int:
+    """Play the order on standard input."""
+    order = json.loads(sys.stdin.buffer.read())
+    witness = Witness(order["witness"], order["turn"], order["attempt"], order["delivery"])
+    # SIGTERM ends it the ordinary way, so that the witness learns when it ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    witness.record("start")
+    player = ProcessPlayer(_tell, Path(order["directory"]), order["mark"], order["prompt"])
+    player.worker_pid = order["worker"]
+    code: object = 1
+    try:
+        code = player.play(order["steps"])
+    except SystemExit as stop:
+        code = stop.code
+        raise
+    finally:
+        witness.record("end", exit=code)
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The inline runner: plays a script in the worker's own thread, without a process. For benches and quick tests."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+from api_client.contract.settings import Settings, load
+from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why, config_error
+from worker.runners.scripted import script
+from worker.runners.scripted.playing import Player, Witness
+from worker.runners.scripted.runner import steps_of
+from worker.runners.transcript import AnswerTooLong, Transcript, judge
+
+
+class InlineRunner:
+    """Plays the same scripts as ``scripted``, save the steps that need a process of their own."""
+
+    name = "inline"
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
+    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """Play the script once. Every failure is a verdict; a bad script is a configuration error."""
+        try:
+            steps = steps_of(order, self._settings.root)
+        except script.ScriptError as error:
+            return config_error(str(error))
+        if needy := [name for name, _ in steps if name in script.PROCESS_STEPS]:
+            return config_error(f"the steps {', '.join(needy)} need a process: use the runner 'scripted'")
+        transcript = Transcript()
+
+        def tell(event: dict[str, Any]) -> None:
+            if heard := transcript.take(event):
+                emit(heard)
+
+        witness = Witness(order.witness, order.turn_id, order.attempt, order.delivery)
+        witness.record("start")
+        completion = _play(_InlinePlayer(tell, order, stop), steps, transcript)
+        witness.record("end", exit=None)
+        return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
+
+
+class _Stopped(Exception):
+    def __init__(self, verdict: Verdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+
+
+class _InlinePlayer(Player):
+    """Looks at stop requests and time limits while it waits."""
+
+    def __init__(self, tell: Any, order: Order, stop: Stop) -> None:
+        super().__init__(tell, order.directory, order.mark, order.prompt)
+        self._order = order
+        self._stop = stop
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, in pieces of 0.1 s."""
+        ends = time.monotonic() + seconds
+        while True:
+            self._check()
+            left = ends - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, 0.1))
+
+    def _check(self) -> None:
+        if self._stop.reason:
+            raise _Stopped(Verdict.CANCELLED, f"stopped: {self._stop.reason}")
+        if time.monotonic() >= self._order.deadline:
+            raise _Stopped(Verdict.INCOMPLETE, "the run's time was up")
+
+
+def _play(player: Player, steps: tuple[script.Step, ...], transcript: Transcript) -> Completion:
+    try:
+        return judge(transcript, player.play(steps), {})
+    except _Stopped as stopped:
+        why = Why.DEADLINE if stopped.verdict is Verdict.INCOMPLETE else None
+        return Completion(verdict=stopped.verdict, why=why, reason=str(stopped))
+    except AnswerTooLong:
+        return Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason="the answer is too long")
+    except (OSError, ValueError) as error:
+        return Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=f"a step failed: {error}")

@@ -1,0 +1,95 @@
+"""The scripted runner: a real agent process that plays a script instead of thinking. For demos, tests and faults."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.settings import Settings, load
+from worker.runners.base import Emit, Order, RunResult, Stop, config_error
+from worker.runners.guard import processes
+from worker.runners.guard.box import Bind
+from worker.runners.guard.launch import OUR_CODE, Launch, run
+from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
+from worker.runners.guard.supervision import stopped
+from worker.runners.scripted import script
+from worker.runners.transcript import Transcript, judge
+
+
+class ScriptedRunner:
+    """Plays the script named by ``order.option``, or the built-in demo script, in a process of its own."""
+
+    name = "scripted"
+
+    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
+        self._agents = agents or processes.shared()
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
+    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """Play the script once. Every failure is a verdict; a bad script is a configuration error."""
+        try:
+            steps = steps_of(order, self._settings.root)
+        except script.ScriptError as error:
+            return config_error(str(error))
+        transcript = Transcript()
+        launch = Launch(
+            argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
+            env=_environment(order),
+            stdin=json.dumps(_payload(order, steps)).encode(),
+            binds=[*OUR_CODE, *_witness(order)],
+            box=self._settings.box,
+        )
+        ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
+        evidence = {**ending.evidence, **transcript.evidence}
+        completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+        return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
+
+
+def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:
+    """What the script has this run play; a relative path of a script counts from ``root``.
+
+    Raises:
+        ScriptError: the script is wrong or has nothing for this message.
+    """
+    path = root / Path(order.option).expanduser() if order.option else script.DEMO
+    asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
+    return script.steps_for(script.load(path), next(asked, order.prompt), order.attempt, order.delivery)
+
+
+def _environment(order: Order) -> dict[str, str]:
+    """Built from scratch: what the worker knows, such as the broker's address, is none of an agent's business."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(order.directory),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": SOURCE_ROOT,
+        "HELIX_AGENT_TURN": order.turn_id,
+        "HELIX_AGENT_SESSION": order.session_id,
+        "HELIX_AGENT_ATTEMPT": str(order.attempt),
+        "HELIX_AGENT_DELIVERY": str(order.delivery),
+    }
+
+
+def _payload(order: Order, steps: tuple[script.Step, ...]) -> dict[str, Any]:
+    return {
+        "turn": order.turn_id,
+        "attempt": order.attempt,
+        "delivery": order.delivery,
+        "mark": order.mark,
+        "directory": str(order.directory),
+        "prompt": order.prompt,
+        "witness": order.witness,
+        "worker": os.getpid(),
+        "steps": steps,
+    }
+
+
+def _witness(order: Order) -> list[Bind]:
+    return [Bind(Path(order.witness), writable=True)] if order.witness else []

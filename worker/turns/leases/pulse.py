@@ -1,0 +1,176 @@
+"""The pulse of a worker: whether it still takes messages, told to its supervisor (a file) and to operators (the store).
+
+Measured and reported elsewhere (celery #8030 and others): after a broker outage a worker can be alive, and answer, and
+consume nothing. ``Hearing`` is the pure rule; ``Pulse`` looks, and publishes a probe where nothing else is to be taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from redis.exceptions import RedisError
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from worker.turns.record.store import connect
+
+log = structlog.get_logger()
+
+#: Longest time between two beats, shortest between two probes, and how long what dead workers told stays, in seconds.
+_BEAT_SECONDS, _PROBE_SECONDS, _FORGET_SECONDS = 2.0, 15.0, 86_400.0
+
+
+@dataclass(slots=True)
+class Hearing:
+    """Tells a deaf worker from one that has nothing to do, or no slot free. Pure; times are monotonic seconds.
+
+    A worker is deaf when messages have waited and a slot has been free for ``limit`` seconds without a pause, and it
+    took none of them. A look that the broker did not answer tells nothing, so the time starts anew.
+    """
+
+    limit: float
+    _taken: int = -1
+    _since: float | None = None
+
+    def look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
+        """One look; True when the worker is deaf.
+
+        ``taken`` counts messages since the start, ``free`` slots; ``waiting`` messages, None when the broker is away.
+        """
+        if taken != self._taken or free <= 0 or not waiting:
+            self._taken, self._since = taken, None
+            return False
+        if self._since is None:
+            self._since = now
+        return bool(self.limit) and now - self._since >= self.limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a worker process does: its queues and slots, and how to ask how many messages it took and works on.
+
+    ``listens`` tells whether it still takes messages; ``wake`` makes a worker that was told to end see it at once.
+    """
+
+    name: str
+    queues: tuple[str, ...]
+    slots: int
+    taken: Callable[[], int]
+    busy: Callable[[], int]
+    listens: Callable[[], bool]
+    wake: Callable[[], object]
+
+
+class Pulse:
+    """A thread that looks every few seconds."""
+
+    def __init__(self, settings: Settings, work: Work, probe: Callable[[str], None], ready_file: Path | None) -> None:
+        self._work = work
+        self._probe = probe
+        self._ready_file = ready_file
+        self._hearing = Hearing(settings.deaf_seconds)
+        limit = settings.deaf_seconds or 60.0
+        self._beat_seconds = min(_BEAT_SECONDS, limit / 8)
+        self._probe_seconds = min(_PROBE_SECONDS, limit / 4)
+        self._store = connect(settings, answer_seconds=2.0, resends=0)
+        self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
+        self._lists = [f"{settings.namespace}:celery:{queue}" for queue in work.queues]
+        self._workers = Keys(settings.namespace).workers
+        self._started = time.time()
+        self._sessions_dir = settings.sessions_dir
+        self._sessions = ""
+        self._probed = time.monotonic()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread, and take the worker off the list."""
+        self._closing.set()
+        try:
+            self._store.hdel(self._workers, self._work.name)
+        except RedisError as error:
+            log.info("pulse.not_signed_off", error=type(error).__name__)
+
+    def _beat(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self.look()
+            except Exception:
+                # Without this thread its supervisor would take the worker for dead.
+                log.exception("pulse.look_failed")
+            self._closing.wait(self._beat_seconds)
+
+    def look(self) -> None:
+        """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf."""
+        work, free = self._work, self._work.slots - self._work.busy()
+        waiting = self._waiting()
+        deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=free, waiting=waiting)
+        if deaf:
+            log.error("worker.deaf", worker=work.name, waiting=waiting, free=free)
+            if self._ready_file:
+                self._ready_file.unlink(missing_ok=True)
+        elif self._ready_file:
+            self._ready_file.touch()
+        if waiting == 0 and time.monotonic() - self._probed >= self._probe_seconds:
+            self._probed = time.monotonic()
+            for queue in work.queues:  # nothing to take: a probe, so that silence means something
+                self._probe(queue)
+        self._tell(free, deaf)
+
+    def _waiting(self) -> int | None:
+        try:
+            lengths: list[Any] = [self._broker.llen(name) for name in self._lists]
+        except RedisError as error:
+            log.info("pulse.broker_away", error=type(error).__name__)
+            return None
+        return int(sum(lengths))
+
+    def _tell(self, free: int, deaf: bool) -> None:
+        self._sessions = self._sessions or mark_of(self._sessions_dir)
+        told = {
+            "at": round(time.time(), 3),
+            "started_at": round(self._started, 3),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "queues": self._work.queues,
+            "slots": self._work.slots,
+            "free": free,
+            "deaf": deaf,
+            "sessions": self._sessions,
+        }
+        try:
+            self._store.hset(self._workers, self._work.name, json.dumps(told))
+            self._store.expire(self._workers, int(_FORGET_SECONDS))
+        except RedisError as error:
+            log.info("pulse.store_away", error=type(error).__name__)
+
+
+def mark_of(sessions_dir: Path) -> str:
+    """A name for the folder of sessions, the same for every worker that sees this folder; empty if it has none yet."""
+    file = sessions_dir / ".installation"
+    try:
+        sessions_dir.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f".installation-{secrets.token_hex(6)}")
+        draft.write_text(secrets.token_hex(8))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, file)  # the first one wins
+        draft.unlink()
+        return file.read_text()[:64]
+    except OSError as error:
+        log.warning("sessions.no_mark", error=str(error))
+        return ""

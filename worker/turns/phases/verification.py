@@ -1,0 +1,106 @@
+"""One verification of a phase's attempt, as its turn tells it: an event per gate, the verifier's start, its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from api_client.contract.settings import Settings
+from api_client.contract.turn import AttemptRecord, Turn
+from worker.turns.leases.lease import Lease
+from worker.turns.phases.phase_folders import fence_of, phase_of
+from worker.turns.transitions.moves import EventData
+from worker.verification import (
+    GateReport,
+    GateResult,
+    Ground,
+    Stopped,
+    SubAgentVerifier,
+    VerificationResult,
+    Verifying,
+    each_gate,
+    gates_result,
+)
+
+Tell = Callable[[list[EventData]], None]
+
+
+class Verification:
+    """Gates first, then an independent agent on a copy. Ends when the turn is called off or its lease does."""
+
+    def __init__(
+        self, settings: Settings, turn: Turn, record: AttemptRecord, lease: Lease, tell: Tell, output: Path
+    ) -> None:
+        self._settings = settings
+        self._turn = turn
+        self._record = record
+        self._lease = lease
+        self._tell = tell
+        self._output = output
+        self._phase = phase_of(turn)
+        self._fence = fence_of(settings, turn)
+
+    def run(self) -> VerificationResult:
+        """The result. Raises as ``Ledger.append``."""
+        if refused := self._fence.refusal(self._phase):
+            return VerificationResult(success=False, errors=[refused], ground=Ground.REFUSED)
+        report = self._gates()
+        if not (report.passed and self._phase.verify_agent):
+            return gates_result(report)
+        verifier = SubAgentVerifier(settings=self._settings)
+        on = self._verifying()
+        attempt = self._record.number
+        self._tell([("verifier.started", {"attempt": attempt, "model": verifier.model_for(on.model)})])
+        result = verifier.ask(self._phase, self._output, report, on)
+        judged = {
+            "attempt": attempt,
+            "success": result.success,
+            "ground": result.ground.value,
+            "errors": result.errors,
+            "checks_passed": result.checks_passed,
+        }
+        self._tell([("verifier.judged", judged)])
+        return result
+
+    def _verifying(self) -> Verifying:
+        turn = self._turn
+        return Verifying(
+            turn_id=turn.turn_id,
+            session_id=turn.request.session_id,
+            attempt=self._record.number,
+            delivery=turn.delivery,
+            model=turn.request.model,
+            stop=self._lease,
+            deadline=self._lease.deadline,
+            locale=turn.request.locale,
+            fence=self._fence,
+        )
+
+    def _gates(self) -> GateReport:
+        on = self._verifying()
+        results: list[GateResult] = []
+        found = each_gate(
+            self._phase,
+            self._output,
+            stop=on.stop,
+            deadline=on.deadline,
+            mark=on.mark,
+            locale=on.locale,
+            fence=on.fence,
+        )
+        try:
+            for result in found:
+                results.append(result)
+                self._tell([("gate.checked", self._checked(result))])
+        except Stopped as stopped:
+            return GateReport(results=tuple(results), stopped=str(stopped))
+        return GateReport(results=tuple(results))
+
+    def _checked(self, result: GateResult) -> dict[str, object]:
+        return {
+            "attempt": self._record.number,
+            "gate": result.gate,
+            "passed": result.passed,
+            "skipped": result.skipped,
+            "issues": [issue.to_dict() for issue in result.issues],
+        }

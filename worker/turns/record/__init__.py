@@ -1,0 +1,1 @@
+"""The record of a turn as the worker reads and changes it: one Lua command for each change."""

@@ -1,0 +1,77 @@
+"""The store as a worker asks it: a pool of connections, and patience while the store is away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+import structlog
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from api_client.contract.settings import Settings, require_store
+from api_client.contract.values.sentinels import Sentinels
+
+log = structlog.get_logger()
+
+#: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
+_PATIENCE_SECONDS = 120.0
+#: Every agent's writer may hold one at a time. The library's own limit (100) is below what HELIX_RUN_SLOTS may be.
+_MOST_CONNECTIONS = 2**16
+#: Errors of a store that is away, or full, or not the master: another time it works.
+_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
+
+
+def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> redis.Redis:
+    """A connection pool to the store. Resends are safe for every command of the ledger.
+
+    Raises:
+        SettingsError: no store is set.
+    """
+    backoff = ExponentialBackoff(cap=0.5, base=0.05) if resends else NoBackoff()
+    options: dict[str, Any] = {
+        "socket_connect_timeout": min(2.0, answer_seconds),
+        "socket_timeout": answer_seconds,
+        "retry": Retry(backoff, resends),
+        "max_connections": _MOST_CONNECTIONS,
+    }
+    if sentinels := Sentinels.parse(require_store(settings).store_url):
+        asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
+        master: redis.Redis = asked.master_for(
+            sentinels.master, db=sentinels.db, password=sentinels.password or None, **options
+        )
+        return master
+    return redis.Redis.from_url(settings.redis_url, **options)
+
+
+def patiently(command: Callable[[], Any]) -> Any:
+    """Repeat a command that is safe to repeat until the store answers.
+
+    Raises:
+        RedisError: it stayed away for two minutes, or refused for another reason.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    pause = threading.Event()
+    said = ""
+    while True:
+        try:
+            return command()
+        except _PASSING as error:
+            if time.monotonic() > until:
+                raise
+            if said != (said := type(error).__name__):  # once, however often it is asked again
+                log.warning("store.away", error=said)
+        except ResponseError as error:
+            # The disk is full: the script was refused before its first write.
+            if time.monotonic() > until or not str(error).startswith("MISCONF"):
+                raise
+            if said != (said := str(error)[:80]):
+                log.warning("store.full", error=said)
+        pause.wait(0.3)

@@ -1,0 +1,44 @@
+"""An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit.
+
+It is sealed before the first file is written: whoever takes the turn over publishes the same and commits the same,
+without judging again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from worker.turns.transitions.moves import Move, read_move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What is published and committed.
+
+    Attributes:
+        move: the move that ends the turn.
+        delivery: the folder's name of the accepted delivery.
+        mended: files the fallback made, by name; they stand for those the agent wrote.
+    """
+
+    move: Move
+    delivery: str
+    mended: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As the record keeps it."""
+        move = self.move
+        data = {"move": move.to_json(), "events": move.events, "delivery": self.delivery, "mended": self.mended}
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> Accepted:
+        """Read it again.
+
+        Raises:
+            ValueError: the text is none.
+        """
+        data = json.loads(text)
+        events = [(kind, facts) for kind, facts in data["events"]]
+        return cls(move=read_move(data["move"], events), delivery=data["delivery"], mended=data["mended"])

@@ -1,0 +1,86 @@
+"""What follows from a decision on a parked turn: a pure function to a move. No clock, no store, no file.
+
+The answer a person accepts is told as theirs (``passed_by_human``): the checks still find errors in it.
+"""
+
+from __future__ import annotations
+
+from api_client.contract.escalation import DecisionKind
+from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from api_client.contract.words.messages import asked_again, rejected
+from worker.enforcement.documents.step import step_of
+from worker.turns.transitions.after_judging import gave_up_counters
+from worker.turns.transitions.moves import Answer, EventData, Move, again
+
+
+def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
+    """What follows.
+
+    Args:
+        turn: the turn as it was claimed; its ``decision`` is carried out.
+        number: the attempt it was parked after.
+        best: the attempt that an approval accepts; None when there is none.
+    """
+    decision = turn.decision
+    kind = DecisionKind(decision["kind"])
+    if kind is DecisionKind.RETRY:
+        return _asks_again(turn, number, str(decision.get("note", "")), best)
+    if kind is DecisionKind.EDIT and turn.request.phase is None:
+        return _accepts(turn, number, str(decision["text"]))
+    if kind is not DecisionKind.REJECT and best is not None:
+        return _accepts(turn, best.number, best.mended or best.answer or best.text)
+    return _rejects(turn, number, best)
+
+
+def _accepts(turn: Turn, number: int, text: str) -> Move:
+    step, source = step_of(text) if turn.request.phase is None else ("", "")
+    return Move(
+        attempt=number,
+        facts={"decision": "accept"},
+        outcome=Outcome.PASSED_BY_HUMAN,
+        answer=Answer(response=text, step=step, step_source=source),
+    )
+
+
+def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Move:
+    """Another set of attempts, with what the person said; if it fails too, it comes back to the inbox."""
+    issues = (best.remaining or best.issues) if best else ()
+    hints = [f"{issue.get('code', '')}: {issue.get('message', '')}" for issue in issues]
+    feedback = asked_again(note, turn.request.locale, hints)
+    allowed = number + turn.request.max_attempts
+    asking: EventData = (
+        "turn.retrying",
+        {
+            "attempt": number + 1,
+            "max_attempts": allowed,
+            "reason": "decided",
+            "codes": [],
+            "feedback": feedback,
+            "delay_seconds": 0,
+        },
+    )
+    return Move(
+        attempt=number,
+        state=TurnState.QUEUED,
+        next=again(turn, number + 1),
+        fields={"allowed": str(allowed), "transients": "0"},
+        facts={"feedback": feedback},
+        events=[asking],
+    )
+
+
+def _rejects(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
+    """The honest end: why it was handed to a person, and that nobody accepted it."""
+    decision = turn.decision
+    issues = (best.remaining or best.issues) if best else ()
+    lines = [f"{issue.get('code', '')}: {issue.get('message', '')}" for issue in issues]
+    timed_out = decision.get("by") == "timeout"
+    code = "undecided" if timed_out else "rejected"
+    error = {
+        "code": code,
+        "message": rejected(turn.request.locale, lines, note=str(decision.get("note", "")), timed_out=timed_out),
+        "reason": turn.failing.get("reason", ""),
+        "issues": list(issues),
+    }
+    gave_up = gave_up_counters(turn, issues)
+    return Move(attempt=number, outcome=Outcome.FAILED, answer=Answer(error=error), end_counters=gave_up)

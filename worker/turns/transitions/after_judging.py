@@ -1,0 +1,171 @@
+"""What follows from judging an answer: pure functions from findings to a move. No clock, no store, no file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.counters import OTHER, counter, model_of
+from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
+from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.words.messages import broken_off, ending
+from worker.enforcement.codes import CODES
+from worker.enforcement.documents.step import step_of
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Mended, Retry, demote
+from worker.turns.transitions.escalation import escalated
+from worker.turns.transitions.moves import Answer, EventData, Move, policy_of, retrying
+from worker.turns.transitions.usage import Usage
+
+_NOTHING = Usage()
+
+
+def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decision, usage: Usage = _NOTHING) -> Move:
+    """What follows from the validators' findings on one attempt, whose run had this ``usage``."""
+    answer, issues = attempt.answer, demote(attempt.issues, policy_of(turn))
+    found = [issue.to_dict() for issue in issues]
+    facts = {"answer": answer, "issues": json.dumps(found), "changes": json.dumps(list(attempt.changes))}
+    if isinstance(decision, Accept):
+        step, source = step_of(answer)
+        return Move(
+            attempt=link.attempt,
+            facts={**facts, "decision": "accept"},
+            events=[("attempt.accepted", {"attempt": link.attempt, "issues": found})],
+            counters=_judged(turn, "accept"),
+            judged=True,
+            outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
+            answer=Answer(response=answer, step=step, step_source=source),
+        )
+    errors = [issue for issue in issues if issue.is_error]
+    rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": found})
+    if isinstance(decision, Retry):
+        return Move(
+            attempt=link.attempt,
+            state=TurnState.QUEUED,
+            next=Link(RETRY, link.attempt + 1),
+            fields={"retries": str(turn.retries + 1), "transients": "0"},
+            facts={**facts, "decision": "retry", "feedback": decision.feedback},
+            events=[rejected, retrying(turn, link, "rejected", decision)],
+            counters=_rejected(turn, "retry", errors, usage),
+            judged=True,
+        )
+    if isinstance(decision, Fallback):
+        codes = sorted({issue.code for issue in errors})
+        return Move(
+            attempt=link.attempt,
+            next=Link(FALLBACK, link.attempt),
+            fields={"best": str(decision.attempt)},
+            facts={**facts, "decision": "fallback"},
+            events=[rejected, ("turn.fallback", {"attempt": decision.attempt, "codes": codes})],
+            counters=_rejected(turn, "fallback", errors, usage),
+            judged=True,
+        )
+    move = Move(
+        attempt=link.attempt,
+        next=Link(FAIL, link.attempt),
+        fields={"failing": json.dumps(_failed(decision))},
+        facts={**facts, "decision": "fail"},
+        events=[rejected],
+        counters=_rejected(turn, "fail", errors, usage),
+        judged=True,
+    )
+    if decision.reason != "escalated":
+        return move
+    handed_on = replace(move, counters=_rejected(turn, "escalate", errors, usage))
+    told = [issue.to_dict() for issue in errors]
+    return escalated(turn, handed_on, best=decision.attempt, reason="rejected", issues=told) or move
+
+
+def _judged(turn: Turn, decision: str) -> dict[str, int]:
+    judged = {counter("validator.judged", name, model_of(turn)): 1 for name in turn.request.validators}
+    return {counter("attempt.judged", decision, model_of(turn)): 1, **judged}
+
+
+def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
+    validators, codes = _rules(turn, [issue.to_dict() for issue in errors])
+    return {
+        **_judged(turn, decision),
+        **{counter("validator.rejected", name, decision, model_of(turn)): 1 for name in validators},
+        **{counter("code.rejected", code, decision): 1 for code in codes},
+        **usage.wasted(model_of(turn)),
+    }
+
+
+def _rules(turn: Turn, issues: Sequence[dict[str, Any]]) -> tuple[set[str], set[str]]:
+    """The validators and codes of errors, as labels: what none of ours made up is counted as one."""
+    errors = [issue for issue in issues if issue["severity"] == "error"]
+    if turn.request.phase is not None:  # gates and the verifier: a closed set of names
+        return {issue["validator"] for issue in errors}, {issue["code"] for issue in errors}
+    validators = {name if name in turn.request.validators else OTHER for name in (i["validator"] for i in errors)}
+    return validators, {code if code in CODES else OTHER for code in (issue["code"] for issue in errors)}
+
+
+def _failed(decision: Fail) -> dict[str, str]:
+    return {"outcome": Outcome.FAILED.value, "code": "failed", "reason": decision.reason}
+
+
+def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
+    """What follows from the fallback: the mended answer passes, or the turn fails and the partial gains are kept."""
+    left = demote(mended.issues, policy_of(turn))
+    facts = {"changes": json.dumps(list(mended.changes)), "mended": mended.text}
+    told: EventData = (
+        "turn.mended",
+        {
+            "attempt": best,
+            "changes": list(mended.changes),
+            "fixed": [issue.to_dict() for issue in mended.fixed_issues],
+            "step": mended.step,
+            "step_source": mended.step_source,
+        },
+    )
+    if not any(issue.is_error for issue in left):
+        return Move(
+            attempt=best,
+            facts=facts,
+            events=[told],
+            outcome=Outcome.PASSED_BY_FALLBACK,
+            answer=Answer(response=mended.text, step=mended.step, step_source=mended.step_source),
+        )
+    facts["remaining"] = json.dumps([issue.to_dict() for issue in left])
+    failing = {"outcome": Outcome.FAILED.value, "code": "failed", "reason": "the fallback could not mend every error"}
+    return Move(
+        attempt=best,
+        next=Link(FAIL, link.attempt),
+        facts=facts,
+        fields={"failing": json.dumps(failing)},
+        events=[told] if mended.changes else [],
+    )
+
+
+def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Sequence[dict[str, Any]]) -> Move:
+    """The honest end of a turn that has no acceptable answer: the message its user reads."""
+    outcome = Outcome(failing["outcome"])
+    if outcome is Outcome.FAILED:
+        lines = [f"{issue['code']}: {issue['message']}" for issue in issues if issue["severity"] == "error"]
+    else:
+        lines = [broken_off(failing.get("why") or failing["code"], turn.request.locale, failing["reason"])]
+    error = {
+        "code": failing["code"],
+        "message": ending(outcome.value, turn.request.locale, lines),
+        "reason": failing["reason"],
+        "issues": list(issues),
+    }
+    gave_up = gave_up_counters(turn, issues) if outcome is Outcome.FAILED else {}
+    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
+
+
+def gave_up_counters(turn: Turn, issues: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """What a turn counts that failed with these issues left."""
+    validators, codes = _rules(turn, issues)
+    return {
+        **{counter("validator.gave_up", name): 1 for name in validators},
+        **{counter("code.gave_up", code): 1 for code in codes},
+    }
+
+
+def cannot_judge(link: Link, reason: str) -> Move:
+    """The validators cannot be made on this worker: the installation is wrong, and no other answer would help."""
+    failing = {"outcome": Outcome.ERROR.value, "code": "config", "reason": reason}
+    return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields={"failing": json.dumps(failing)})

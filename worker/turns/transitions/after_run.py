@@ -1,0 +1,203 @@
+"""What follows from an agent run: a pure function from its result to a move. No clock, no store, no file.
+
+Counting: incomplete runs use up attempts, passing errors do not. A turn whose last run was
+incomplete ends ``incomplete``; a permanent error ends it as ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from api_client.contract.counters import counter, model_of
+from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
+from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from api_client.contract.words.messages import GIVEN_UP
+from worker.enforcement.policy import Attempt, Retry, decide
+from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
+from worker.turns.transitions.escalation import escalated
+from worker.turns.transitions.moves import Answer, EventData, Move, again, judged, policy_of, retrying
+from worker.turns.transitions.usage import Usage
+
+#: Errors that pass by themselves.
+_PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
+#: Why a run was stopped, where that ends the turn.
+_CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
+
+
+def after_run(
+    turn: Turn,
+    link: Link,
+    result: RunResult,
+    *,
+    prompt: str,
+    history: Sequence[AttemptRecord] = (),
+    stop: str = "",
+    transient_retries: int,
+    transient_delay: float,
+) -> Move:
+    """What follows from an agent run.
+
+    ``stop`` is why the run was stopped, if it was; ``history`` the attempts before this one. Seconds, where a number
+    is a time.
+    """
+    completion, usage = result.completion, Usage.of(result.usage)
+    facts = {
+        "prompt": prompt,
+        "text": result.text,
+        "completion": json.dumps(completion.to_dict()),
+        "usage": json.dumps(result.usage),
+        "last_delivery": str(turn.delivery),
+    }
+    ended: EventData = (
+        "attempt.completed",
+        {"attempt": link.attempt, "verdict": completion.verdict.value, "reason": completion.reason, **usage.told()},
+    )
+    move: Move
+    if completion.verdict is Verdict.COMPLETE:
+        move = _complete(turn, link, result.agent_session, facts, ended)
+    elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
+        move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
+    elif stop or completion.verdict is Verdict.CANCELLED:
+        move = _handed_over(turn, link, stop, usage)
+    elif completion.kind in _PASSING and turn.transients < transient_retries:
+        move = _again_later(turn, link, completion, ended, transient_delay)
+    elif completion.verdict is Verdict.ERROR:
+        move = _cannot_work(turn, link, completion, facts, ended)
+    else:
+        move = _incomplete(turn, link, completion, facts, ended, history)
+    used = {
+        "tokens_used": str(turn.tokens_used + usage.tokens),
+        "cost_used": str(turn.cost_used + usage.microdollars),
+    }
+    return replace(move, fields=move.fields | used, counters=move.counters | _counted(turn, move, completion, usage))
+
+
+def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:
+    """What a run that ended is counted as; a complete one is wasted only when its answer is rejected."""
+    model = model_of(turn)
+    counted = usage.counted(model)
+    if completion.verdict is not Verdict.COMPLETE or not move.run_ended:
+        counted |= usage.wasted(model)
+    if move.run_ended:
+        again = completion.verdict is Verdict.ERROR and move.state is TurnState.QUEUED
+        counted[counter("attempt.ended", "transient" if again else completion.verdict.value, model)] = 1
+    return counted
+
+
+def _complete(turn: Turn, link: Link, agent_session: str, facts: dict[str, str], ended: EventData) -> Move:
+    return Move(
+        attempt=link.attempt,
+        next=Link(VALIDATE if turn.request.phase is None else PHASE_VERIFY, link.attempt),
+        fields={"agent_session": agent_session},
+        facts=facts,
+        events=[ended],
+        run_ended=True,
+    )
+
+
+def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
+    """The worker shuts down, or could not keep its lease: the turn goes back, and the attempt is delivered again.
+
+    No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
+    """
+    lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": reason or "stopped", **usage.told()}
+    return Move(
+        attempt=link.attempt,
+        state=TurnState.QUEUED,
+        next=link,
+        events=[("attempt.lost", lost)],
+        counters={"delivery.handed_over": 1},
+    )
+
+
+def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: dict[str, str], ended: EventData) -> Move:
+    texts = GIVEN_UP[outcome.value]
+    message = texts.get(turn.request.locale, texts["en"])
+    return Move(
+        attempt=link.attempt,
+        facts=facts,
+        events=[ended],
+        outcome=outcome,
+        answer=Answer(error={"code": outcome.value, "message": message, "issues": []}),
+        run_ended=True,
+    )
+
+
+def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventData, first_delay: float) -> Move:
+    """A passing error: the same attempt again after a while, twice as long each time."""
+    delay = completion.retry_after or first_delay * 2**turn.transients
+    if completion.kind is ErrorKind.SESSION_LOST:
+        delay = 0.0
+    fields = {"transients": str(turn.transients + 1)}
+    if completion.kind is ErrorKind.SESSION_LOST:
+        fields["agent_session"] = ""
+    retrying = {
+        "attempt": link.attempt,
+        "max_attempts": turn.allowed or turn.request.max_attempts,
+        "reason": "transient",
+        "delay_seconds": delay,
+    }
+    return Move(
+        attempt=link.attempt,
+        state=TurnState.QUEUED,
+        next=link,
+        fields=fields,
+        events=[ended, ("turn.retrying", retrying)],
+        delay_ms=int(delay * 1000),
+        run_ended=True,
+    )
+
+
+def _cannot_work(turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: EventData) -> Move:
+    kind = completion.kind.value if completion.kind else "error"
+    return Move(
+        attempt=link.attempt,
+        next=Link(FAIL, link.attempt),
+        facts=facts,
+        fields={"failing": json.dumps({"outcome": Outcome.ERROR.value, "code": kind, "reason": completion.reason})},
+        events=[ended],
+        run_ended=True,
+    )
+
+
+def _incomplete(
+    turn: Turn,
+    link: Link,
+    completion: Completion,
+    facts: dict[str, str],
+    ended: EventData,
+    history: Sequence[AttemptRecord],
+) -> Move:
+    this = Attempt(number=link.attempt, text="", answer="", complete=False, issues=())
+    decision = decide([*map(judged, history), this], policy_of(turn))
+    if isinstance(decision, Retry):
+        return Move(
+            attempt=link.attempt,
+            state=TurnState.QUEUED,
+            next=again(turn, link.attempt + 1),
+            fields={"transients": "0"},
+            facts={**facts, "decision": "retry", "feedback": decision.feedback},
+            events=[ended, retrying(turn, link, "incomplete", decision)],
+            run_ended=True,
+        )
+    why = completion.why or Why.BROKE_OFF
+    failing = {
+        "outcome": Outcome.INCOMPLETE.value,
+        "code": "incomplete",
+        "why": why.value,
+        "reason": completion.reason,
+    }
+    move = Move(
+        attempt=link.attempt,
+        next=Link(FAIL, link.attempt),
+        facts={**facts, "decision": "fail"},
+        fields={"failing": json.dumps(failing)},
+        events=[ended],
+        run_ended=True,
+    )
+    if turn.request.phase is None:
+        return move
+    told = [{"code": "INCOMPLETE_RESPONSE", "message": completion.reason, "severity": "error", "validator": ""}]
+    return escalated(turn, move, best=link.attempt, reason="incomplete", issues=told) or move

@@ -1,0 +1,179 @@
+"""What follows from verifying a phase: a pure function from the result to a move. No clock, no store, no file.
+
+A result counts once: it is recorded with its attempt by the commit that carries the lease's token, and a success is
+sealed before its files are published. Two verifications of one attempt cannot both count.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from api_client.contract.counters import counter, model_of
+from api_client.contract.tasks import FAIL, Link
+from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from api_client.contract.words.messages import GIVEN_UP
+from worker.turns.transitions.after_judging import cannot_judge
+from worker.turns.transitions.escalation import escalated
+from worker.turns.transitions.moves import Answer, EventData, Move, again
+from worker.turns.transitions.usage import Usage
+from worker.verification import Ground, VerificationResult, feedback_on
+
+#: A verifier that cannot work, or gives no verdict, is asked so often for one attempt: the agent could not mend that.
+VERIFIER_TRIES = 3
+_CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
+
+
+def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str) -> Move:
+    """What follows; ``stop`` is why the verification was stopped, if it was."""
+    if result.ground is Ground.STOPPED:
+        return _stopped(turn, link, stop)
+    if result.ground is Ground.REFUSED:
+        return cannot_judge(link, "; ".join(result.errors))
+    facts = {"verification": json.dumps(result.to_dict()), "answer": record.text}
+    issues = _issues(result)
+    facts["issues"] = json.dumps(issues)
+    if result.success:
+        return Move(
+            attempt=link.attempt,
+            facts={**facts, "decision": "accept"},
+            events=[("attempt.accepted", {"attempt": link.attempt, "issues": issues})],
+            counters=_judged(turn, "accept"),
+            judged=True,
+            outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
+            answer=Answer(response=record.text),
+        )
+    if not result.judged and turn.unverified + 1 < VERIFIER_TRIES:
+        return Move(
+            attempt=link.attempt,
+            next=link,
+            fields={"unverified": str(turn.unverified + 1)},
+            facts=facts,
+            delay_ms=1000 * 2**turn.unverified,
+        )
+    return _rejected(turn, link, record, result, facts, issues)
+
+
+def _rejected(
+    turn: Turn,
+    link: Link,
+    record: AttemptRecord,
+    result: VerificationResult,
+    facts: dict[str, str],
+    issues: list[dict[str, Any]],
+) -> Move:
+    """Ask again while runs are left, else hand the turn on or give up."""
+    model = model_of(turn)
+    wasted = Usage.of(record.usage).wasted(model)
+    rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": issues})
+
+    def counted(decision: str) -> dict[str, int]:
+        errors = [issue for issue in issues if issue["severity"] == "error"]
+        return {
+            **_judged(turn, decision),
+            **{counter("validator.rejected", str(issue["validator"]), decision, model): 1 for issue in errors},
+            **{counter("code.rejected", str(issue["code"]), decision): 1 for issue in errors},
+            **wasted,
+        }
+
+    if link.attempt < (turn.allowed or turn.request.max_attempts) and result.judged:
+        return _ask_again(turn, link, result, facts, issues, rejected, counted("retry"))
+    reason = "rejected" if result.judged else "the verifier gave no verdict"
+    failing = {"outcome": Outcome.FAILED.value, "code": "phase_not_verified", "reason": reason}
+    move = Move(
+        attempt=link.attempt,
+        next=Link(FAIL, link.attempt),
+        fields={"failing": json.dumps(failing), "unverified": "0", "best": str(link.attempt)},
+        facts={**facts, "decision": "fail"},
+        events=[rejected],
+        counters=counted("escalate"),
+        judged=True,
+    )
+    handed_on = escalated(turn, move, best=link.attempt, reason=reason, issues=issues)
+    if handed_on is not None:
+        return handed_on
+    move.counters.clear()
+    move.counters.update(counted("fail"))
+    return move
+
+
+def _ask_again(
+    turn: Turn,
+    link: Link,
+    result: VerificationResult,
+    facts: dict[str, str],
+    issues: list[dict[str, Any]],
+    rejected: EventData,
+    counters: dict[str, int],
+) -> Move:
+    feedback = feedback_on(result)
+    told: EventData = (
+        "turn.retrying",
+        {
+            "attempt": link.attempt + 1,
+            "max_attempts": turn.allowed or turn.request.max_attempts,
+            "reason": "rejected",
+            "codes": sorted({issue["code"] for issue in issues}),
+            "feedback": feedback,
+            "delay_seconds": 0,
+        },
+    )
+    return Move(
+        attempt=link.attempt,
+        state=TurnState.QUEUED,
+        next=again(turn, link.attempt + 1),
+        fields={"retries": str(turn.retries + 1), "transients": "0", "unverified": "0"},
+        facts={**facts, "decision": "retry", "feedback": feedback},
+        events=[rejected, told],
+        counters=counters,
+        judged=True,
+    )
+
+
+def _judged(turn: Turn, decision: str) -> dict[str, int]:
+    return {counter("attempt.judged", decision, model_of(turn)): 1, counter("phase.judged", decision): 1}
+
+
+def _issues(result: VerificationResult) -> list[dict[str, Any]]:
+    """What was found, in the form of validators' issues: those of gates, and the verifier's errors."""
+    found = [
+        {**issue.to_dict(), "validator": gate.gate.partition(":")[0]}
+        for gate in result.gates.results
+        for issue in gate.issues
+    ]
+    if result.ground is Ground.GATES:
+        return found or [_verifiers(error) for error in result.errors]
+    return found + [_verifiers(error) for error in result.errors]
+
+
+def _verifiers(error: str) -> dict[str, Any]:
+    return {"code": "NOT_VERIFIED", "message": error, "fix_hint": "", "severity": "error", "validator": "verifier"}
+
+
+def _stopped(turn: Turn, link: Link, stop: str) -> Move:
+    """Called off, out of time, or handed over to another worker: then the same attempt is verified again."""
+    if stop not in _CALLED_OFF:
+        lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": stop or "stopped"}
+        return Move(
+            attempt=link.attempt,
+            next=link,
+            events=[("attempt.lost", lost)],
+            counters={counter("delivery.handed_over"): 1},
+        )
+    outcome = _CALLED_OFF[stop]
+    message = GIVEN_UP[outcome.value].get(turn.request.locale, GIVEN_UP[outcome.value]["en"])
+    error: dict[str, Any] = {"code": outcome.value, "message": message, "issues": []}
+    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error))
+
+
+def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
+    """The phase before did not pass, so this one is not run."""
+    german = turn.request.locale == "de"
+    text = (
+        f"Nicht ausgeführt: die Phase davor ({before}) endete als {outcome}."
+        if german
+        else f"Not run: the phase before ({before}) ended as {outcome}."
+    )
+    code = "phase_not_reached"
+    error = {"code": code, "message": text, "issues": []}
+    return Move(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))

@@ -1,0 +1,115 @@
+"""What follows when all attempts have failed: pure functions to a move. No clock, no store, no file.
+
+Stage 1: another model on its own, in a fresh agent session, with the issues as hints and the state before all attempts.
+Stage 2: the turn is parked, and a person decides. Each stage is bounded, and a turn goes through each at most once; a
+turn that a person had asked again comes back to that person.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.counters import counter
+from api_client.contract.escalation import Escalation
+from api_client.contract.turn import Turn, TurnState
+from api_client.contract.words.messages import consulted
+from worker.turns.transitions.moves import EventData, Move, again
+
+STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
+
+
+def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequence[dict[str, Any]]) -> Move | None:
+    """The move that escalates instead of failing, or None when there is no stage left.
+
+    Args:
+        turn: the turn as it was claimed.
+        move: what was found: its facts, events, fields and counters are kept.
+        best: the attempt a person would accept.
+        reason: why the attempts failed, one word.
+        issues: what was found.
+    """
+    escalation = turn.request.escalation
+    if escalation is None:
+        return None
+    if turn.stage < STAGE_CONSULTANT and escalation.model:
+        return _asks_consultant(turn, move, escalation, best, reason, issues)
+    if escalation.human:
+        return _parks(turn, move, escalation, best, reason, issues)
+    return None
+
+
+def _asks_consultant(
+    turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[dict[str, Any]]
+) -> Move:
+    told: EventData = (
+        "turn.escalated",
+        {
+            "attempt": move.attempt,
+            "stage": STAGE_CONSULTANT,
+            "reason": reason,
+            "model": escalation.model,
+            "issues": list(issues),
+        },
+    )
+    hints = [f"{issue.get('code', '')}: {issue.get('message', '')}" for issue in issues]
+    return replace(
+        move,
+        state=TurnState.QUEUED,
+        next=again(turn, move.attempt + 1),
+        fields=move.fields
+        | {
+            "stage": str(STAGE_CONSULTANT),
+            "stage_model": escalation.model,
+            "allowed": str(move.attempt + escalation.runs),
+            "agent_session": "",
+            "fresh_from": str(move.attempt),
+            "transients": "0",
+            "best": str(best),
+        },
+        facts=move.facts | {"decision": "escalate", "feedback": consulted(_task(turn), turn.request.locale, hints)},
+        events=[*move.events, told],
+        counters={**move.counters, counter("turn.escalated", str(STAGE_CONSULTANT)): 1},
+    )
+
+
+def _task(turn: Turn) -> str:
+    """The task for an agent that starts afresh; that of a phase is told with every fresh start anyway."""
+    return turn.request.prompt if turn.request.phase is None else ""
+
+
+def _parks(
+    turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[dict[str, Any]]
+) -> Move:
+    escalating: EventData = (
+        "turn.escalated",
+        {"attempt": move.attempt, "stage": STAGE_HUMAN, "reason": reason, "issues": list(issues)},
+    )
+    parked: EventData = (
+        "turn.parked",
+        {
+            "attempt": move.attempt,
+            "turn_id": turn.turn_id,
+            "reason": reason,
+            "timeout_seconds": escalation.timeout_seconds,
+            "default": escalation.default,
+        },
+    )
+    return replace(
+        move,
+        state=TurnState.PARKED,
+        next=None,
+        fields=move.fields
+        | {
+            "stage": str(STAGE_HUMAN),
+            "best": str(best),
+            "decide_default": escalation.default,
+            "failing": json.dumps({"outcome": "failed", "code": "failed", "reason": reason}),
+        },
+        facts=move.facts | {"decision": "escalate"},
+        events=[*move.events, escalating, parked],
+        counters={**move.counters, counter("turn.escalated", str(STAGE_HUMAN)): 1},
+        park_seconds=escalation.timeout_seconds,
+    )

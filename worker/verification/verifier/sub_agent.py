@@ -1,0 +1,254 @@
+"""The verifier: an independent agent that judges a phase's output once the gates have passed (ADR-025).
+
+It works on a copy, with tools that only read, for at most ``HELIX_VERIFIER_SECONDS``. Only a strict verdict with the
+nonce of this very verification lets a phase pass; everything else is "not verified", with the reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.phases.phase import Phase
+from api_client.contract.settings import Settings, load
+from worker.runners.base import AgentEvent, Completion, Emit, Order, Runner, RunResult, Stop
+from worker.runners.base import Verdict as Ended
+from worker.runners.registry import build_runner
+from worker.verification.fence import Fence
+from worker.verification.gates import GateReport, check
+from worker.verification.result import Ground, VerificationResult, gates_result
+from worker.verification.stop import Stopping, in_thread
+from worker.verification.tree import TooLarge, Tree, content_of, copied, scan
+from worker.verification.verifier.prompt import MAX_SHOWN, verifier_prompt
+from worker.verification.verifier.verdict import NoVerdict, read_verdict
+
+log = structlog.get_logger()
+
+#: What ``verify_phase`` says of a phase of which nothing more is known.
+_PLAIN = "Produce the expected files so that the quality gate is met."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifying:
+    """Whose verification this is, and its bounds.
+
+    Attributes:
+        turn_id, session_id, attempt, delivery: the run that is verified; together they name the verifier's processes.
+        model: the phase's own model, asked where ``HELIX_VERIFIER_MODEL`` names none.
+        stop: asks gates and verifier to end. deadline: when all must be over, by ``time.monotonic()``.
+        locale: language of issues and verdict. scratch: where copies are made; None for the system's temporary folder.
+        emit: told what the verifier does. fence: what gates' programs run in; None for the settings' box.
+    """
+
+    turn_id: str = field(default_factory=lambda: f"phase-{secrets.token_hex(8)}")
+    session_id: str = ""
+    attempt: int = 1
+    delivery: int = 1
+    model: str = ""
+    stop: Stop = field(default_factory=Stopping)
+    deadline: float = math.inf
+    locale: str = "de"
+    scratch: Path | None = None
+    emit: Emit | None = None
+    fence: Fence | None = None
+
+    @property
+    def mark(self) -> str:
+        """The mark of the processes that gates start."""
+        return f"{self.turn_id}-gates.{self.attempt}.{self.delivery}"
+
+
+class SubAgentVerifier:
+    """Verifies the output of phases. Used by many threads at once.
+
+    Args:
+        max_retries: how many runs of a phase ``run_with_verification`` allows with this verifier.
+        model: a model of ``HELIX_MODELS``, in place of ``HELIX_VERIFIER_MODEL``.
+        settings: in place of the environment's.
+        runner: the agent itself and its option, in place of a model.
+    """
+
+    def __init__(
+        self,
+        max_retries: int = 3,
+        *,
+        model: str = "",
+        settings: Settings | None = None,
+        runner: tuple[Runner, str] | None = None,
+    ) -> None:
+        self.max_retries = max_retries
+        self._model = model
+        self._given = settings
+        self._runner = runner
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
+    async def verify_phase(
+        self,
+        phase_output: Path,
+        quality_gate: dict[str, Any],
+        expected_files: list[str] | None = None,
+        *,
+        description: str = "",
+        verifying: Verifying | None = None,
+    ) -> VerificationResult:
+        """Check a phase's output: the gates first, then, when they pass, the agent.
+
+        Args:
+            phase_output: the output folder; nothing in it is changed.
+            quality_gate: the gate as phases.yaml writes it, such as ``{"type": "files_exist"}``.
+            expected_files: files that must be there, relative to ``phase_output``.
+            description: what the phase had to do.
+            verifying: whose verification this is; its ``stop`` is set when this coroutine is cancelled.
+
+        Raises:
+            PhaseError: the gate or a path is wrong; names every problem.
+        """
+        said = {"id": "phase", "description": description or _PLAIN, "quality_gate": quality_gate or None}
+        phase = Phase.from_dict({**said, "output_files": list(expected_files or ()), "verify_agent": True})
+        outer = verifying or Verifying(locale=self._settings.locale)
+        return await in_thread(lambda stop: self.verify(phase, phase_output, replace(outer, stop=stop)), outer.stop)
+
+    def verify(self, phase: Phase, directory: Path, verifying: Verifying | None = None) -> VerificationResult:
+        """Check a phase's output: the gates, then the agent when they pass and the phase asks for one."""
+        on = verifying or Verifying()
+        report = check(
+            phase,
+            directory,
+            stop=on.stop,
+            deadline=on.deadline,
+            mark=on.mark,
+            locale=on.locale,
+            scratch=on.scratch,
+            fence=on.fence or Fence.of(self._settings),
+        )
+        if not (report.passed and phase.verify_agent):
+            return gates_result(report)
+        return self.ask(phase, directory, report, on)
+
+    def ask(
+        self, phase: Phase, directory: Path, report: GateReport, verifying: Verifying | None = None
+    ) -> VerificationResult:
+        """Have the agent judge an output that has passed the gates. Every failure is a result, never an exception."""
+        on = verifying or Verifying()
+        passed = list(report.checks_passed)
+        nonce = secrets.token_hex(16)
+        try:
+            ran = self._run(phase, directory, on, nonce, passed)
+        except SettingsError as error:
+            return _unverified(Ground.VERIFIER, f"the verifier is not set up: {error}", report)
+        except Exception as error:
+            log.exception("phase.verifier_failed", phase=phase.id, turn_id=on.turn_id)
+            return _unverified(Ground.VERIFIER, f"the verifier failed: {type(error).__name__}: {error}", report)
+        result = _judged(ran, nonce, on.stop, self._settings.verifier_seconds)
+        return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
+
+    def model_for(self, phase_model: str = "") -> str:
+        """The model that judges: this verifier's, else the setting's, else the phase's, else the first there is."""
+        return self._model or self._settings.verifier_model or phase_model or next(iter(self._settings.models))
+
+    def _agent(self, phase_model: str) -> tuple[Runner, str]:
+        if self._runner is not None:
+            return self._runner
+        model = self.model_for(phase_model)
+        if model not in self._settings.models:
+            known = ", ".join(self._settings.models)
+            raise SettingsError([f"the verifier's model {model!r} is not in HELIX_MODELS ({known})"])
+        return build_runner(self._settings.models[model])
+
+    def _run(self, phase: Phase, directory: Path, on: Verifying, nonce: str, passed: list[str]) -> RunResult:
+        runner, option = self._agent(on.model or phase.model)
+        try:
+            tree = scan(directory)
+        except TooLarge as error:
+            raise OSError(f"the output is too large: {error}") from error
+        shown, unseen = _texts(tree, phase)
+        if unseen and not getattr(runner, "reads_files", True):
+            raise SettingsError([f"{runner.name} reads no files, and {unseen[0]} does not fit its prompt"])
+        others = [path for path in tree.files if path not in shown]
+        prompt = verifier_prompt(phase, nonce, files=shown, unseen=others, checked=passed, locale=on.locale)
+        with copied(tree, on.scratch, "run/files") as fresh:
+            (fresh / "run" / "output").mkdir()  # where runners look for an agent's files; it can write none
+            seconds = self._settings.verifier_seconds
+            order = Order(
+                turn_id=f"{on.turn_id}-verify",
+                session_id=on.session_id,
+                attempt=on.attempt,
+                delivery=on.delivery,
+                prompt=prompt,
+                messages=({"role": "user", "content": prompt},),
+                workdir=fresh,
+                directory=fresh / "run",
+                option=option,
+                deadline=min(on.deadline, time.monotonic() + seconds),
+                idle_seconds=seconds,
+                kill_grace_seconds=self._settings.kill_grace_seconds,
+                read_only=True,
+            )
+            return runner.run(order, on.emit or _ignore, on.stop)
+
+
+def _ignore(event: AgentEvent) -> None:
+    """Nobody asked to hear it."""
+
+
+def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
+    """What the prompt shows, expected files first, and the text files that did not fit."""
+    shown: dict[str, str] = {}
+    unseen, left = [], MAX_SHOWN
+    for path in _in_order(tree, phase):
+        if tree.files[path] > left:
+            unseen.append(path)
+            continue
+        try:
+            text = content_of(tree, path, left).decode("utf-8")
+        except UnicodeDecodeError:
+            continue  # no text: named in the prompt, and to be read as a file
+        shown[path] = text
+        left -= len(text)
+    return shown, unseen
+
+
+def _in_order(tree: Tree, phase: Phase) -> Iterator[str]:
+    yield from (path for path in phase.output_files if path in tree.files)
+    yield from (path for path in tree.files if path not in phase.output_files)
+
+
+def _judged(ran: RunResult, nonce: str, stop: Stop, seconds: float) -> VerificationResult:
+    """The result that a verifier's run makes: a valid verdict, or the reason why there is none."""
+    completion = ran.completion
+    facts: dict[str, Any] = {"completion": completion, "usage": ran.usage, "text": ran.text}
+    if completion.verdict is not Ended.COMPLETE:
+        if stop.reason:
+            return VerificationResult(
+                False, None, [f"the verifier was stopped: {stop.reason}"], [], Ground.STOPPED, **facts
+            )
+        return VerificationResult(False, None, [_unfinished(completion, seconds)], [], Ground.VERIFIER, **facts)
+    try:
+        verdict = read_verdict(ran.text, nonce)
+    except NoVerdict as error:
+        return VerificationResult(False, None, [str(error)], [], Ground.NO_VERDICT, **facts)
+    return VerificationResult(
+        verdict.success, verdict.feedback, verdict.errors, verdict.checks_passed, Ground.VERDICT, **facts
+    )
+
+
+def _unfinished(completion: Completion, seconds: float) -> str:
+    reason = completion.reason or completion.verdict.value
+    late = completion.evidence.get("stopped") in {"deadline", "idle"} or reason == "the run's time was up"
+    return f"the verifier did not finish within {seconds:g} s" if late else f"the verifier did not finish: {reason}"
+
+
+def _unverified(ground: Ground, error: str, report: GateReport) -> VerificationResult:
+    return VerificationResult(False, None, [error], list(report.checks_passed), ground, report)
