@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import os
 import shlex
 import shutil
 import signal
+import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +160,27 @@ class Agent:
         """The settings its runs are under."""
         given = {"claude_api_url": self.stub.url, "claude_api_key": "sk-stub", "box": "off", **self.settings}
         return Settings(root=self.root, claude_path=str(self.program), **given)
+
+
+@functools.cache
+def can_mount() -> bool:
+    """Whether this user may mount a disk: a test of a full one needs one of its own."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder) / "disk"):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[None]:
+    """A disk of 8 MB at a path."""
+    path.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 def send(order: Order, number: signal.Signals) -> None:

@@ -20,7 +20,10 @@ class Reply:
         chunks: the text, piece by piece; ``delay`` seconds lie before each.
         status: an error's HTTP status instead of an answer; ``retry_after`` goes into its header.
         cut_after: the connection is closed after so many chunks. hang_after: nothing more comes after so many.
-        tool: a tool call after the text: its name and its input.
+        tool: a tool call after the text: its name and its input. more: texts after that, each a block of its own.
+        cut_at: the connection is closed in the middle of the tool call (``tool``), before the stop reason (``delta``)
+            or before the last event (``stop``).
+        headers: further headers of an error.
     """
 
     chunks: tuple[str, ...] = ()
@@ -31,6 +34,9 @@ class Reply:
     hang_after: int | None = None
     stop_reason: str = "end_turn"
     tool: tuple[str, dict[str, Any]] | None = None
+    more: tuple[str, ...] = ()
+    cut_at: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def says(*chunks: str, **more: Any) -> Reply:
@@ -43,9 +49,9 @@ def calls(name: str, **given: Any) -> Reply:
     return Reply(tool=(name, given), stop_reason="tool_use")
 
 
-def fails(status: int, retry_after: str = "") -> Reply:
+def fails(status: int, retry_after: str = "", **headers: str) -> Reply:
     """An HTTP error."""
-    return Reply(status=status, retry_after=retry_after)
+    return Reply(status=status, retry_after=retry_after, headers=tuple(headers.items()))
 
 
 _NUMBERS = itertools.count(1)
@@ -134,18 +140,20 @@ class _Handler(BaseHTTPRequestHandler):
         reply = self.owner.take(request)
         if reply.status != 200:
             error = {"type": "error", "error": {"type": "api_error", "message": f"stub says {reply.status}"}}
-            self._send(reply.status, json.dumps(error).encode(), reply.retry_after)
+            self._send(reply.status, json.dumps(error).encode(), reply.retry_after, reply.headers)
         elif request.get("stream"):
             self._stream(request, reply)
         else:
             self._send(200, json.dumps(_message(request, reply)).encode())
 
-    def _send(self, status: int, body: bytes, retry_after: str = "") -> None:
+    def _send(self, status: int, body: bytes, retry_after: str = "", headers: tuple[tuple[str, str], ...] = ()) -> None:
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         if retry_after:
             self.send_header("retry-after", retry_after)
+        for name, value in headers:
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -173,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         for index, block in enumerate(blocks):
             if block["type"] == "text":
                 yield "content_block_start", {"index": index, "content_block": {"type": "text", "text": ""}}
-                for number, chunk in enumerate(reply.chunks):
+                for number, chunk in enumerate(reply.chunks if not index else (block["text"],)):
                     self._misbehave(reply, number)
                     self.owner.over.wait(reply.delay)
                     if not number:
@@ -183,12 +191,22 @@ class _Handler(BaseHTTPRequestHandler):
                 self._misbehave(reply, len(reply.chunks))
             else:
                 yield "content_block_start", {"index": index, "content_block": {**block, "input": {}}}
-                delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-                yield "content_block_delta", {"index": index, "delta": delta}
+                given = json.dumps(block["input"])
+                for part in (given[: len(given) // 2], given[len(given) // 2 :]):
+                    delta = {"type": "input_json_delta", "partial_json": part}
+                    yield "content_block_delta", {"index": index, "delta": delta}
+                    self._break_off(reply, "tool")
             yield "content_block_stop", {"index": index}
         delta = {"stop_reason": reply.stop_reason, "stop_sequence": None}
+        self._break_off(reply, "delta")
         yield "message_delta", {"delta": delta, "usage": {"output_tokens": 7}}
+        self._break_off(reply, "stop")
         yield "message_stop", {}
+
+    def _break_off(self, reply: Reply, place: str) -> None:
+        if reply.cut_at == place:
+            self.owner.over.wait(0.3)  # what was sent is to be read before the connection is gone
+            raise _Cut
 
     def _misbehave(self, reply: Reply, number: int) -> None:
         if reply.cut_after == number:
@@ -205,6 +223,7 @@ def _message(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
     if reply.tool:
         name, given = reply.tool
         blocks.append({"type": "tool_use", "id": f"toolu_{next(_NUMBERS)}", "name": name, "input": given})
+    blocks += [{"type": "text", "text": text} for text in reply.more]
     return {
         "id": f"msg_{len(json.dumps(request))}",
         "type": "message",

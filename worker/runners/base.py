@@ -74,6 +74,7 @@ class Completion:
         why: why it is incomplete, for the user's message; None unless ``verdict`` is INCOMPLETE.
         kind: of what kind the error is; None unless ``verdict`` is ERROR.
         retry_after: seconds to wait before a transient error is tried again; 0 when unknown.
+        busy: the service has too much to do or limits us (429, 529): waiting longer helps, asking soon does not.
         evidence: JSON-ready facts the verdict rests on (exit code, signal, marks, ...).
     """
 
@@ -82,6 +83,7 @@ class Completion:
     kind: ErrorKind | None = None
     why: Why | None = None
     retry_after: float = 0.0
+    busy: bool = False
     evidence: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +94,7 @@ class Completion:
             "kind": self.kind.value if self.kind else None,
             "why": self.why.value if self.why else None,
             "retry_after": self.retry_after,
+            "busy": self.busy,
             "evidence": self.evidence,
         }
 
@@ -140,7 +143,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What came of it: the verdict, the text (maybe a fragment), usage, and the agent session to continue from."""
+    """What came of it: the verdict, the text, usage, and the agent session to continue from.
+
+    The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
+    """
 
     completion: Completion
     text: str = ""

@@ -46,6 +46,10 @@ def test_a_lost_standard_output_is_no_harm_and_is_recorded() -> None:
         ({"text": " \n"}, "said nothing"),
         ({"result": {"subtype": "error_during_execution", "is_error": True}}, "error_during_execution"),
         ({"result": OK | {"terminal_reason": "aborted_streaming"}}, "aborted_streaming"),
+        ({"result": OK | {"stop_reason": "pause_turn"}}, "stopped before the answer was whole: pause_turn"),
+        ({"result": {}, "stop_reason": "max_tokens"}, "stopped before the answer was whole: max_tokens"),
+        ({"missing": "the transcript is torn"}, "may not be whole: the transcript is torn"),
+        ({"result": {}, "missing": "no transcript"}, "may not be whole: no transcript"),
         ({"marks": {START: MINE, END: MINE}}, "without the hook Stop"),
         ({"marks": {START: MINE, STOP: MINE}}, "without the hook SessionEnd"),
         ({"marks": {START: MINE, STOP: replace(MINE, run="t.1.2"), END: MINE}}, "without the hook Stop of this run"),
@@ -67,15 +71,50 @@ def test_a_success_without_any_hook_is_a_matter_of_set_up_and_no_retry() -> None
     assert "hooks did not load" in completion.reason
 
 
+@pytest.mark.parametrize("ending", ["api_error", "image_error", "prompt_too_long", "completed", "anything_new"])
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(400, "permanent"), (401, "permanent"), (403, "permanent"), (404, "permanent"), (413, "permanent"),
-     (408, "transient"), (429, "transient"), (500, "transient"), (503, "transient"), (529, "transient"),
-     (None, "transient")],
+     (408, "transient"), (429, "transient"), (500, "transient"), (503, "transient"), (529, "transient")],
 )  # fmt: skip
-def test_an_error_of_the_service_passes_or_lasts_by_its_status(status: int | None, kind: str) -> None:
-    completion = judge(failed(terminal_reason="api_error", api_error_status=status, result="API Error"))
+def test_an_error_of_the_service_passes_or_lasts_by_its_status_whatever_the_cli_says_of_its_ending(
+    status: int, kind: str, ending: str
+) -> None:
+    completion = judge(failed(terminal_reason=ending, api_error_status=status, result="API Error"))
     assert completion.kind == kind
+    assert completion.busy is (status in {429, 529})
+
+
+def test_an_error_without_a_status_passes() -> None:
+    assert judge(failed(terminal_reason="api_error", api_error_status=None, result="x")).kind is ErrorKind.TRANSIENT
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"), [("max_output_tokens", "api_error"), ("", "prompt_too_long"), ("max_output_tokens", "x")]
+)
+def test_an_answer_or_a_question_too_long_for_the_model_is_a_limit(error: str, ending: str) -> None:
+    assert judge(replace(failed(terminal_reason=ending, result="too long"), error=error)).kind is ErrorKind.LIMIT
+
+
+def test_a_folder_that_takes_no_marks_passes_and_is_named() -> None:
+    full = replace(GOOD, marks={}, unwritable="[Errno 28] No space left on device")
+    completion = judge(full)
+    assert completion.kind is ErrorKind.TRANSIENT
+    assert completion.reason == "the run's folder cannot be written: [Errno 28] No space left on device"
+    assert judge(replace(full, marks={START: MINE}, exit_code=1)).kind is ErrorKind.TRANSIENT
+
+
+JARGON = '[claude-code:unrecognized_model] {"model": "claude-x"}'
+
+
+def test_what_the_cli_writes_for_other_programs_reaches_no_reason() -> None:
+    completion = judge(replace(failed(terminal_reason="api_error", result="API Error: 400"), stderr=JARGON))
+    assert completion.reason == "API Error: 400"
+    silent = failed(terminal_reason="api_error", api_error_status=400)
+    assert judge(replace(silent, stderr=f"{JARGON}\nno such model\n{JARGON}")).reason == "no such model"
+    assert "unrecognized_model" not in judge(replace(silent, stderr=JARGON)).reason
+    refused = replace(GOOD, exit_code=1, result={}, marks={}, text="", stderr=f"{JARGON}\nerror: unknown option '--x'")
+    assert judge(refused).reason == "error: unknown option '--x'"
 
 
 @pytest.mark.parametrize(
@@ -85,10 +124,6 @@ def test_an_error_of_the_service_passes_or_lasts_by_its_status(status: int | Non
 )  # fmt: skip
 def test_an_error_without_a_status_goes_by_what_the_cli_says(error: str, said: str, kind: str) -> None:
     assert judge(replace(failed(terminal_reason="api_error", result=said), error=error)).kind == kind
-
-
-def test_a_prompt_that_is_too_long_does_not_pass_by_waiting() -> None:
-    assert judge(failed(terminal_reason="prompt_too_long", api_error_status=429)).kind is ErrorKind.PERMANENT
 
 
 def test_the_wish_to_wait_goes_with_passing_errors_only() -> None:
@@ -131,7 +166,8 @@ RESULTS = st.one_of(
     st.fixed_dictionaries(
         {"subtype": st.sampled_from(["success", "error_max_turns", "error_x"]), "is_error": st.booleans()},
         optional={"terminal_reason": st.sampled_from(["completed", "api_error", "max_turns"]),
-                  "api_error_status": st.sampled_from([None, 400, 429])},
+                  "api_error_status": st.sampled_from([None, 400, 429]),
+                  "stop_reason": st.sampled_from([None, "end_turn", "pause_turn"])},
     ),
 )  # fmt: skip
 
@@ -145,6 +181,8 @@ RESULTS = st.one_of(
         marks=st.dictionaries(st.sampled_from([START, STOP, STOP_FAILURE, END]), MARKS),
         result=RESULTS,
         text=st.sampled_from(["", " ", "Gut."]),
+        missing=st.sampled_from(["", "torn"]),
+        stop_reason=st.sampled_from(["", "end_turn", "max_tokens"]),
     )
 )
 def test_nothing_but_the_whole_evidence_is_ever_complete(evidence: Evidence) -> None:
@@ -154,4 +192,6 @@ def test_nothing_but_the_whole_evidence_is_ever_complete(evidence: Evidence) -> 
         assert STOP_FAILURE not in evidence.marks
         assert not evidence.result or (not evidence.result["is_error"] and evidence.result["subtype"] == "success")
         assert evidence.text.strip()
+        assert not evidence.missing
+        assert (evidence.result.get("stop_reason") or evidence.stop_reason) in {"", None, "end_turn"}
         assert not evidence.marks[STOP].background

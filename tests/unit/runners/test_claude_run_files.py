@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.runners.base import Order
+from worker.runners.claude import hooks as claude_hooks
 from worker.runners.claude.cli_command import arguments, environment, find_program, prepare
 from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE, prompt_for
 from worker.runners.claude.cli_sessions import Base, cost_in, keep, session_of
-from worker.runners.claude.hooks import EVENTS, HOOK, read_marks, readable_entries, settings
+from worker.runners.claude.hooks import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
 
 
 def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:
@@ -210,14 +212,28 @@ def test_a_program_that_is_not_there_is_told_with_its_setting(tmp_path: Path) ->
 def test_only_a_transcript_of_the_runs_own_home_is_kept(order: Callable[..., Order], tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    (home / "t.jsonl").write_text("x")
-    (tmp_path / "other.jsonl").write_text("y")
-    (home / "link.jsonl").symlink_to(tmp_path / "other.jsonl")
-    assert keep(order(), "s-1", str(home / "t.jsonl"), home)
+    (home / "s-1.jsonl").write_text("x")
+    (tmp_path / "s-2.jsonl").write_text("y")
+    (home / "s-2.jsonl").symlink_to(tmp_path / "s-2.jsonl")
+    assert keep(order(), "s-1", str(home / "s-1.jsonl"), home)
     assert (tmp_path / "agent" / "s-1.jsonl").read_text() == "x"
-    for strange in (tmp_path / "other.jsonl", home / "link.jsonl", home / "missing", Path("/etc/passwd")):
+    for strange in (tmp_path / "s-2.jsonl", home / "s-2.jsonl", home / "s-1.jsonl", Path("/etc/passwd")):
         assert not keep(order(), "s-2", str(strange), home)
+    assert not keep(order(), "s-3", str(home / "s-3.jsonl"), home)
     assert not keep(order(), "s-2", "", home)
+
+
+def test_a_folder_that_takes_no_marks_says_why(marks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert obstacle(marks.parent) == ""
+    assert list(marks.iterdir()) == []
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(claude_hooks, "replace", full)
+    assert obstacle(marks.parent) == "[Errno 28] No space left on device"
+    marks.rmdir()
+    assert "No such file" in obstacle(marks.parent)
 
 
 def test_the_cost_of_a_session_stands_in_its_transcript() -> None:

@@ -44,6 +44,7 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 
 START: dict[str, Any] = {"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m2"}}}
+OK: dict[str, Any] = {"type": "result", "subtype": "success", "is_error": False}
 RETRY: dict[str, Any] = {"type": "system", "subtype": "api_retry", "retry_delay_ms": 3500, "error_status": 529}
 
 
@@ -160,6 +161,73 @@ def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_answer_can_be_replaced_by_a_file() -> None:
     stream, events = fed(delta("Fertig."), said("Fertig."))
-    events += stream.replace("Aus der Datei")
+    events += stream.replace("Aus der Datei", "the answer is in the file")
     assert (stream.text, shown(events)) == ("Aus der Datei", "Aus der Datei")
-    assert stream.replace("Aus der Datei") == []
+    assert stream.replace("Aus der Datei", "x") == []
+
+
+def test_what_was_seen_already_is_only_completed() -> None:
+    stream, events = fed(delta("Guten "))
+    events += stream.replace("Guten Tag", "the answer is in the transcript")
+    assert [(event.kind, event.text) for event in events] == [("output", "Guten "), ("output", "Tag")]
+    assert stream.text == "Guten Tag"
+
+
+def test_two_results_stand_in_paragraphs() -> None:
+    stream, events = fed(said("eins"), OK | {"result": "eins"}, delta("zwei"), said("zwei"), OK | {"result": "zwei"})
+    assert (stream.text, shown(events), stream.whole) == ("eins\n\nzwei", "eins\n\nzwei", True)
+    assert played("background")[0].text == "Ich warte.\n\nGuten Tag.\n\n<!-- STEP: done -->"
+
+
+def asked(text: str) -> dict[str, Any]:
+    return {"type": "user", "message": {"content": [{"type": "text", "text": text}]}, "isSynthetic": True}
+
+
+@pytest.mark.parametrize(
+    ("between", "text"),
+    [
+        ("Output token limit hit. Resume directly \u2014 no apology", "einszwei"),
+        ("Your response above was cut off mid-stream. Resume directly from where it stops", "einszwei"),
+        ("Stop hook feedback: noch einmal", "eins\n\nzwei"),
+    ],
+)
+def test_only_a_message_that_was_cut_goes_on_without_a_gap(between: str, text: str) -> None:
+    assert fed(said("eins"), asked(between), said("zwei"))[0].text == text
+
+
+def test_a_tools_result_makes_a_paragraph_whatever_follows() -> None:
+    tool = {"type": "user", "message": {"content": [{"type": "tool_result", "content": "x"}]}}
+    assert fed(said("eins"), tool, asked("Resume directly"), said("zwei"))[0].text == "eins\n\nzwei"
+
+
+@pytest.mark.parametrize(
+    ("lines", "whole"),
+    [
+        ([said("ganz"), OK | {"result": "ganz"}], True),
+        ([said("ganz \n"), OK | {"result": "ganz"}], True),
+        ([said("vorher"), said("ganz"), OK | {"result": "ganz"}], True),
+        ([said("ganz"), OK | {"result": ""}], True),
+        ([said("ganz")], False),
+        ([], False),
+        ([delta("ga"), OK | {"result": "ganz"}], False),
+        ([said("vorher"), OK | {"result": "ganz"}], False),
+        ([said("vorher"), OK | {"result": "ganz"}, said("ganz"), OK | {"result": "ganz"}], False),
+        ([b"\xff", said("ganz"), OK | {"result": "ganz"}], False),
+    ],
+)
+def test_a_text_is_whole_when_every_result_was_its_end(lines: list[Any], whole: bool) -> None:
+    assert fed(*lines)[0].whole is whole
+
+
+@pytest.mark.parametrize("name", ["normal", "tool", "max_tokens", "cut"])
+def test_what_the_real_cli_told_is_whole_and_no_beginning_of_it_is(name: str) -> None:
+    lines = (RECORDED / f"{name}.jsonl").read_bytes().splitlines()
+    assert fed(*lines)[0].whole
+    result = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "result")
+    assert not any(fed(*lines[:cut])[0].whole for cut in range(result + 1))
+
+
+@pytest.mark.parametrize(("status", "until"), [("rejected", 1795316031.0), ("allowed", 0.0)])
+def test_a_subscription_that_is_used_up_says_until_when(status: str, until: float) -> None:
+    told = {"type": "rate_limit_event", "rate_limit_info": {"status": status, "resetsAt": 1795316031}}
+    assert fed(told)[0].resets_at == until

@@ -19,6 +19,7 @@ import structlog
 from worker.files.safe_io import made, opened, read, replace
 from worker.files.session import continued_session
 from worker.runners.base import Order
+from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT, content_of
 
 log = structlog.get_logger()
 
@@ -27,8 +28,6 @@ TRANSCRIPTS = "agent"
 
 _RUNS = uuid.UUID("6f1b8f0e-5a0c-4f5e-9d0a-0d6a2c1e8b34")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
-#: Largest transcript that is kept, in bytes.
-_MAX_TRANSCRIPT = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def base_of(order: Order) -> Base:
         path = order.workdir / TRANSCRIPTS / f"{session}.jsonl"
         try:
             with opened(order.workdir) as root, opened(TRANSCRIPTS, root) as kept:
-                content = read(path.name, kept, _MAX_TRANSCRIPT)
+                content = read(path.name, kept, MAX_TRANSCRIPT)
         except OSError as error:
             log.warning("agent.session_gone", agent_session=session, reason=str(error))
             continue
@@ -76,12 +75,8 @@ def base_of(order: Order) -> Base:
 
 def keep(order: Order, session: str, transcript: str, home: Path) -> bool:
     """Copy a run's transcript from its HOME to the session's; False, and logged, when it cannot be kept."""
-    source = Path(transcript)
     try:
-        if not source.resolve().is_relative_to(home.resolve()):
-            raise OSError("the transcript is not in the run's own HOME")
-        with opened(source.parent) as folder:
-            content = read(source.name, folder, _MAX_TRANSCRIPT)
+        content = content_of(transcript, session, home)
         with opened(order.workdir) as root, made(root, TRANSCRIPTS) as kept:
             replace(f"{session}.jsonl", content, kept)
             os.fsync(kept)

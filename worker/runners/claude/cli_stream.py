@@ -1,7 +1,7 @@
 """What the Claude CLI tells on standard output (stream-json), line by line: the answer so far, tools, usage. Pure.
 
-The text is joined from the blocks of the assistant's messages: ``result`` holds only the last of them. Text that was
-streamed and then not confirmed (the service broke off, the CLI asks again) is taken back.
+The text is joined from the blocks of the assistant's messages (``text``): ``result`` holds only the last of
+them. Text that was streamed and then not confirmed (the service broke off, the CLI asks again) is taken back.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from worker.runners.base import AgentEvent
+from worker.runners.claude.text import PARAGRAPH, SYNTHETIC, blocks, cleaned, ends_with, gap_after
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 
-#: The CLI's own messages, such as "API Error: ...": nobody's answer.
-_SYNTHETIC = "<synthetic>"
 #: What of a tool's input tells what it does, the first that is there.
 _TOLD = ("file_path", "path", "pattern", "command", "url", "query", "description")
 _DETAIL = 200
@@ -22,14 +21,23 @@ _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 
 
 class ClaudeStream:
-    """Collects what one run told. Feed it every line; it returns what others should hear of it."""
+    """Collects what one run told. Feed it every line; it returns what others should hear of it.
+
+    Attributes:
+        result: the last result told, empty before the first. error: the kind of error of the CLI's own last message.
+        retries: how often the CLI asked the service again. retry_after: its last delay before that, in seconds.
+        resets_at: when a used-up subscription may be used again, in seconds since 1970; 0 when the CLI does not say.
+        skipped: lines that could not be read.
+    """
 
     def __init__(self) -> None:
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
         self.retry_after = 0.0
+        self.resets_at = 0.0
         self.skipped = 0
+        self._torn = False
         self._settled = ""
         self._open = ""
         self._gap = ""
@@ -41,6 +49,11 @@ class ClaudeStream:
     def text(self) -> str:
         """The answer so far, or the fragment of one."""
         return self._settled + self._open
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the answer can be missing: each result told was the end of the text before it."""
+        return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
         """Read one line; one that is no JSON object is skipped and counted.
@@ -63,13 +76,13 @@ class ClaudeStream:
             case "assistant":
                 return self._assistant(told)
             case "user":
-                if any(block.get("type") == "tool_result" for block in _blocks(told)):
-                    self._gap = "\n\n"
+                self._gap = self._gap or gap_after(told)
             case "system":
                 return self._system(told)
+            case "rate_limit_event":
+                self._note_limit(_mapping(told, "rate_limit_info"))
             case "result":
-                self.result = told
-                self._count(_mapping(told, "usage"))
+                self._take_result(told)
         return []
 
     def usage(self, spent_before: float = 0.0) -> dict[str, Any]:
@@ -91,12 +104,24 @@ class ClaudeStream:
             usage["cost_usd"] = total - spent_before if total >= spent_before else total
         return usage
 
-    def replace(self, text: str) -> list[AgentEvent]:
-        """Make another text the answer, such as the file the agent wrote it into."""
-        if text == self.text:
-            return []
+    def replace(self, text: str, reason: str) -> list[AgentEvent]:
+        """Make another text the answer; a reader who saw something else hears the reason."""
+        shown = self.text
         self._settled, self._open = text, ""
-        return [AgentEvent(kind="reset", text="the answer is in the file"), *_output(text)]
+        if text.startswith(shown):
+            return _output(text[len(shown) :])
+        return [AgentEvent(kind="reset", text=reason), *_output(text)]
+
+    def _take_result(self, told: dict[str, Any]) -> None:
+        self.result = told
+        self._gap = self._gap or PARAGRAPH
+        self._torn = self._torn or not ends_with(self.text, cleaned(told.get("result")))
+        self._count(_mapping(told, "usage"))
+
+    def _note_limit(self, limit: Mapping[str, Any]) -> None:
+        resets_at = limit.get("resetsAt")
+        if limit.get("status") == "rejected" and isinstance(resets_at, int | float):
+            self.resets_at = float(resets_at)
 
     def _streamed(self, event: Mapping[str, Any]) -> list[AgentEvent]:
         match event.get("type"):
@@ -110,7 +135,7 @@ class ClaudeStream:
             case "content_block_delta":
                 delta = _mapping(event, "delta")
                 if delta.get("type") == "text_delta":
-                    return self._say(_clean(delta.get("text")))
+                    return self._say(cleaned(delta.get("text")))
         return []
 
     def _say(self, text: str) -> list[AgentEvent]:
@@ -122,19 +147,19 @@ class ClaudeStream:
 
     def _assistant(self, told: Mapping[str, Any]) -> list[AgentEvent]:
         message = _mapping(told, "message")
-        if message.get("model") == _SYNTHETIC:
+        if message.get("model") == SYNTHETIC:
             self.error = str(told.get("error") or "")
             return []
         self._message = str(message.get("id"))
         self._note_usage(_mapping(message, "usage"))
         events: list[AgentEvent] = []
-        for block in _blocks(told):
+        for block in blocks(told):
             if block.get("type") == "text":
-                events += self._settle(_clean(block.get("text")))
+                events += self._settle(cleaned(block.get("text")))
             elif block.get("type") == "tool_use":
                 name, given = str(block.get("name")), _mapping(block, "input")
                 detail = next((str(given[key]) for key in _TOLD if given.get(key)), "")
-                events.append(AgentEvent(kind="tool", text=name, detail=_clean(detail)[:_DETAIL]))
+                events.append(AgentEvent(kind="tool", text=name, detail=cleaned(detail)[:_DETAIL]))
         return events
 
     def _settle(self, text: str) -> list[AgentEvent]:
@@ -164,7 +189,7 @@ class ClaudeStream:
                 status = told.get("error_status") or told.get("error") or "no answer"
                 return [*self._take_back(), AgentEvent(kind="note", text=f"the service is asked again: {status}")]
             case "permission_denied":
-                return [AgentEvent(kind="note", text=f"not allowed: {_clean(told.get('tool_name'))}")]
+                return [AgentEvent(kind="note", text=f"not allowed: {cleaned(told.get('tool_name'))}")]
         return []
 
     def _check(self) -> None:
@@ -194,16 +219,6 @@ def _output(text: str) -> list[AgentEvent]:
     return [AgentEvent(kind="output", text=text)] if text else []
 
 
-def _clean(text: object) -> str:
-    """A text that can be stored: a lone surrogate can be written in JSON, but in no file, message or key."""
-    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
-
-
 def _mapping(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = holder.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _blocks(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    content = _mapping(told, "message").get("content")
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

@@ -2,7 +2,8 @@
 
 ADR-036 takes the SessionEnd hook's ``.done`` for "really finished". Measured with the real CLI that hook runs in nearly
 every failing ending too (docs/claude-cli.md), so the verdict rests on all of: exit code 0 that we did not force, the
-marks SessionStart, Stop and SessionEnd of this very run, no StopFailure, a result that is no error, and an answer.
+marks SessionStart, Stop and SessionEnd of this very run, no StopFailure, a result that is no error, and an answer of
+which nothing is missing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Any
 
 from worker.runners.base import Completion, ErrorKind, Verdict, Why
 from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
+from worker.runners.claude.text import cut_short
 
 #: HTTP statuses that pass by themselves, besides all of 500 and above.
 _PASSING = frozenset({408, 409, 425, 429})
+#: Statuses of a service that has too much to do, or limits us.
+_BUSY = frozenset({429, 529})
 #: What the CLI says of an error that has no HTTP status.
 _LASTING_ERRORS = frozenset({"invalid_request", "model_not_found"})
 _LOGIN_ERRORS = frozenset({"authentication_failed", "billing_error", "oauth_org_not_allowed"})
@@ -25,11 +29,15 @@ _LIMITS = {
     "error_max_budget_usd": "the agent used up its budget",
     "error_max_structured_output_retries": "the agent used up its tries",
 }
+#: Errors of the CLI and endings of its turn that mean: the answer, or what was asked, is too long for the model.
+_TOO_LONG = frozenset({"max_output_tokens", "prompt_too_long"})
 _SESSION_LOST = re.compile(r"No conversation found|No messages? found|session .{0,80}not found", re.IGNORECASE)
 _SESSION_TAKEN = re.compile(r"already in use", re.IGNORECASE)
 _MISUSE = re.compile(
     r"unknown option|root/sudo|cannot be used with|Invalid (?:session|value|permission|API)", re.IGNORECASE
 )
+#: What the CLI writes on standard error for its own programs to read: ``[claude-code:some_name] {...}``.
+_JARGON = re.compile(r"^\[claude-code:[^\]\n]*\].*$", re.MULTILINE)
 #: How much of what the CLI said is quoted in a reason, in characters.
 _QUOTED = 300
 
@@ -42,7 +50,10 @@ class Evidence:
         run: the mark this run was given. session: the agent session it was given.
         exit_code: its exit code, negative for a signal, None when nobody knows. stderr: the end of standard error.
         marks: what its hooks left, by event. result: the last ``result`` it told, empty when it told none.
-        error: the kind of error it told with its last message. text: the answer.
+        error: the kind of error it told with its last message.
+        text: the answer. missing: why something of it may be missing; empty when it is whole.
+        stop_reason: why the model stopped, as the transcript has it; a result tells it too.
+        unwritable: why the run's folder takes no marks, such as a full disk; empty when it does.
         retry_after: seconds the service asked to wait, 0 when it named none.
     """
 
@@ -54,6 +65,9 @@ class Evidence:
     result: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     text: str = ""
+    missing: str = ""
+    stop_reason: str = ""
+    unwritable: str = ""
     retry_after: float = 0.0
 
     @property
@@ -73,7 +87,7 @@ class Evidence:
             "result": {name: self.result[name] for name in names if self.result.get(name) is not None},
             "stdout_lost": not self.result,
             **({"foreign_marks": foreign} if foreign else {}),
-            **({"error": self.error} if self.error else {}),
+            **{name: value for name in ("error", "missing", "unwritable") if (value := getattr(self, name))},
         }
 
 
@@ -92,6 +106,7 @@ def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Complet
         why=why,
         reason=reason,
         retry_after=evidence.retry_after if kind is ErrorKind.TRANSIENT else 0.0,
+        busy=kind is ErrorKind.TRANSIENT and _status(evidence) in _BUSY,
         evidence={**(facts or {}), **evidence.facts()},
     )
 
@@ -105,20 +120,32 @@ def _verdict(evidence: Evidence) -> _Ruling:
 
 def _error(evidence: Evidence) -> _Ruling | None:
     """An error that the CLI itself tells: of the service, of its set-up, of a limit."""
-    result = evidence.result
-    said = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ()), evidence.stderr]).strip()
-    if _SESSION_LOST.search(said) and evidence.exit_code and not _has_worked(evidence):
-        return _failed(ErrorKind.SESSION_LOST, said)
+    result, said = evidence.result, _said(evidence)
+    if _SESSION_LOST.search(f"{said} {evidence.stderr}") and evidence.exit_code and not _has_worked(evidence):
+        return _failed(ErrorKind.SESSION_LOST, said or "the agent session is gone")
     if limit := _LIMITS.get(str(result.get("subtype"))):
         return Verdict.ERROR, ErrorKind.LIMIT, limit
-    if result.get("is_error") and str(result.get("terminal_reason")) in {"api_error", "prompt_too_long"}:
-        return _failed(_kind_of(evidence, said), said)
+    if result.get("is_error") and (kind := _kind_of(evidence, said)):
+        return _failed(kind, said)
+    if evidence.unwritable:
+        return Verdict.ERROR, ErrorKind.TRANSIENT, f"the run's folder cannot be written: {evidence.unwritable}"
     if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own:
         if _SESSION_TAKEN.search(evidence.stderr):
-            return _failed(ErrorKind.TRANSIENT, evidence.stderr)
+            return _failed(ErrorKind.TRANSIENT, _plain(evidence.stderr))
         if _MISUSE.search(evidence.stderr):
-            return _failed(ErrorKind.CONFIG, evidence.stderr)
+            return _failed(ErrorKind.CONFIG, _plain(evidence.stderr))
     return None
+
+
+def _said(evidence: Evidence) -> str:
+    """What the CLI said about an error: in its result, else on standard error."""
+    result = evidence.result
+    told = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ())]).strip()
+    return told or _plain(evidence.stderr)
+
+
+def _plain(stderr: str) -> str:
+    return _JARGON.sub("", stderr).strip()
 
 
 def _has_worked(evidence: Evidence) -> bool:
@@ -129,12 +156,24 @@ def _failed(kind: ErrorKind, said: str) -> _Ruling:
     return Verdict.ERROR, kind, " ".join(said.split())[:_QUOTED]
 
 
-def _kind_of(evidence: Evidence, said: str) -> ErrorKind:
+def _status(evidence: Evidence) -> int:
+    """The HTTP status of the error that ended the run; 0 when it has none."""
     status = evidence.result.get("api_error_status")
-    if evidence.result.get("terminal_reason") == "prompt_too_long":
-        return ErrorKind.PERMANENT
-    if isinstance(status, int):
+    return status if isinstance(status, int) else 0
+
+
+def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
+    """The kind of an error that the CLI tells; None when it is none of the service.
+
+    A status decides by its number, whatever the CLI says of how its turn ended.
+    """
+    status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
+    if status:
         return ErrorKind.TRANSIENT if status >= 500 or status in _PASSING else ErrorKind.PERMANENT
+    if evidence.error in _TOO_LONG or ending in _TOO_LONG:
+        return ErrorKind.LIMIT
+    if ending != "api_error":
+        return None
     if evidence.error in _LOGIN_ERRORS or said.startswith(("Not logged in", "Invalid API key")):
         return ErrorKind.CONFIG
     return ErrorKind.PERMANENT if evidence.error in _LASTING_ERRORS else ErrorKind.TRANSIENT
@@ -169,6 +208,10 @@ def _unproven(evidence: Evidence) -> _Ruling | None:
         return _incomplete("the agent's turn ended in a failure")
     if evidence.marks[STOP].background:
         return _incomplete("the agent ended while its background tasks ran")
+    if reason := cut_short(evidence.result.get("stop_reason") or evidence.stop_reason):
+        return _incomplete(f"the model stopped before the answer was whole: {reason}")
+    if evidence.missing:
+        return _incomplete(f"the answer may not be whole: {evidence.missing}")
     if not evidence.text.strip():
         return _incomplete("the agent finished but said nothing", Why.SILENT)
     return None

@@ -7,6 +7,7 @@ write into the delivery's own folder. Each mark names its run, so that no other 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.files.safe_io import opened, read
+from worker.files.safe_io import opened, read, replace
 
 HOOK = Path(__file__).with_name("hook.sh")
 START, STOP, STOP_FAILURE, END = "SessionStart", "Stop", "StopFailure", "SessionEnd"
@@ -24,6 +25,8 @@ EVENTS = (START, STOP, STOP_FAILURE, END)
 _TIMEOUT = 10
 #: Largest mark in bytes; it holds the last message of the answer.
 _MAX_MARK = 8 * 2**20
+#: What must fit on the disk beside it, in bytes.
+_PROBE = 64 * 2**10
 
 #: Escaping "?" as well makes the CLI (2.1.329) ignore the rule; unescaped it matches itself.
 _SPECIAL = re.compile(r"[\\*\[\]]")
@@ -109,6 +112,20 @@ def read_marks(directory: Path) -> dict[str, Mark]:
     except OSError:
         return {}
     return found
+
+
+def obstacle(directory: Path) -> str:
+    """Why a delivery's ``marks/`` takes no marks: the system's words, such as that the disk is full; empty if it does.
+
+    Hooks that could not write look like hooks that did not run. What is tried is as large as a long answer's mark.
+    """
+    try:
+        with opened(directory) as own, opened("marks", own) as marks:
+            replace("probe", b"\0" * _PROBE, marks, durable=False)
+            os.unlink("probe", dir_fd=marks)
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def parse_mark(content: bytes) -> Mark:

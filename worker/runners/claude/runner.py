@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 import shutil
+import time
 from pathlib import Path
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
-from worker.files.workspace import RESPONSE, written_files
 from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, config_error
 from worker.runners.claude import cli_sessions as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
 from worker.runners.claude import hooks as claude_hooks
+from worker.runners.claude.answer import Left, left_by
 from worker.runners.claude.cli_command import arguments, binds, environment, find_program, prepare
 from worker.runners.claude.cli_prompt import prompt_for
 from worker.runners.claude.cli_sessions import Base
@@ -29,6 +30,8 @@ from worker.runners.guard.supervision import Ending, stopped
 
 #: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
 _LEAST_RETRY_AFTER = 2.0
+#: Hooks of every run that came to its end.
+_REQUIRED = {claude_hooks.START, claude_hooks.STOP, claude_hooks.END}
 
 
 class ClaudeCliRunner:
@@ -63,48 +66,52 @@ class ClaudeCliRunner:
         except OSError as error:
             reason = f"the run's folders could not be made: {error}"
             return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason=reason))
+        prompt = prompt_for(order.prompt, order.messages, knows=base.knows)
         launch = Launch(
             argv=[program, *arguments(self._settings, order, settings_file, session, base)],
             env=environment(self._settings, home),
-            stdin=prompt_for(order.prompt, order.messages, knows=base.knows),
+            stdin=prompt,
             binds=binds(self._settings, order, Path(program), settings_file, base),
             box=self._settings.box,
             wanted=True,
         )
         ending = run(self._agents, launch, order, stop, emit, stream.take_line)
-        return self._conclude(order, ending, stream, base, session, home, emit)
+        left = left_by(order, session, prompt, base, home, stream)
+        return self._conclude(order, ending, stream, left, base, home, emit)
 
     def _conclude(
-        self, order: Order, ending: Ending, stream: ClaudeStream, base: Base, session: str, home: Path, emit: Emit
+        self, order: Order, ending: Ending, stream: ClaudeStream, left: Left, base: Base, home: Path, emit: Emit
     ) -> RunResult:
-        """The verdict, the answer, and the agent session to continue from."""
-        facts = {**ending.evidence, "retries": stream.retries, "continued": base.knows}
+        """The verdict, the answer, and the agent session to continue from. The log agrees with the answer."""
+        facts = {**ending.evidence, "retries": stream.retries, "continued": base.knows, "text_from": left.origin}
         if stream.skipped:
             facts["skipped_lines"] = stream.skipped
-        usage = stream.usage(base.spent)
-        if completion := stopped(ending, order, facts):
-            return RunResult(completion=completion, text=stream.text, usage=usage)
-        marks = claude_hooks.read_marks(order.directory)
-        stop_mark = marks.get(claude_hooks.STOP, claude_hooks.Mark())
-        answer = written_files(order.directory).get(RESPONSE, "").strip()
-        text = answer or stream.text or ("" if stream.result else stop_mark.message)
-        evidence = Evidence(
-            run=order.mark,
-            session=session,
-            exit_code=ending.exit.code,
-            stderr=ending.stderr,
-            marks=marks,
-            result=stream.result,
-            error=stream.error,
-            text=text,
-            retry_after=stream.retry_after if stream.retry_after >= _LEAST_RETRY_AFTER else 0.0,
-        )
-        completion = claude_gate.judge(evidence, facts)
+        stop = stopped(ending, order, facts)
+        completion = stop or claude_gate.judge(_evidence(order, ending, stream, left), facts)
         if completion.kind is ErrorKind.SESSION_LOST:
             claude_sessions.forget(base)
-        if completion.verdict is not Verdict.COMPLETE:
-            return RunResult(completion=completion, text=text, usage=usage)
-        for event in stream.replace(text):
-            emit(event)
-        kept = claude_sessions.keep(order, session, stop_mark.transcript, home)
-        return RunResult(completion=completion, text=text, usage=usage, agent_session=session if kept else "")
+        if completion.verdict is not Verdict.CANCELLED:
+            for event in stream.replace(left.text, f"the answer is in the {left.origin}"):
+                emit(event)
+        session = claude_sessions.session_of(order)
+        kept = completion.verdict is Verdict.COMPLETE and claude_sessions.keep(order, session, left.transcript, home)
+        usage = stream.usage(base.spent)
+        return RunResult(completion=completion, text=stream.text, usage=usage, agent_session=session if kept else "")
+
+
+def _evidence(order: Order, ending: Ending, stream: ClaudeStream, left: Left) -> Evidence:
+    asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
+    return Evidence(
+        run=order.mark,
+        session=claude_sessions.session_of(order),
+        exit_code=ending.exit.code,
+        stderr=ending.stderr,
+        marks=left.marks,
+        result=stream.result,
+        error=stream.error,
+        text=left.text,
+        missing=left.missing,
+        stop_reason=left.stop_reason,
+        unwritable="" if left.marks.keys() >= _REQUIRED else claude_hooks.obstacle(order.directory),
+        retry_after=asked if asked >= _LEAST_RETRY_AFTER else 0.0,
+    )

@@ -1,0 +1,89 @@
+"""What a run left of its answer: the file it wrote, its standard output, or its own transcript; and what is missing.
+
+Standard output counts only where each result it told was the end of the text before it. Where it closed early or a line
+of it was torn, the answer is read back from the transcript. Either must end with the message that the Stop hook heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker.files.safe_io import opened, read
+from worker.files.workspace import RESPONSE, written_files
+from worker.runners.base import Order
+from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.cli_stream import ClaudeStream
+from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT, NotReadable, Recorded, content_of, recorded
+from worker.runners.claude.hooks import STOP, Mark, read_marks
+from worker.runners.claude.text import cleaned, ends_with, longest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a run left.
+
+    Attributes:
+        text: the answer, or the longest beginning known of it. origin: ``file``, ``output`` or ``transcript``.
+        missing: why something of it may be missing; empty when it is whole.
+        stop_reason: why the model stopped, where the transcript was read. marks: what the hooks left, by event.
+    """
+
+    text: str
+    origin: str
+    missing: str = ""
+    stop_reason: str = ""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+    @property
+    def transcript(self) -> str:
+        """The path of the run's transcript, as its hooks heard it; empty when none did."""
+        return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
+
+
+def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> Left:
+    """What a run left in its folder, on its standard output and in its transcript.
+
+    Args:
+        order: what was ordered.
+        session: the run's agent session.
+        prompt: what it was told on standard input.
+        base: what it continued from.
+        home: its HOME.
+        stream: what it told on standard output.
+    """
+    marks = read_marks(order.directory)
+    if answer := written_files(order.directory).get(RESPONSE, "").strip():
+        return Left(text=answer, origin="file", marks=marks)
+    stop = marks.get(STOP, Mark())
+    if stream.whole and ends_with(stream.text, stop.message):
+        return Left(text=stream.text, origin="output", marks=marks)
+    told = Left(text=stream.text, origin="output", marks=marks)
+    try:
+        found = recorded(content_of(told.transcript, session, home), session, prompt, _before(base))
+    except (OSError, ValueError, NotReadable) as error:
+        missing = f"standard output did not bring it whole, and {error}"
+        return Left(text=stream.text, origin="output", missing=missing, marks=marks)
+    if problem := _problem(found, marks, stream):
+        text = longest(stream.text, found.text)
+        origin = "output" if text == stream.text else "transcript"
+        return Left(text=text, origin=origin, missing=problem, stop_reason=found.stop_reason, marks=marks)
+    return Left(text=found.text, origin="transcript", stop_reason=found.stop_reason, marks=marks)
+
+
+def _problem(found: Recorded, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
+    if STOP not in marks or found.lacks(marks[STOP].message):
+        return "the transcript does not end with the last message that the Stop hook heard"
+    # Not at its end: standard output may have closed between two results.
+    if cleaned(stream.result.get("result")).strip() not in found.text:
+        return "the transcript does not hold the result on standard output"
+    return ""
+
+
+def _before(base: Base) -> bytes:
+    """The transcript a run continued from; it is still what it was."""
+    if base.transcript is None:
+        return b""
+    with opened(base.transcript.parent) as folder:
+        return read(base.transcript.name, folder, MAX_TRANSCRIPT)

@@ -1,0 +1,124 @@
+"""The answer of one run, read back from the CLI's own transcript when standard output did not bring it whole.
+
+A run's transcript begins with the conversation it continues. The run's own part begins behind its prompt, which
+the CLI records word for word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worker.files.safe_io import opened, read
+from worker.runners.claude.text import SYNTHETIC, blocks, cleaned, ends_with, gap_after
+from worker.runners.transcript import MAX_ANSWER
+
+#: Largest transcript that is read or kept, in bytes.
+MAX_TRANSCRIPT = 256 * 2**20
+
+
+class NotReadable(Exception):
+    """The transcript does not show this run's answer. The message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a transcript holds of one run.
+
+    Attributes:
+        text: the answer. last: its last message, maybe empty. stop_reason: why the model stopped after that one.
+    """
+
+    text: str = ""
+    last: str = ""
+    stop_reason: str = ""
+
+    def lacks(self, message: str) -> bool:
+        """Whether the last message that the Stop hook heard is not at its end."""
+        return not ends_with(self.text, message) or bool(message.strip()) is not bool(self.last.strip())
+
+
+def content_of(transcript: str, session: str, home: Path) -> bytes:
+    """The bytes of a run's transcript.
+
+    Args:
+        transcript: its path, as the CLI told its hooks.
+        session: the run's agent session, which names the file.
+        home: the run's HOME, below which it must lie.
+
+    Raises:
+        OSError: it lies elsewhere, belongs to another session, is no regular file or too large.
+    """
+    source = Path(transcript)
+    if source.name != f"{session}.jsonl":
+        raise OSError("the transcript is not this run's")
+    if not source.resolve().is_relative_to(home.resolve()):
+        raise OSError("the transcript is not in the run's own HOME")
+    with opened(source.parent) as folder:
+        return read(source.name, folder, MAX_TRANSCRIPT)
+
+
+def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> Recorded:
+    """What a transcript holds of the run that was given this prompt.
+
+    Args:
+        content: the transcript.
+        session: the run's agent session.
+        prompt: what the run was told on standard input.
+        before: the transcript the run continued from; what stands there too is not of this run.
+
+    Raises:
+        NotReadable: the run's prompt is not in it, or its answer is longer than an answer may be.
+    """
+    asked = prompt.decode("utf-8", "replace").strip()
+    pieces: list[str] | None = None
+    gap = last = stop_reason = message = ""
+    for told in _records(content, session):
+        kind = told["type"]
+        if kind == "user" and not told.get("isMeta") and _said(told).strip() == asked:
+            new = str(told.get("uuid") or "").encode() not in before if before else True
+            pieces, gap, last, stop_reason, message = [] if new else None, "", "", "", ""
+        elif pieces is None:
+            continue
+        elif kind == "user":
+            gap = gap or gap_after(told)
+        else:
+            stop_reason = str(told["message"].get("stop_reason") or "")
+            last = last if message == told["message"].get("id") else ""
+            message = told["message"].get("id")
+            for block in blocks(told):
+                if block.get("type") == "text":
+                    last = cleaned(block.get("text"))
+                    pieces += [gap if pieces else "", last] if last else []
+                    gap = "" if last else gap
+    if pieces is None:
+        raise NotReadable("the transcript does not hold this run's prompt")
+    text = "".join(pieces)
+    if len(text) > MAX_ANSWER:
+        raise NotReadable(f"its answer is longer than {MAX_ANSWER} characters")
+    return Recorded(text=text, last=last, stop_reason=stop_reason)
+
+
+def _records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
+    """The messages of user and model, in order; not those of subagents, and not the CLI's own.
+
+    Raises:
+        NotReadable: a line is torn, so a message may be missing.
+    """
+    for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            raise NotReadable(f"line {number} of the transcript is torn") from None
+        if not isinstance(told, dict) or told.get("type") not in {"user", "assistant"} or told.get("isSidechain"):
+            continue
+        message = told.get("message")
+        if told.get("sessionId") == session and isinstance(message, dict) and message.get("model") != SYNTHETIC:
+            yield told
+
+
+def _said(told: dict[str, Any]) -> str:
+    return "\n".join(cleaned(block.get("text")) for block in blocks(told) if block.get("type") == "text")
