@@ -103,6 +103,9 @@ class Settings:
     kill_grace_seconds: float = _setting(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
     transient_retries: int = _setting(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
     transient_delay_seconds: float = _setting(1.0, number(0, 3600), "First delay after a passing error; doubles.")
+    busy_delay_seconds: float = _setting(
+        15.0, number(0, 3600), "The same where the service is too busy or limits us (429, 529); doubles three times."
+    )
     lease_seconds: float = _setting(6.0, number(0.5, 600), "A worker silent for so long has lost its turn.")
     reap_seconds: float = _setting(1.0, number(0.05, 60), "How often each worker looks for turns nobody looks after.")
     announce_seconds: float = _setting(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")

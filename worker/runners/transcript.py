@@ -117,6 +117,7 @@ def _told_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
         verdict=Verdict.ERROR,
         reason=str(error.get("text") or "the agent reported an error"),
         kind=ErrorKind(kind) if kind in list(ErrorKind) else ErrorKind.PERMANENT,
-        retry_after=float(retry_after) if isinstance(retry_after, (int, float)) else 0.0,
+        retry_after=float(retry_after) if isinstance(retry_after, int | float) and 0 < retry_after < 1e9 else 0.0,
+        busy=error.get("busy") is True,
         evidence=evidence,
     )

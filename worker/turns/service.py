@@ -6,6 +6,7 @@ reaper. So each method is written as if it ran once, and may die at any line.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -42,6 +43,7 @@ from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.after_verification import after_verification, not_reached
+from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.moves import Move, judged, policy_of
 from worker.turns.transitions.usage import Usage
 
@@ -198,7 +200,11 @@ class TurnService:
             history=history,
             stop=lease.reason,
             transient_retries=self._settings.transient_retries,
-            transient_delay=self._settings.transient_delay_seconds,
+            delays=Delays(
+                first=self._settings.transient_delay_seconds,
+                busy=self._settings.busy_delay_seconds,
+                left=lease.deadline - time.monotonic(),
+            ),
         )
 
     def _stopped_before(self, turn: Turn) -> str:

@@ -84,12 +84,14 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "transient": ErrorCode(
         ("Der Dienst des Agenten war vorübergehend nicht erreichbar.", "Bitte versuche es später erneut."),
         ("The agent's service was temporarily not available.", "Please try again later."),
-        "It was asked HELIX_TRANSIENT_RETRIES times; look at the service's own status and limits.",
+        "It was asked HELIX_TRANSIENT_RETRIES times, after 429 and 529 from HELIX_BUSY_DELAY_SECONDS on. Look "
+        "at the service's own status and limits, or at the disk where the reason names it.",
     ),
     "permanent": ErrorCode(
         ("Der Dienst des Agenten hat die Anfrage abgelehnt.", "Bitte kontaktiere den Administrator."),
         ("The agent's service refused the request.", "Please contact the administrator."),
-        f"{_SHOW}: the reason is the service's own; mostly a wrong key, model or request.",
+        f"{_SHOW}: the reason is the service's own; mostly a wrong key, model or request, or one that is "
+        "too large (413).",
     ),
     "config": ErrorCode(
         ("Der Agent ist nicht richtig eingerichtet.", "Bitte kontaktiere den Administrator."),
@@ -104,7 +106,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "limit": ErrorCode(
         ("Der Agent ist an eine seiner eigenen Grenzen gestoßen.", "Bitte stelle eine kleinere Aufgabe."),
         ("The agent reached a limit of its own.", "Please ask for less at once."),
-        f"{_SHOW}: the reason names the limit.",
+        f"{_SHOW}: the reason names the limit: turns, budget, the model's output limit or context window.",
     ),
     # Requests that cannot be carried out.
     "invalid_value": ErrorCode(

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,24 @@ def test_an_http_error_passes_or_lasts_by_its_status(ask: Ask, service: Service,
     completion = ask().result.completion
     assert (completion.kind, completion.reason) == (kind, f"HTTP {status}: nicht jetzt")
     assert completion.retry_after == 7
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [("7.5", 7.5, 7.5), ("soon", 0, 0), ("-3", 0, 0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0), ("{date}", 60, 90)],
+)
+def test_a_wait_is_asked_for_in_seconds_or_by_a_date(
+    ask: Ask, service: Service, asked: str, least: float, most: float
+) -> None:
+    date = formatdate(time.time() + 90, usegmt=True)
+    service.status, service.lines, service.headers = 503, ("voll",), {"retry-after": asked.format(date=date)}
+    assert least <= ask().result.completion.retry_after <= most
+
+
+@pytest.mark.parametrize(("status", "busy"), [(429, True), (529, True), (503, False), (400, False)])
+def test_a_service_that_limits_us_is_told_apart(ask: Ask, service: Service, status: int, busy: bool) -> None:
+    service.status, service.lines = status, ("nicht jetzt",)
+    assert ask().result.completion.busy is busy
 
 
 def test_an_error_in_the_middle_passes(ask: Ask, service: Service) -> None:

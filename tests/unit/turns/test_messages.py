@@ -12,6 +12,7 @@ from api_client.contract.words.messages import broken_off
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.after_judging import after_giving_up
 from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.backoff import Delays
 
 REASON = "the agent was killed by signal 9"
 
@@ -27,7 +28,7 @@ def end(completion: Completion, locale: str) -> str:
         RunResult(completion=completion),
         prompt="x",
         transient_retries=0,
-        transient_delay=1.0,
+        delays=Delays(first=1.0, busy=15.0),
     )
     given_up = after_giving_up(turn, Link("turn.fail", 1), json.loads(ran.fields["failing"]), [])
     assert given_up.answer

@@ -12,13 +12,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import sys
+import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 #: HTTP statuses that pass by themselves, besides all of 500 and above.
 _PASSING = frozenset({408, 409, 425, 429})
+#: Statuses of a service that has too much to do, or limits us.
+_BUSY = frozenset({429, 529})
 _MAX_ERROR = 2000
 _LONGEST_LINE = 1 << 20
 
@@ -29,7 +34,8 @@ def main() -> None:
     try:
         response = _post(asked)
         if response.status != http.client.OK:
-            _fail(_kind(response.status), _said(response), response.getheader("retry-after", ""))
+            wait = _seconds(response.getheader("retry-after", ""))
+            _fail(_kind(response.status), _said(response), busy=response.status in _BUSY, retry_after=wait)
         _relay(response)
     except (OSError, http.client.HTTPException) as error:
         _fail("transient", f"the service broke off: {type(error).__name__}: {error}")
@@ -100,11 +106,19 @@ def _said(response: http.client.HTTPResponse) -> str:
     return f"HTTP {response.status}: {' '.join(body.split())[:300]}"
 
 
-def _fail(kind: str, text: str, retry_after: str = "") -> NoReturn:
-    told: dict[str, Any] = {"event": "error", "kind": kind, "text": text}
-    if retry_after.isascii() and retry_after.isdecimal():
-        told["retry_after"] = int(retry_after)
-    _tell(told)
+def _seconds(retry_after: str) -> float:
+    """The wait of a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date); 0 for none, or one in the past."""
+    text = retry_after.strip()
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _fail(kind: str, text: str, *, busy: bool = False, retry_after: float = 0.0) -> NoReturn:
+    _tell({"event": "error", "kind": kind, "text": text, "busy": busy, "retry_after": retry_after})
     sys.exit(1)
 
 

@@ -16,6 +16,7 @@ from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
+from worker.turns.transitions.backoff import Delays, delay_after
 from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.moves import Answer, EventData, Move, again, judged, policy_of, retrying
 from worker.turns.transitions.usage import Usage
@@ -35,12 +36,12 @@ def after_run(
     history: Sequence[AttemptRecord] = (),
     stop: str = "",
     transient_retries: int,
-    transient_delay: float,
+    delays: Delays,
 ) -> Move:
     """What follows from an agent run.
 
-    ``stop`` is why the run was stopped, if it was; ``history`` the attempts before this one. Seconds, where a number
-    is a time.
+    ``stop`` is why the run was stopped, if it was; ``history`` the attempts before this one; ``delays`` how long to
+    wait after a passing error.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     facts = {
@@ -62,7 +63,11 @@ def after_run(
     elif stop or completion.verdict is Verdict.CANCELLED:
         move = _handed_over(turn, link, stop, usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
-        move = _again_later(turn, link, completion, ended, transient_delay)
+        delay = delay_after(completion, turn.transients, delays)
+        if delay is None:
+            move = _cannot_work(turn, link, _too_late(completion, delays), facts, ended)
+        else:
+            move = _again_later(turn, link, completion, ended, delay)
     elif completion.verdict is Verdict.ERROR:
         move = _cannot_work(turn, link, completion, facts, ended)
     else:
@@ -125,11 +130,16 @@ def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: dict[str, str],
     )
 
 
-def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventData, first_delay: float) -> Move:
-    """A passing error: the same attempt again after a while, twice as long each time."""
-    delay = completion.retry_after or first_delay * 2**turn.transients
-    if completion.kind is ErrorKind.SESSION_LOST:
-        delay = 0.0
+def _too_late(completion: Completion, delays: Delays) -> Completion:
+    """The wait that the service asks for ends after the turn's deadline: better said at once than found out then."""
+    asked = (
+        f"the service asks to wait {completion.retry_after:.0f} s, and the turn has {max(0.0, delays.left):.0f} s left"
+    )
+    return replace(completion, reason=f"{completion.reason}; {asked}")
+
+
+def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventData, delay: float) -> Move:
+    """A passing error: the same attempt again after a while."""
     fields = {"transients": str(turn.transients + 1)}
     if completion.kind is ErrorKind.SESSION_LOST:
         fields["agent_session"] = ""

@@ -1,0 +1,46 @@
+"""How long a turn waits after a passing error. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from worker.runners.base import Completion, ErrorKind
+
+#: A busy service is left alone for 15, 30, 60 and 120 s, and never for longer of our own accord.
+_MOST_DOUBLINGS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Delays in seconds.
+
+    Attributes:
+        first: the first one after a passing error; it doubles.
+        busy: the first one where the service has too much to do or limits us (429, 529); it doubles three times.
+        left: what is left until the turn's deadline.
+    """
+
+    first: float
+    busy: float
+    left: float = math.inf
+
+
+def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
+    """Seconds until a passing error is tried again; None when the service asks for more than the turn has left.
+
+    Args:
+        completion: of the run that ended with the error.
+        errors_before: passing errors of this attempt before it.
+        delays: how long to wait.
+    """
+    if completion.kind is ErrorKind.SESSION_LOST:
+        return 0.0
+    asked = completion.retry_after
+    if asked >= delays.left:
+        return None
+    if not completion.busy:
+        return asked or delays.first * 2**errors_before
+    ours = min(delays.busy * 2 ** min(errors_before, _MOST_DOUBLINGS), delays.left / 2)
+    # Who was refused again after the wait it was asked for, asks too often all the same.
+    return asked if asked and not errors_before else max(asked, ours)
