@@ -5,6 +5,7 @@ uses the same policy over a queue. docs/enforcement.md has every code, docs/vali
 """
 
 from worker.enforcement.codes import CODES, Code
+from worker.enforcement.content_guard import assemble
 from worker.enforcement.documents.step import (
     STEPS,
     UNKNOWN,
@@ -25,7 +26,6 @@ from worker.enforcement.policy import (
     Fallback,
     Policy,
     Retry,
-    assemble,
     best,
     build_feedback,
     decide,

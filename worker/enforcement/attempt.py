@@ -21,6 +21,7 @@ class Attempt:
         fixed_issues: what a policy that repairs first has mended in it.
         changes: what that repair changed, in words for the user.
         feedback: what the agent was told before this attempt; empty for the first.
+        fresh: the agent was asked anew, by a person or as another model; what came before is no answer to keep.
     """
 
     number: int
@@ -31,6 +32,7 @@ class Attempt:
     fixed_issues: tuple[ValidationIssue, ...] = ()
     changes: tuple[str, ...] = ()
     feedback: str = ""
+    fresh: bool = False
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:
@@ -39,14 +41,28 @@ class Attempt:
 
 
 def best(history: Sequence[Attempt]) -> Attempt | None:
-    """The best complete attempt: the fewest errors, then the least text lost, then the latest; None without one.
+    """The best complete attempt; None without one.
 
-    Loss is counted in tenths of the longest answer, so that a few words fewer do not beat a later attempt.
+    That is the one with the fewest errors that ask for a whole new answer, then the fewest wrong parts, then the least
+    text lost, then the latest. Loss is counted in tenths of the longest answer, so that a few words fewer do not beat
+    a later attempt.
     """
     complete = [attempt for attempt in history if attempt.complete]
     longest = max((len(attempt.answer) for attempt in complete), default=0) or 1
     return min(
         complete,
-        key=lambda a: (len(a.errors), 10 * (longest - len(a.answer)) // longest, -a.number),
+        key=lambda a: (*_weight(a), 10 * (longest - len(a.answer)) // longest, -a.number),
         default=None,
     )
+
+
+def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
+    """The attempts since the agent was last asked anew."""
+    start = max((at for at, attempt in enumerate(history) if attempt.fresh), default=0)
+    return history[start:]
+
+
+def _weight(attempt: Attempt) -> tuple[int, int]:
+    """How many errors ask for a whole new answer, and how many parts are wrong. All of a header is one part."""
+    named = {(error.file, error.part.partition(".")[0]) for error in attempt.errors if error.part}
+    return sum(not error.part for error in attempt.errors), len(named)

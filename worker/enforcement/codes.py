@@ -26,6 +26,7 @@ class Code:
         when: when it is reported, one English sentence.
         repair: what repairs it besides the agent: the fallback's doing, or empty for none.
         de, en: message and fix hint as templates, in German and English.
+        shortens: its repair makes the answer shorter (``ValidationIssue.shortens``).
     """
 
     severity: Severity
@@ -33,6 +34,7 @@ class Code:
     repair: str
     de: tuple[str, str]
     en: tuple[str, str]
+    shortens: bool = False
 
 
 _E, _W = Severity.ERROR, Severity.WARNING
@@ -238,6 +240,7 @@ CODES: Mapping[str, Code] = {
         "",
         ("Zu viele ADRs in einem Text (mehr als {count})", "Schreibe jedes ADR in eine eigene Datei"),
         ("Too many ADRs in one text (more than {count})", "Write each ADR to a file of its own"),
+        shortens=True,
     ),
     "ANSWER_TOO_LONG": Code(
         _E,
@@ -245,6 +248,20 @@ CODES: Mapping[str, Code] = {
         "",
         ("Antwort ist zu lang ({count} Zeichen)", "Fasse dich kürzer; schreibe Langes in Dateien"),
         ("The answer is too long ({count} characters)", "Be shorter; write long material to files"),
+        shortens=True,
+    ),
+    "CONTENT_LOST": Code(
+        _E,
+        "A new answer lacks the ADR, or a good section of it, that the answer before it had.",
+        "The fallback puts a section back as it stood before.",
+        (
+            "Die neue Antwort enthält nicht mehr, was schon gut war: {what}",
+            "Schicke {what} wieder mit, mit dem Inhalt von vorher",
+        ),
+        (
+            "The new answer lacks what was good already: {what}",
+            "Send {what} again with the content it had",
+        ),
     ),
     "INCOMPLETE_RESPONSE": Code(
         _E,
@@ -296,7 +313,9 @@ def worded(
     if values:
         shown = {name: clip(str(value)) for name, value in values.items()}
         message, hint = message.format_map(shown), hint.format_map(shown)
-    return ValidationIssue(code, message, hint, entry.severity, file=file, line=line, part=part)
+    return ValidationIssue(
+        code, message, hint, entry.severity, file=file, line=line, part=part, shortens=entry.shortens
+    )
 
 
 def clip(text: str, limit: int = QUOTE_LIMIT) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worker.enforcement.codes import DEFAULT_LOCALE, words
+from worker.enforcement.content_guard import Request
 from worker.enforcement.documents.part import describe
 from worker.enforcement.issue import ValidationIssue
 
@@ -12,15 +13,23 @@ from worker.enforcement.issue import ValidationIssue
 MAX_ISSUES = 20
 
 
-def build_feedback(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> str:
-    """The prompt of a retry: every error with its fix.
+def build_feedback(
+    issues: Sequence[ValidationIssue],
+    locale: str = DEFAULT_LOCALE,
+    *,
+    request: Request | None = None,
+    ignored: bool = False,
+) -> str:
+    """The prompt of a retry: every error with its fix, and exactly what is to be sent.
 
-    When each error names the part that is missing, only those parts are asked for: code puts them into the answer, and
-    the rest of it stays as it is (surgical retry).
+    When code knows where each part goes, only those parts are asked for: code puts them into the answer, and the rest
+    of it stays as it is (surgical retry).
 
     Args:
         issues: what the validators found; warnings are left out.
         locale: ``de`` or ``en``.
+        request: what is asked for; without it what the issues say by themselves.
+        ignored: the last reply did not change the answer that counts.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [
@@ -44,17 +53,44 @@ def build_feedback(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCA
             "Please repeat your answer with the corrections.",
         )
     )
-    parts = list(dict.fromkeys(issue.part for issue in errors))
-    if errors and all(parts) and not any(issue.file for issue in errors):
-        named = ", ".join(describe(part, locale) for part in parts)
+    lines += _asked(errors, locale, request or _by_themselves(errors))
+    if ignored:
         lines.append(
+            words(
+                locale,
+                "Deine letzte Nachricht enthielt das nicht: Es gilt weiter deine Antwort davor.",
+                "Your last message did not contain that: the answer before it still counts.",
+            )
+        )
+    return "\n".join(lines)
+
+
+def _by_themselves(errors: Sequence[ValidationIssue]) -> Request:
+    mine = [error.part for error in errors if not error.file]
+    return Request(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
+
+
+def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> list[str]:
+    """What is to be sent, where that is less than a whole answer."""
+    if request.whole or not errors:
+        return []
+    named = ", ".join(describe(part, locale) for part in request.parts)
+    files = ", ".join(dict.fromkeys(error.file for error in errors if error.file))
+    told = []
+    if files:
+        german, english = f"Korrigiere die Dateien selbst: {files}.", f"Correct the files themselves: {files}."
+        told.append(words(locale, german, english))
+    if named:
+        told.append(
             words(
                 locale,
                 f"Schicke dabei nur {named}: Der Rest deiner Antwort liegt vor und bleibt unverändert.",
                 f"Send only {named}: the rest of your answer is kept as it is.",
             )
         )
-    return "\n".join(lines)
+    else:
+        told.append(words(locale, "Deine Antwort selbst liegt vor und bleibt.", "Your answer itself is kept as it is."))
+    return told
 
 
 def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:

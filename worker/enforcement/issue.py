@@ -32,7 +32,9 @@ class ValidationIssue:
         validator: name of the validator that found it; set by ``examine``.
         file: name of the file it is in, empty for the answer itself.
         line: line in the answer or file, from 1; 0 when the issue is about no line.
-        part: the missing part, when sending that part alone repairs the answer (``worker.enforcement.documents.part``).
+        part: the missing part (``documents.part``), when sending it alone repairs the answer; an error
+            without one is about the whole answer.
+        shortens: the repair is to make the answer shorter, so that sections may go (no CONTENT_LOST).
 
     Raises:
         ValueError: the severity is neither ``error`` nor ``warning``.
@@ -46,6 +48,7 @@ class ValidationIssue:
     file: str = ""
     line: int = 0
     part: str = ""
+    shortens: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", Severity(self.severity))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from worker.enforcement.attempt import Attempt
-from worker.enforcement.documents.assemble import assemble
+from worker.enforcement.attempt import Attempt, best, latest_set
+from worker.enforcement.codes import DEFAULT_LOCALE
+from worker.enforcement.content_guard import assemble, lost
 from worker.enforcement.examine import examine
-from worker.enforcement.policy import Policy
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.policy import Policy, weighed
 from worker.enforcement.repair.mend import mend
 from worker.enforcement.validators import ResponseValidator
 
@@ -22,6 +25,7 @@ def judge(
     policy: Policy | None = None,
     complete: bool = True,
     feedback: str = "",
+    fresh: bool = False,
 ) -> Attempt:
     """The attempt that a new raw text makes, ready for ``decide``.
 
@@ -33,23 +37,37 @@ def judge(
         policy: which validators repair before anything else; the default policy repairs none first.
         complete: whether the agent really finished; else nothing is assembled, examined or repaired.
         feedback: what the agent was told before this run.
+        fresh: it was asked anew, not by the feedback of ``decide``.
     """
-    number = len(history) + 1
+    new = Attempt(number=len(history) + 1, text=text, answer=text, feedback=feedback, fresh=fresh)
     if not complete:
-        return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback)
-    answer = assemble(history, text)
+        return replace(new, complete=False)
+    context = context or {}
+    before = weighed(history, policy or Policy())
+    answer = text if fresh else assemble(before, text, _documents(context))
     repairing = [validator for validator in validators if policy and policy.repairs(validator.name)]
-    if not repairing:
-        issues = examine(answer, validators, context)
-        return Attempt(number=number, text=text, answer=answer, issues=tuple(issues), feedback=feedback)
-    mended = mend(answer, repairing, context)
-    issues = examine(mended.text, validators, {**(context or {}), **mended.context})
-    return Attempt(
-        number=number,
-        text=text,
-        answer=mended.text,
-        issues=tuple(issues),
-        fixed_issues=mended.fixed_issues,
-        changes=mended.changes,
-        feedback=feedback,
-    )
+    if repairing:
+        mended = mend(answer, repairing, context)
+        new = replace(new, fixed_issues=mended.fixed_issues, changes=mended.changes)
+        answer, context = mended.text, {**context, **mended.context}
+    issues = [*examine(answer, validators, context), *_lost(before, new, answer, context)]
+    return replace(new, answer=answer, issues=tuple(issues))
+
+
+def _lost(history: Sequence[Attempt], new: Attempt, answer: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+    """What the answer lacks that stood in the one before it, or in what was known of one that broke off."""
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    if new.fresh:
+        kept = best(history)
+        return lost(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
+    kept = best(latest_set(history))
+    if kept is not None:
+        return lost(kept.answer, kept.errors, answer, locale, _documents(context))
+    drafts = [attempt.text for attempt in latest_set(history) if attempt.text.strip()]
+    return lost(drafts[-1], (), answer, locale, _documents(context)) if drafts else []
+
+
+def _documents(context: Mapping[str, Any]) -> list[str]:
+    """The Markdown files that the agent wrote."""
+    files = context.get("files") or {}
+    return [text for name, text in files.items() if name.lower().endswith(".md")]

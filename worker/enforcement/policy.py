@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from worker.enforcement.attempt import Attempt, best
+from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
-from worker.enforcement.documents.assemble import assemble
+from worker.enforcement.content_guard import LOST, requested
 from worker.enforcement.examine import examine
 from worker.enforcement.feedback import build_feedback, incomplete_feedback
 from worker.enforcement.issue import Severity, ValidationIssue
@@ -28,7 +28,6 @@ __all__ = [
     "Mended",
     "Policy",
     "Retry",
-    "assemble",
     "best",
     "build_feedback",
     "decide",
@@ -154,7 +153,7 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     if not errors:
         return Accept(last.number)
     codes = tuple(dict.fromkeys(issue.code for issue in errors))
-    number = (best([_demoted(attempt, policy) for attempt in history]) or last).number
+    number = (best(weighed(history, policy)) or last).number
     hopeless = used_up or _came_back(history)
     wanted = {_next_action(policy.actions(issue.validator), hopeless=hopeless) for issue in errors}
     if Action.ESCALATE in wanted:
@@ -162,7 +161,7 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     if Action.FAIL in wanted:
         return Fail(number, "rejected")
     if Action.RETRY in wanted:
-        return Retry(build_feedback(errors, policy.locale), codes)
+        return Retry(_feedback(history, policy), codes)
     return Fallback(number, codes)
 
 
@@ -170,14 +169,29 @@ def demote(issues: Sequence[ValidationIssue], policy: Policy) -> tuple[Validatio
     """The issues as the policy weighs them: errors of validators whose order says ``warn`` are warnings."""
     return tuple(
         replace(issue, severity=Severity.WARNING)
-        if issue.is_error and policy.actions(issue.validator)[:1] == (Action.WARN,)
+        if issue.is_error and issue.code != LOST and policy.actions(issue.validator)[:1] == (Action.WARN,)
         else issue
         for issue in issues
     )
 
 
-def _demoted(attempt: Attempt, policy: Policy) -> Attempt:
-    return replace(attempt, issues=demote(attempt.issues, policy))
+def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
+    """The attempts, their issues as the policy weighs them."""
+    return [replace(attempt, issues=demote(attempt.issues, policy)) for attempt in history]
+
+
+def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
+    """The feedback on the answer that is kept: the next reply is put into it, or takes its place."""
+    attempts = weighed(latest_set(history), policy)
+    last = attempts[-1]
+    kept = best(attempts) or last
+    request = requested(kept.answer, kept.errors)
+    told = list(kept.errors)
+    if request.whole:  # a whole answer comes next: it is to have none of both
+        known = {(error.code, error.message) for error in told}
+        told += [error for error in last.errors if (error.code, error.message) not in known]
+    ignored = kept is not last or last.answer in {attempt.answer for attempt in attempts[:-1]}
+    return build_feedback(told, policy.locale, request=request, ignored=ignored)
 
 
 def _next_action(actions: Sequence[Action], *, hopeless: bool) -> Action:

@@ -15,8 +15,9 @@ from worker.enforcement.documents.marker import UNKNOWN
 from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
-from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote, mend
+from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
 from worker.enforcement.registry import UnknownValidatorError, select, unique
+from worker.enforcement.repair.mend import mend_attempt
 from worker.enforcement.sse import error_frames
 from worker.enforcement.validators import ResponseValidator
 
@@ -201,7 +202,7 @@ class ResponseEnforcer:
         active: Sequence[ResponseValidator],
         context: Mapping[str, Any],
     ) -> EnforcementResult:
-        mended = mend(chosen.answer, active, context)
+        mended = mend_attempt(chosen, history, active, context)
         issues = list(demote(mended.issues, self.policy))
         success = not any(found.is_error for found in issues)
         return EnforcementResult(

@@ -24,8 +24,9 @@ import structlog
 from worker.enforcement.codes import issue
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
-from worker.enforcement.policy import Attempt, Mended, Policy, assemble, mend
+from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
+from worker.enforcement.repair.mend import Mended, mend_attempt
 from worker.enforcement.validators import ResponseValidator
 
 log = structlog.get_logger()
@@ -43,8 +44,9 @@ class Case:
 
     Attributes:
         text: the raw answer of a new attempt, or the judged answer that is to be mended.
-        history: the attempts before it. names: the active validators. root: what paths resolve against.
-        context: what validators are told besides the answer. policy: which validators repair first.
+        history: the attempts before it; to mend, all of them. names: the active validators.
+        root: what paths resolve against. context: what validators are told besides the answer.
+        policy: which validators repair first. fresh: the agent was asked anew, by a person or as another model.
     """
 
     text: str
@@ -53,6 +55,7 @@ class Case:
     root: Path
     context: dict[str, Any]
     policy: Policy
+    fresh: bool = False
 
 
 class CannotJudge(Exception):
@@ -72,7 +75,7 @@ def judge_case(case: Case) -> Attempt:
     Raises:
         CannotJudge: the validators cannot be made.
     """
-    return judge(case.history, case.text, _validators(case), case.context, policy=case.policy)
+    return judge(case.history, case.text, _validators(case), case.context, policy=case.policy, fresh=case.fresh)
 
 
 def mend_case(case: Case) -> Mended:
@@ -81,7 +84,9 @@ def mend_case(case: Case) -> Mended:
     Raises:
         CannotJudge: the validators cannot be made.
     """
-    return mend(case.text, _validators(case), case.context)
+    unknown = Attempt(number=1, text=case.text, answer=case.text)
+    chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
+    return mend_attempt(chosen, case.history, _validators(case), case.context)
 
 
 class Judges:
@@ -97,8 +102,7 @@ class Judges:
         if found is not None:
             return found
         rest, errors = self._without_the_blamed(judge_case, case)
-        unjudged = Attempt(number=len(case.history) + 1, text=case.text, answer=assemble(case.history, case.text))
-        rest = rest or unjudged
+        rest = rest or judge_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
     def mend(self, case: Case) -> Mended:
@@ -107,7 +111,7 @@ class Judges:
         if found is not None:
             return found
         rest, errors = self._without_the_blamed(mend_case, case)
-        rest = rest or Mended(text=case.text)
+        rest = rest or mend_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
     def _without_the_blamed(

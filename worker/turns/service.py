@@ -7,7 +7,7 @@ reaper. So each method is written as if it ran once, and may die at any line.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -44,7 +44,7 @@ from worker.turns.transitions.after_judging import after_fallback, after_giving_
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.after_verification import after_verification, not_reached
 from worker.turns.transitions.backoff import Delays
-from worker.turns.transitions.moves import Move, judged, policy_of
+from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
 from worker.turns.transitions.usage import Usage
 
 log = structlog.get_logger()
@@ -220,10 +220,10 @@ class TurnService:
         *before, this = self._ledger.attempts(turn.turn_id)
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-        history = [judged(record) for record in before]
+        history = judged(before)
         files = folders.delivered_files(self._settings, turn, this)
         try:
-            attempt = self._judges.judge(self._case(turn, this.text, files, tuple(history)))
+            attempt = self._judges.judge(self._case(turn, this.text, files, history, fresh=asked_anew(before)))
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         reach("B12")
@@ -238,7 +238,7 @@ class TurnService:
         best = records[turn.best or link.attempt]
         files = folders.delivered_files(self._settings, turn, best)
         try:
-            mended = self._judges.mend(self._case(turn, best.answer, files))
+            mended = self._judges.mend(self._case(turn, best.answer, files, judged(list(records.values()))))
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         move = after_fallback(turn, link, best.number, mended)
@@ -294,13 +294,16 @@ class TurnService:
         )
         return self._publisher.publish(lease, accepted)
 
-    def _case(self, turn: Turn, text: str, files: dict[str, str], history: tuple[Attempt, ...] = ()) -> Case:
+    def _case(
+        self, turn: Turn, text: str, files: dict[str, str], history: Sequence[Attempt], *, fresh: bool = False
+    ) -> Case:
         request = turn.request
         return Case(
             text=text,
-            history=history,
+            history=tuple(history),
             names=request.validators,
             root=self._settings.root,
             context={"files": files, "locale": request.locale, "session_id": request.session_id},
             policy=policy_of(turn),
+            fresh=fresh,
         )

@@ -45,10 +45,10 @@ def test_a_fragment_changes_nothing(reply: str) -> None:
     assert after(LONG, reply) == LONG
 
 
-def test_a_whole_new_answer_replaces_the_one_before() -> None:
+def test_a_whole_new_answer_does_not_replace_one_of_which_a_part_was_asked() -> None:
     new = "Eine andere, ebenfalls vollständige Antwort. " * 15 + "\n\n<!-- STEP: done -->"
-    assert after(LONG, new) == new
-    assert after("Kurz?", "Auch kurz. <!-- STEP: what -->") == "Auch kurz. <!-- STEP: what -->"
+    assert after(LONG, new) == f"{LONG}\n\n<!-- STEP: done -->"
+    assert after("Kurz?", "Auch kurz. <!-- STEP: what -->") == "Kurz?\n\n<!-- STEP: what -->"
 
 
 def test_a_missing_section_goes_where_it_belongs_and_the_rest_stays() -> None:
@@ -116,7 +116,4 @@ def test_windows_line_endings_are_kept_when_a_part_is_spliced() -> None:
 @given(st.text(alphabet="ab #-`>\n<!", max_size=60), st.text(alphabet="ab #-`>\n<!STEP: done", max_size=40))
 def test_whatever_is_said_a_long_answer_is_never_lost(noise: str, reply: str) -> None:
     base = f"{LONG}\n\n{noise}"
-    answer = after(base, reply)
-    assert answer == reply or answer.startswith(LONG)
-    if len(reply) < 100:
-        assert answer.startswith(LONG)
+    assert after(base, reply).startswith(LONG)

@@ -18,6 +18,9 @@ from worker.enforcement.markdown.scan import outline
 #: More ADRs than this in one text are no answer of an agent; the text is rejected, not judged in part.
 MAX_ADRS = 20
 
+#: Enough to see which language an ADR is written in.
+_FIRST_LINES = 200
+
 _ADR_ID = re.compile(r"[ {]{0,2}[\"']?adr_id[\"']?\s*:")
 _KEY = re.compile(r"[ {?\"']{0,3}\w[\w .-]{0,60}[\"']?\s*:")
 _TITLE = re.compile(r"ADR-\d[\w.]{0,20}(.*)")
@@ -33,11 +36,12 @@ NOT_CLOSED = "no --- line after it"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A level 2 section: its title, the line of its heading, and the line after its last (from 0)."""
+    """A section: its title as written, the lines of its heading and after its last (from 0), its heading's level."""
 
     title: str
     line: int
     end: int
+    level: int = 2
 
 
 @dataclass(slots=True)
@@ -75,6 +79,17 @@ class Adr:
         """The text between the header's ``---`` lines."""
         begin, end = self.header or (0, 0)
         return "".join(f"{line}\n" for line in self.out.lines[begin:end])
+
+    @property
+    def titled(self) -> bool:
+        """True when it has a heading of level 1."""
+        return any(heading.level == 1 and self.start <= heading.line < self.end for heading in self.out.headings)
+
+    @property
+    def prose(self) -> str:
+        """The first lines behind the header."""
+        begin = self.header[1] + 1 if self.header else self.start
+        return "\n".join(self.out.lines[begin : min(self.end, begin + _FIRST_LINES)])
 
     def char_of(self, line: int) -> int:
         """The character of the answer at which a line of this text begins, behind a byte order mark."""
@@ -180,7 +195,7 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
         return
     ends = [start for start, _ in begins[1:]] + [len(out.lines)]
     begins, ends = begins[: MAX_ADRS + 1], ends[: MAX_ADRS + 1]
-    tops = [h for h in out.headings if h.top and h.level <= 2]
+    tops = [h for h in out.headings if h.top and h.level <= 3]
     lines = [h.line for h in tops]
     for (start, header), end in zip(begins, ends, strict=True):
         adr = Adr(out, start, end, header, closed=closed.get(start, True))
@@ -207,7 +222,12 @@ def _fenced_adrs(out: Outline, first: int, last: int, indent: int, starts: Seque
 
 
 def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
-    """The level 2 sections: each ends at the next heading of level 1 or 2, or with the ADR."""
+    """The sections: headings of level 2, or of level 3 in an ADR that has none of level 2.
+
+    Each ends at the next heading of its level or above, or with the ADR.
+    """
+    own = 2 if any(heading.level == 2 for heading in headings) else 3
+    headings = [heading for heading in headings if heading.level <= own]
     for heading, following in zip(headings, [*[h.line for h in headings[1:]], end], strict=bool(headings)):
-        if heading.level == 2:
-            yield Section(heading.title, heading.line, following)
+        if heading.level == own:
+            yield Section(heading.title, heading.line, following, own)

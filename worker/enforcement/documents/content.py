@@ -11,6 +11,20 @@ from itertools import islice, takewhile
 from worker.enforcement.markdown.outline import Outline
 
 _COMMENT = re.compile(r"<!--.*?-->")
+#: A longer line stands for nothing but itself.
+_MAX_PLACE = 500
+#: A line that stands for text somewhere else: "(unverändert)", "[rest as before]", "...", "TODO".
+_PLACEHOLDER = re.compile(
+    r"[\s(\[{<*_`~.\u2026>!-]{0,20}(?:"
+    r"(?:(?:der |die |das |the )?(?:rest|inhalt|content|text|section|abschnitt|alles|all)\b.{0,60})?"
+    r"\b(?:unverändert|unchanged|wie (?:oben|bisher|gehabt|zuvor|vorher)|as (?:above|before)|same as (?:above|before)"
+    r"|siehe oben|see above|bleibt(?: so| gleich)?|omitted|ausgelassen|gekürzt|truncated)\b.{0,40}"
+    r"|todo\b.{0,60}|tbd|tba|folgt|wird ergänzt|to be added|n/?a|xxx|platzhalter|placeholder"
+    r")?[\s)\]}>*_`~.\u2026!-]{0,20}$",
+    re.IGNORECASE,
+)
+_ANY_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
 def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
@@ -66,3 +80,16 @@ class _Comments:
         if self._last < 0:
             self._last = next((n for n in reversed(range(self._end)) if "-->" in self._lines[n]), 0)
         return self._last
+
+
+def has_content(text: str) -> bool:
+    """True when a section's text is more than headings, rules, comments and what stands for other text."""
+    for line in _ANY_COMMENT.sub("", text).split("\n"):
+        bare = _INVISIBLE.sub("", line).strip()
+        if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):
+            continue
+        if bare and len(bare) <= _MAX_PLACE and _PLACEHOLDER.match(bare):
+            continue
+        if bare and any(char.isalnum() for char in bare):
+            return True
+    return False

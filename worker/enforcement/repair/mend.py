@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.codes import DEFAULT_LOCALE, words
+from worker.enforcement.content_guard import LOST, holds, lost, restored
 from worker.enforcement.documents.marker import UNKNOWN
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
 from worker.enforcement.examine import examine
@@ -51,8 +53,8 @@ class Mended:
 def mend(answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None) -> Mended:
     """Apply the validators' fallbacks until nothing changes any more, the step marker's last, and judge again.
 
-    A fallback counts only when it takes an error away and brings none; one that raises is passed over. What was gained
-    is kept even when errors remain.
+    A fallback counts only when it takes an error away, brings none, and loses no content that no error of its validator
+    named; one that raises is passed over. What was gained is kept even when errors remain.
     """
     work = _Work(answer, validators, dict(context or {}))
     ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
@@ -74,6 +76,34 @@ def mend(answer: str, validators: Sequence[ResponseValidator], context: Mapping[
         step_source=source,
         files={name: text for name, text in work.files.items() if text != work.original.get(name)},
         context={FALLBACK_STEP: UNKNOWN} if work.context.get(FALLBACK_STEP) == UNKNOWN else {},
+    )
+
+
+def mend_attempt(
+    chosen: Attempt,
+    history: Sequence[Attempt],
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None = None,
+) -> Mended:
+    """Mend the answer of an attempt: what it lost is put back as it stood in an earlier one, then ``mend``.
+
+    Args:
+        chosen: the attempt.
+        history: all attempts.
+        validators: the active ones.
+        context: as for ``examine``.
+    """
+    locale = str((context or {}).get("locale", DEFAULT_LOCALE))
+    missing = [issue for issue in chosen.issues if issue.code == LOST]
+    text, back = restored(chosen.answer, missing, [a.answer or a.text for a in history if a.number < chosen.number])
+    mended = mend(text, validators, context)
+    left = {issue.message for issue in lost(chosen.answer, chosen.errors, mended.text, locale)}
+    german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
+    return replace(
+        mended,
+        fixed_issues=(*(i for i in missing if i.message not in left), *mended.fixed_issues),
+        issues=(*mended.issues, *(i for i in missing if i.message in left)),
+        changes=(*(words(locale, german, english).format(title) for title in back), *mended.changes),
     )
 
 
@@ -109,6 +139,9 @@ class _Work:
             return False
         text, files = (self.text, self.files | {name: after}) if name else (after, self.files)
         context = self.context | ({"files": files} if files else {}) | _fallback_step(validator, text, name)
+        mine = [i for i in self.issues if i.validator == validator.name and i.file == name]
+        if not holds(before, after, mine):
+            return False
         issues = examine(text, self.validators, context)
         if not _better(issues, self.issues):
             return False

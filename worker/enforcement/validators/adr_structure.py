@@ -13,16 +13,12 @@ from worker.enforcement.codes import DEFAULT_LOCALE, issue
 from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
 from worker.enforcement.documents.content import content
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
-from worker.enforcement.documents.part import REQUIRED_SECTIONS, YAML_HEADER, section_part
+from worker.enforcement.documents.part import CRITERIA, REQUIRED_SECTIONS, YAML_HEADER, field_part, section_part
+from worker.enforcement.documents.titles import SECTION_TITLES, asked_as, key, plain
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
 from worker.enforcement.validators.texts import Text, texts_of
 
 REQUIRED_FIELDS = ("adr_id", "title", "status")
-#: Required sections and the titles that are accepted besides; letter case does not matter.
-SECTION_TITLES: Mapping[str, Sequence[str]] = dict(
-    zip(REQUIRED_SECTIONS, (("Context",), ("Decision",), ("Acceptance Criteria",)), strict=True)
-)
-CRITERIA = REQUIRED_SECTIONS[-1]
 MIN_CRITERIA = 3
 
 _CRITERION = re.compile(r"\s{0,40}(?:[-*+]\s{1,20}\[[ xX]\]|\d{1,9}[.)]\s{1,20}\S)")
@@ -37,7 +33,7 @@ class ADRStructureValidator(ResponseValidator):
 
     def __init__(self, locale: str = DEFAULT_LOCALE, sections: Mapping[str, Sequence[str]] = SECTION_TITLES) -> None:
         self.locale = locale
-        self.titles = {name: {title.casefold() for title in (name, *also)} for name, also in sections.items()}
+        self.titles = {name: {key(title) for title in (name, *also)} for name, also in sections.items()}
 
     @property
     def name(self) -> str:
@@ -95,24 +91,26 @@ class _Judge:
         for field in REQUIRED_FIELDS:
             node = root.get(field)
             if node is None:
-                yield self._issue("MISSING_ADR_FIELD", line_of(0), YAML_HEADER, field=field)
+                yield self._issue("MISSING_ADR_FIELD", line_of(0), field_part(field), field=field)
             elif node.kind != "scalar":
-                yield self._issue("INVALID_HEADER", line_of(node.line), YAML_HEADER, problem=f"{field}: {node.kind}")
+                problem = f"{field}: {node.kind}"
+                yield self._issue("INVALID_HEADER", line_of(node.line), field_part(field), problem=problem)
             elif node.null or not node.value.strip():
-                yield self._issue("EMPTY_ADR_FIELD", line_of(node.line), YAML_HEADER, field=field)
+                yield self._issue("EMPTY_ADR_FIELD", line_of(node.line), field_part(field), field=field)
             elif field == "adr_id" and node.plain and _LEADING_ZERO.fullmatch(node.value):
                 yield self._issue("UNQUOTED_ADR_ID", line_of(node.line), value=node.value)
-        for key in root.duplicates():
-            yield self._issue("DUPLICATE_KEY", line_of(key.line), key=key.value)
+        for twice in root.duplicates():
+            yield self._issue("DUPLICATE_KEY", line_of(twice.line), key=twice.value)
 
     def sections(self, titles: Mapping[str, set[str]]) -> Iterator[ValidationIssue]:
         adr = self.adr
         for name, accepted in titles.items():
-            found = [section for section in adr.sections if section.title.casefold() in accepted]
+            found = [section for section in adr.sections if key(section.title) in accepted]
             if not found:
-                yield self._issue("MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(name), section=name)
+                title = asked_as(name, [section.title for section in adr.sections], adr.prose)
+                yield self._issue("MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(title), section=title)
             elif not any(_has_content(adr, section) for section in found):
-                line, title = adr.line_of(found[0].line), found[0].title
+                line, title = adr.line_of(found[0].line), plain(found[0].title)
                 yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
                 count = sum(_criteria(adr, section) for section in found)

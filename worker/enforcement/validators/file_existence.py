@@ -11,7 +11,7 @@ from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.documents.adr import MAX_ADRS, Adr
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
-from worker.enforcement.documents.part import YAML_HEADER
+from worker.enforcement.documents.part import FILES, YAML_HEADER, field_part
 from worker.enforcement.repair.move import move_entries
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
 from worker.enforcement.validators.paths import Found, Root, bare
@@ -52,7 +52,8 @@ class FileExistenceValidator(ResponseValidator):
                 issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue
             for adr in adrs:
-                part = YAML_HEADER if len(adrs) == 1 and adr.offset >= 0 else ""
+                part = YAML_HEADER if adr.error is not None else field_part(FILES)
+                part = part if len(adrs) == 1 and adr.offset >= 0 else ""
                 issues += _judge(root, adr, partial(_found, adr, locale, text.file, part))
         return issues
 

@@ -181,7 +181,7 @@ def _incomplete(
     history: Sequence[AttemptRecord],
 ) -> Move:
     this = Attempt(number=link.attempt, text="", answer="", complete=False, issues=())
-    decision = decide([*map(judged, history), this], policy_of(turn))
+    decision = decide([*judged(history), this], policy_of(turn))
     if isinstance(decision, Retry):
         return Move(
             attempt=link.attempt,

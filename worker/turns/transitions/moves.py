@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,14 +114,24 @@ def again(turn: Turn, attempt: int) -> Link:
     return Link(RETRY if turn.request.phase is None else PHASE_RUN, attempt)
 
 
-def judged(record: AttemptRecord) -> Attempt:
-    """A stored attempt as the policy sees it."""
+def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
+    """A turn's stored attempts as the policy sees them."""
+    return [_judged(record, asked_anew(records[:at])) for at, record in enumerate(records)]
+
+
+def asked_anew(before: Sequence[AttemptRecord]) -> bool:
+    """True when the attempt after these was asked by a person, or of another model, not by the policy's feedback."""
+    return bool(before) and before[-1].decision == "escalate"
+
+
+def _judged(record: AttemptRecord, fresh: bool) -> Attempt:
     return Attempt(
         number=record.number,
         text=record.text,
         answer=record.answer,
         complete=record.completion.get("verdict") == Verdict.COMPLETE.value,
         issues=tuple(ValidationIssue.from_dict(issue) for issue in record.issues),
+        fresh=fresh,
     )
 
 

@@ -1,0 +1,261 @@
+"""The content guard: which answer counts after a retry. One rule, for the engine and for ``ResponseEnforcer``.
+
+Asked for parts, the answer before stays, and only those parts are taken from whatever comes back. Asked for a whole
+answer, a new one may take its place: never a text without the ADR that stood there, and never without a section that
+was good (CONTENT_LOST). docs/enforcement.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from worker.enforcement.attempt import Attempt, best, latest_set
+from worker.enforcement.codes import issue
+from worker.enforcement.documents.adr import Adr, Section
+from worker.enforcement.documents.content import has_content
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.header_lines import blocks
+from worker.enforcement.documents.part import FILES, STEP_MARKER, YAML_HEADER, header_key, in_header, section_title
+from worker.enforcement.documents.splice import editable, only_adr, put_header, put_key, put_marker, put_section
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.documents.titles import key, plain, required
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.replies.reply import Offer, read_reply
+
+#: Who finds CONTENT_LOST, as validators are named.
+GUARD = "content_guard"
+LOST = "CONTENT_LOST"
+
+#: A reply shorter than this share of the answer before it is a fragment, if that answer has some length.
+_FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
+#: Share of a section's lines that stand elsewhere in a new answer: then it was merged into another, not lost.
+_MERGED_SHARE = 0.5
+_LONG_LINE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a retry asks for.
+
+    Attributes:
+        parts: names of parts of the answer (``worker.enforcement.documents.part``).
+        whole: a new answer is asked for, because an error is about no part that code can put in.
+        shortens: an error's rule wants less text.
+    """
+
+    parts: tuple[str, ...] = ()
+    whole: bool = False
+    shortens: bool = False
+
+
+def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
+    """What errors of an answer ask for; errors of files ask for nothing of the answer."""
+    mine = [error for error in errors if error.is_error and not error.file]
+    adr = only_adr(answer)
+    parts: dict[str, None] = {}
+    whole = False
+    for error in mine:
+        part = error.part
+        if in_header(part) and header_key(part) and not (adr and editable(adr)):
+            part = YAML_HEADER
+        if part == STEP_MARKER or (adr and (in_header(part) or section_title(part))):
+            parts[part] = None
+        else:
+            whole = True
+    return Request(tuple(parts), whole, any(error.shortens for error in mine))
+
+
+def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = ()) -> str:
+    """The answer that counts for a new raw text, given the attempts before it.
+
+    Args:
+        history: the attempts before, their issues as the policy weighs them.
+        text: the new raw text.
+        files: texts that the agent wrote to files.
+    """
+    before = best(latest_set(history))
+    if before is None or not before.errors:
+        return text
+    return taken(before.answer, before.errors, text, files)
+
+
+def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = ()) -> str:
+    """The answer that counts after a reply.
+
+    Args:
+        answer: the answer before.
+        errors: its errors, which were asked to be corrected.
+        reply: what came back.
+        files: texts that the agent wrote to files beside its reply.
+    """
+    request = requested(answer, errors)
+    if request.whole and _replaces(reply, answer, request, files):
+        return reply
+    if not request.parts:
+        return answer
+    again = [error.part for error in errors if error.code == LOST]
+    return _spliced(answer, errors, read_reply(reply, request.parts, answer, again), request.parts)
+
+
+def lost(
+    answer: str,
+    errors: Sequence[ValidationIssue],
+    after: str,
+    locale: str,
+    files: Iterable[str] = (),
+    *,
+    adrs_only: bool = False,
+) -> list[ValidationIssue]:
+    """CONTENT_LOST for each ADR of the answer before that the one after it lacks, and for each good section.
+
+    Good is a section with content that no error named; a required one also when an error named it. A section that was
+    lost earlier is lost until it is back. What stands in a file is not lost.
+
+    Args:
+        answer: the answer before.
+        errors: its errors.
+        after: the new answer.
+        locale: ``de`` or ``en``.
+        files: texts that the agent wrote to files beside the new answer.
+        adrs_only: sections may go, as when an error's rule says that it shortens.
+    """
+    again = {title for error in errors if error.code == LOST and (title := section_title(error.part))}
+    if after == answer and not again:
+        return []
+    adrs_only = adrs_only or any(error.shortens for error in errors)
+    named = {key(title) for error in errors if not error.file and (title := section_title(error.part))}
+    there = _There([after, *files])
+    found: dict[str, None] = {}
+    for place, adr in enumerate(parse(answer).adrs):
+        if not there.has_adr(adr, place):
+            found[f"ADR-{_number(adr)}" if _number(adr) else "ADR"] = None
+        elif not adrs_only:
+            guarded = (one for one in adr.sections if required(one.title) or key(one.title) not in named)
+            bodies = ((plain(one.title), body_of(adr, one)) for one in guarded)
+            found |= {f"## {title}": None for title, body in bodies if has_content(body) and not there.has(title, body)}
+    found |= {f"## {title}": None for title in again if not there.has(title)}
+    surgical = only_adr(after) is not None
+    return [_lost(what, locale, what if surgical and section_title(what) else "") for what in found]
+
+
+def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[str]) -> tuple[str, list[str]]:
+    """An answer with the sections that were lost, as they stood in an earlier one, and the titles that are back."""
+    back: list[str] = []
+    texts = list(earlier)
+    for error in errors:
+        title = section_title(error.part) if error.code == LOST else None
+        if not title:
+            continue
+        for text in reversed(texts):
+            body = next((body for adr in parse(text).adrs if (body := _body(adr, title))), "")
+            if body and (after := put_section(answer, title, strip_marker(body))) != answer:
+                answer = after
+                back.append(title)
+                break
+    return answer, back
+
+
+def holds(before: str, after: str, errors: Iterable[ValidationIssue]) -> bool:
+    """True when a change by code keeps each ADR and each good section that these errors do not name."""
+    mine = [error for error in errors if error.is_error and error.code != LOST]
+    if len(parse(after).adrs) < len(parse(before).adrs):
+        return False
+    return any(error.shortens for error in mine) or not lost(before, mine, after, "en")
+
+
+def body_of(adr: Adr, section: Section) -> str:
+    """A section's text below its heading."""
+    return "\n".join(adr.out.lines[section.line + 1 : section.end])
+
+
+def _lost(what: str, locale: str, part: str) -> ValidationIssue:
+    return replace(issue(LOST, locale, part=part, what=what), validator=GUARD)
+
+
+class _There:
+    """What texts hold: their ADRs, the sections with content, and their lines."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._adrs = [parse(text).adrs for text in texts]
+        every = [(adr, section) for adrs in self._adrs for adr in adrs for section in adr.sections]
+        self._sections = {key(section.title) for adr, section in every if has_content(body_of(adr, section))}
+        self._lines = {line.strip() for text in texts for line in text.split("\n")}
+
+    def has_adr(self, adr: Adr, place: int) -> bool:
+        """True when an ADR is there, by its number, or by its place among the others."""
+        number = _number(adr)
+        return any(place < len(adrs) or (number and number in map(_number, adrs)) for adrs in self._adrs)
+
+    def has(self, title: str, body: str = "") -> bool:
+        """True when a section is there, or most of its lines are there in others."""
+        lines = [line.strip() for line in body.split("\n") if len(line.strip()) >= _LONG_LINE]
+        merged = bool(lines) and sum(line in self._lines for line in lines) > _MERGED_SHARE * len(lines)
+        return key(title) in self._sections or merged
+
+
+def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -> bool:
+    """True when a reply may take the place of an answer that was asked for anew."""
+    if not strip_marker(reply).strip():
+        return False
+    if adrs := parse(answer).adrs:
+        texts = [text for text in (reply, *files) if len(parse(text).adrs) >= len(adrs)]
+        return any(_is_whole(adr, request) for text in texts for adr in parse(text).adrs)
+    body = strip_marker(reply).strip()
+    if request.shortens:
+        return True
+    before = len(strip_marker(answer).strip())
+    return before < _SOME_LENGTH or len(body) >= _FRAGMENT_SHARE * before
+
+
+def _is_whole(adr: Adr, request: Request) -> bool:
+    """True when an ADR is more than the parts that were asked for."""
+    named = {key(title) for part in request.parts if (title := section_title(part))}
+    return adr.titled or any(key(section.title) not in named for section in adr.sections)
+
+
+def _spliced(answer: str, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> str:
+    """The answer with the offered parts; a part that would take other content with it is not put in."""
+    named = _named_files(answer, errors)
+    for name, lines in offer.keys.items():
+        answer = _safe(answer, put_key(answer, name, lines, named))
+    if offer.header:
+        answer = _safe(answer, put_header(answer, offer.header))
+    for title in dict.fromkeys(title for part in parts if (title := section_title(part))):
+        if body := offer.sections.get(key(title)):
+            answer = _safe(answer, put_section(answer, title, body))
+    return put_marker(answer, offer.step) if offer.step else answer
+
+
+def _safe(before: str, after: str) -> str:
+    """The text after a change that neither adds an ADR nor hides a section; else the text before it."""
+    old, new = parse(before).adrs, parse(after).adrs
+    if len(old) != len(new):
+        return before
+    kept = (_titles(was) <= _titles(adr) for was, adr in zip(old, new, strict=True))
+    return after if all(kept) else before
+
+
+def _titles(adr: Adr) -> set[str]:
+    return {key(section.title) for section in adr.sections}
+
+
+def _named_files(answer: str, errors: Sequence[ValidationIssue]) -> frozenset[int]:
+    """The lines of the header's ``files``, from 0, that errors named."""
+    adr = only_adr(answer)
+    block = blocks(adr.yaml_text).get(FILES) if adr and adr.header else None
+    if adr is None or block is None:
+        return frozenset()
+    return frozenset(error.line - adr.header_line(block.start) for error in errors if not error.file)
+
+
+def _number(adr: Adr) -> str:
+    """The number of an ADR, without leading zeros; empty when it names none."""
+    node = adr.root.get("adr_id") if adr.root is not None else None
+    return node.value.strip().lstrip("0") if node is not None and node.kind == "scalar" else ""
+
+
+def _body(adr: Adr, title: str) -> str:
+    """The text of an ADR's section, when it has content; else empty."""
+    same = (body_of(adr, section) for section in adr.sections if key(section.title) == key(title))
+    return next((body for body in same if has_content(body)), "")

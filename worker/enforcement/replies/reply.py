@@ -1,0 +1,245 @@
+"""What a reply to a feedback offers, however the agent wrote it: a step, header keys, sections (docs/enforcement.md).
+
+Parts may stand alone, in fences with prose around them, or in a whole answer; a section's heading may have another
+level, mark-up, or another of its names. Prose around the parts is none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from worker.enforcement.documents import header_lines
+from worker.enforcement.documents.content import has_content
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.marker import candidates
+from worker.enforcement.documents.part import CRITERIA, STEP_MARKER, in_header, section_title
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.documents.titles import key, required
+from worker.enforcement.markdown.scan import outline
+from worker.enforcement.replies.header import better, read_yaml, yaml_texts
+from worker.enforcement.replies.remarks import introduces, is_remark
+from worker.enforcement.replies.wrapping import fences_of
+
+_BOLD_TITLE = re.compile(r"\*\*([^*]{1,100})\*\*\s{0,5}:?$|__([^_]{1,100})__\s{0,5}:?$")
+_HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
+#: The line at which a part in a fence was taken out of the text around it.
+_CUT = "\x00"
+#: Most remarks that are taken from the end of a section.
+_MAX_REMARKS = 8
+#: Least words of a section that was sent without its heading.
+_MIN_WORDS = 3
+#: A longer text is no section that was sent without its heading, in characters.
+_MAX_BODY = 20_000
+#: A paragraph of this length that stands in the answer already was repeated, not written for a section.
+_MIN_REPEATED = 30
+
+
+@dataclass(slots=True)
+class Offer:
+    """The parts of a reply that were asked for.
+
+    Attributes:
+        step: of its marker. header: the YAML of a whole header, without ``---`` lines.
+        keys: lines of single header keys, by key. sections: bodies without headings, by ``titles.key``.
+    """
+
+    step: str | None = None
+    header: str = ""
+    keys: dict[str, str] = field(default_factory=dict)
+    sections: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.step or self.header or self.keys or self.sections)
+
+    def take(self, other: Offer) -> None:
+        """Add what another piece of the reply offers; it wins where both do."""
+        self.step = other.step or self.step
+        self.header = better(other.header, self.header)
+        self.keys |= other.keys
+        self.sections |= other.sections
+
+
+def read_reply(text: str, asked: Collection[str], answer: str = "", again: Collection[str] = ()) -> Offer:
+    """The asked parts that a reply offers.
+
+    Args:
+        text: the reply.
+        asked: names of parts.
+        answer: the answer before; what stands in it already is no new section without a heading.
+        again: those of the parts that were good once: they need their heading.
+    """
+    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
+    fenced, rest = _fenced(text, asked)
+    found = _read(rest, asked)
+    found.take(fenced)
+    found.take(_read(_whole(text), asked))
+    if STEP_MARKER in asked and not found.step:
+        found.step = _step_in_code(text)
+    titles = [title for part in asked if (title := section_title(part))]
+    if len(titles) == 1 and not again and not found.sections and (body := _body_alone(text, rest, answer, titles[0])):
+        found.sections[key(titles[0])] = body
+    return found
+
+
+def _whole(text: str) -> str:
+    """The lines of the one ADR with a title that a reply holds; empty without one."""
+    adrs = [adr for adr in parse(text).adrs if adr.titled]
+    return "\n".join(adrs[0].out.lines[adrs[0].start : adrs[0].end]) if len(adrs) == 1 else ""
+
+
+def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
+    """What the fences of a reply offer, and the reply without those that offer something."""
+    offer, lines = Offer(), text.split("\n")
+    for fence in fences_of(lines):
+        found = _read(fence.text, asked)
+        if fence.is_yaml:
+            found.take(Offer(None, *read_yaml(fence.text, asked)))
+        if found:
+            offer.take(found)
+            lines[fence.start : fence.end] = [_CUT] + [""] * (fence.end - fence.start - 1)
+    return offer, "\n".join(lines)
+
+
+def _read(text: str, asked: Collection[str]) -> Offer:
+    """What a text offers, fences left alone."""
+    offer = Offer()
+    if STEP_MARKER in asked:
+        offer.step = next((m.step for m in reversed(parse(text).markers) if m.step), None)
+    if any(in_header(part) for part in asked):
+        for yaml_text in yaml_texts(text):
+            offer.take(Offer(None, *read_yaml(yaml_text, asked)))
+    offer.sections = _sections(text, asked)
+    return offer
+
+
+def _sections(text: str, asked: Collection[str]) -> dict[str, str]:
+    """The bodies of asked sections, by key; of several with content the last counts."""
+    wanted = {key(title) for part in asked if (title := section_title(part))}
+    if not wanted:
+        return {}
+    lines = text.split("\n")
+    heads = list(_headings(text, lines))
+    found: dict[str, str] = {}
+    for at, (line, level, title, length) in enumerate(heads):
+        name = key(title)
+        if name not in wanted:
+            continue
+        end = len(lines)
+        for following, other, words, _ in heads[at + 1 :]:
+            if other <= level or other <= 2 or key(words) in wanted or required(words):
+                end = following
+                break
+        body = _trimmed(lines[line + length : end], bounded=end < len(lines))
+        body = _demoted(body, level)
+        if has_content(body):
+            found[name] = body
+    return found
+
+
+def _headings(text: str, lines: list[str]) -> Iterator[tuple[int, int, str, int]]:
+    """Line, level, title and number of lines of each heading; a line in bold letters is one of level 7 when asked."""
+    out = outline(text)
+    rows = []
+    for heading in out.headings:
+        if heading.top:
+            underlined = not lines[heading.line].lstrip().startswith("#")
+            length = 2 + heading.title.count("\n") if underlined else 1
+            rows.append((heading.line, heading.level, heading.title, length))
+    starts = {start for start, _ in out.paragraphs}
+    for number in starts:
+        if bold := _BOLD_TITLE.match(lines[number].strip()):
+            title = bold[1] or bold[2]
+            if required(title):
+                rows.append((number, 3, title, 1))
+    return iter(sorted(rows))
+
+
+def _trimmed(lines: Sequence[str], *, bounded: bool) -> str:
+    """A section's body without markers, rules, and remarks behind it."""
+    cut = next((n for n, line in enumerate(lines) if line == _CUT), None)
+    if cut is not None and has_content("\n".join(lines[:cut])):
+        lines, bounded = lines[:cut], True
+    text = strip_marker("\n".join(line for line in lines if line != _CUT).strip())
+    bounded = bounded or len(text) < len("\n".join(lines).strip())
+    for _ in range(_MAX_REMARKS):
+        text = text.rstrip()
+        last = text.rpartition("\n\n")[2]
+        spoken = is_remark(last) or (bounded and introduces(last))
+        if last.strip() in ("---", "***", "___") or (spoken and not _in_fence(text, last)):
+            text = text[: -len(last)]
+        else:
+            break
+    return _unwrapped(text.strip())
+
+
+def _in_fence(text: str, last: str) -> bool:
+    """True when the last paragraph of a text is in, or has, a fence."""
+    fences = outline(text).fences
+    return bool(fences) and fences[-1].end > text.count("\n", 0, len(text) - len(last))
+
+
+def _unwrapped(body: str) -> str:
+    """A body that is nothing but a ```markdown fence: what is in it."""
+    lines = body.split("\n")
+    fences = list(fences_of(lines))
+    if len(fences) != 1 or not fences[0].is_document:
+        return body
+    around = "\n".join(lines[: fences[0].start] + lines[fences[0].end :]).split("\n\n")
+    return fences[0].text.strip() if all(not p.strip() or is_remark(p) or introduces(p) for p in around) else body
+
+
+def _demoted(body: str, level: int) -> str:
+    """A body whose headings are below level 2."""
+    if level >= 2:
+        return body
+    out = outline(body)
+    lines = body.split("\n")
+    for heading in out.headings:
+        if heading.level <= 2 and _HEADING.match(lines[heading.line]):
+            lines[heading.line] = "#" * (3 - heading.level) + lines[heading.line]
+    return "\n".join(lines)
+
+
+def _step_in_code(text: str) -> str | None:
+    """The one step that markers in code name; None when they name none, or several."""
+    steps = {found.step for found in candidates(text) if found.step}
+    return steps.pop() if len(steps) == 1 else None
+
+
+def _body_alone(text: str, rest: str, answer: str, title: str) -> str:
+    """The text of the one asked section when a reply has no heading for it; empty when that is not sure."""
+    if any(heading.level <= 2 for heading in outline(text).headings):
+        return ""
+    body = strip_marker(rest.replace(_CUT, "").strip()).strip()
+    lines = body.split("\n")
+    fences = [fence for fence in fences_of(lines) if fence.is_document or not fence.info]
+    if len(fences) == 1 and has_content(fences[0].text):
+        around = "\n".join(lines[: fences[0].start] + lines[fences[0].end :]).split("\n\n")
+        if all(not part.strip() or is_remark(part) or introduces(part) for part in around):
+            body = strip_marker(fences[0].text.strip()).strip()
+    paragraphs = body.split("\n\n")
+    while paragraphs and (is_remark(paragraphs[0]) or introduces(paragraphs[0])):
+        paragraphs = paragraphs[1:]
+    while paragraphs and is_remark(paragraphs[-1]):
+        paragraphs = paragraphs[:-1]
+    body = "\n\n".join(paragraphs).strip()
+    return body if body and _is_body(body, paragraphs, answer, title) else ""
+
+
+def _is_body(body: str, paragraphs: Sequence[str], answer: str, title: str) -> bool:
+    """True when text without a heading is surely a section's: nothing in it talks, asks, or stands in the answer."""
+    if len(body) > _MAX_BODY or len(body.split()) < _MIN_WORDS or not has_content(body):
+        return False
+    if any(is_remark(part) for part in paragraphs) or body.endswith("?"):
+        return False
+    if body.startswith("---") or header_lines.blocks(paragraphs[0]):
+        return False
+    if any(len(part.strip()) >= _MIN_REPEATED and part.strip() in answer for part in paragraphs):
+        return False
+    return required(title) != CRITERIA or any(_listed(part) for part in paragraphs)
+
+
+def _listed(paragraph: str) -> bool:
+    return any(re.match(r"\s{0,8}(?:[-*+]|\d{1,3}[.)])\s", line) for line in paragraph.split("\n"))
