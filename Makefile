@@ -108,5 +108,15 @@ lock: $(READY) ## Write both locks anew from pyproject.toml (needs uv): ours, an
 	$(LOCK) --all-extras -o requirements.lock
 	$(LOCK) --extra image --constraint requirements.lock -o compose/requirements.lock
 
+AUDIT := .helix-tools/audit-2.10.1
+.PHONY: audit licences
+audit: $(READY) ## Ask an advisory database about both locks ("unknown" where none is reached; AUDIT_ARGS=--strict fails then)
+	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet pip-audit==2.10.1; } \
+	  || { rm -rf $(AUDIT); echo "pip-audit could not be installed" >&2; }
+	@$(BIN)/python -m tests.supply.audit $(AUDIT_ARGS) $(AUDIT)/bin/pip-audit requirements.lock compose/requirements.lock
+
+licences: $(READY) ## Write docs/licences.md anew from what the locked packages say of themselves
+	@$(BIN)/python -m tests.supply.licences > docs/licences.md.new && mv docs/licences.md.new docs/licences.md
+
 clean: ## Remove the virtual environment and everything made here
 	rm -rf $(VENV) .helix .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

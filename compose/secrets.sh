@@ -12,9 +12,13 @@ make() { [ -s "$folder/$1" ] || { printf '%s\n' "$2" > "$folder/$1"; echo "made 
 
 for role in relay worker flower operator; do make "${role}_url" "redis://$role:$(random)@$host/0"; done
 make api_keys "$(random)"
-# Open WebUI's users share the owner of this key until it is one that speaks for each of them:
-# docker compose exec web turns keys create webui --forwards-users
-make webui_key "$(cat "$folder/api_keys")"
+# Open WebUI's key is one of HELIX_FORWARDING_KEYS: it speaks for each of its users. Before it was a copy of api_keys, and all
+# of them were one owner.
+if [ -s "$folder/webui_key" ] && [ "$(cat "$folder/webui_key")" = "$(cat "$folder/api_keys")" ]; then
+  rm "$folder/webui_key"
+  echo "$folder/webui_key was the key in api_keys: each of Open WebUI's users is an owner from now on"
+fi
+make webui_key "$(random)"
 make flower_login "turns:$(random)"
 make webui_secret "$(random)"
 make grafana_password "$(random)"

@@ -128,6 +128,9 @@ def test_every_service_starts_gets_healthy_and_a_turn_goes_through_all_of_them(
     assert httpx2.post(url, json=body, timeout=30).status_code == 401
     answer = httpx2.post(url, json=body, timeout=30, headers={"authorization": f"Bearer {key}"})
     turn_id = answer.headers["x-turn-id"]
+    webui = {"authorization": f"Bearer {(stack.folder / 'secrets' / 'webui_key').read_text().strip()}"}
+    assert httpx2.post(url, json=body, timeout=30, headers=webui).json()["error"]["code"] == "user_required"
+    assert httpx2.post(url, json=body, timeout=30, headers={**webui, "x-owui-user-id": "u"}).status_code == 200
     wait_for(lambda: receiver.trace(turn_id))
     login = tuple((stack.folder / "secrets" / "flower_login").read_text().strip().split(":"))
     flower = f"http://127.0.0.1:{stack.ports['5555']}"

@@ -119,6 +119,41 @@ def test_the_broker_keeps_everything_and_is_reached_by_its_users_only() -> None:
     assert broker["image"] == "valkey/valkey:9.1"
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_service_is_read_only_and_has_no_capability(name: str) -> None:
+    assert (SERVICES[name]["read_only"], SERVICES[name]["cap_drop"]) == (True, ["ALL"])
+    assert "/tmp" in SERVICES[name].get("tmpfs", []) or name == "prometheus"
+
+
+def test_each_of_open_webuis_users_is_an_owner(tmp_path: Path) -> None:
+    """CVE class "foreign object": its key was the API key, so all its users were one owner."""
+    web = SERVICES["web"]["environment"]
+    assert web["HELIX_FORWARDING_KEYS_FILE"] == "/run/secrets/webui_key"
+    assert "X-Owui-User-Id" in SERVICES["open-webui"]["environment"]["OPENAI_API_CONFIGS"]
+    folder = tmp_path / "s"
+    folder.mkdir()
+    for secret in ("api_keys", "webui_key"):  # as an older script left them
+        (folder / secret).write_text("the-same\n")
+    told = subprocess.run([COMPOSE / "secrets.sh", folder], check=True, capture_output=True, text=True).stdout
+    assert (folder / "api_keys").read_text() == "the-same\n"
+    assert len((folder / "webui_key").read_text().strip()) == 48
+    assert "each of Open WebUI's users is an owner" in told
+
+
+def test_a_workers_health_is_a_sign_of_life_that_is_renewed() -> None:
+    assert SERVICES["worker"]["healthcheck"]["test"] == [
+        "CMD-SHELL",
+        "find /tmp/worker.ready -mmin -1 | grep -q .",
+    ]
+
+
+def test_the_image_says_what_it_is_by_the_open_container_initiatives_names() -> None:
+    text = (COMPOSE / "Dockerfile").read_text()
+    names = ("title", "description", "licenses", "version", "revision", "base.name")
+    assert set(re.findall(r"org\.opencontainers\.image\.([a-z.]+)=", text)) == set(names)
+    assert set(SERVICES["worker"]["build"]["args"]) == {"PYTHON", "VERSION", "REVISION"}
+
+
 def test_no_secret_stands_in_the_file() -> None:
     text = (COMPOSE / "compose.yaml").read_text()
     for service in SERVICES.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ log = structlog.get_logger(__name__)
 TICK_SECONDS = 0.05
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
+#: How often a supervisor shows that all its programs work.
+SHOW_SECONDS = 5.0
 
 
 class NotReady(HelixError):
@@ -48,10 +51,19 @@ class _Child:
 class Supervisor:
     """Runs programs. As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``.
 
-    One thread starts and watches all of them, because the kernel ties a child to the thread that started it.
+    One thread starts and watches all of them, because the kernel ties a child to the thread that started it. It calls
+    ``show`` every few seconds, as long as every program is ready and works.
     """
 
-    def __init__(self, programs: Sequence[Program], *, logs: Path | None = None, stable_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        *,
+        logs: Path | None = None,
+        stable_seconds: float = 10.0,
+        show: Callable[[], None] = lambda: None,
+        show_seconds: float = SHOW_SECONDS,
+    ) -> None:
         self._children = {program.name: _Child(program) for program in programs}
         self._logs = logs
         self._stable_seconds = stable_seconds
@@ -60,6 +72,7 @@ class Supervisor:
         self._settled = threading.Event()  # all ready, or given up
         self._changed = threading.Condition()
         self._failure: Exception | None = None
+        self._show, self._show_seconds, self._shown_at = show, show_seconds, -math.inf
         # A daemon: should the interpreter end without stop(), the kernel ends the children.
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
@@ -184,6 +197,12 @@ class Supervisor:
             if not all(child.proven for child in group):
                 return  # those after them wait for them
         self._settled.set()
+        now = time.monotonic()
+        if now - self._shown_at >= self._show_seconds and all(
+            child.ready and not child.kill_at for child in self._children.values()
+        ):
+            self._shown_at = now
+            self._show()
 
     def _look_after(self, child: _Child) -> None:
         if child.process is None:

@@ -17,7 +17,7 @@ from worker.cli.checks import broker, workers
 from worker.cli.checks.claude import MEASURED, claude, judge_hooks, key, rights, version
 from worker.cli.checks.doctor import doctor
 from worker.cli.checks.finding import Finding
-from worker.cli.checks.machine import box, disk, sessions
+from worker.cli.checks.machine import box, disk, in_container, sessions
 
 
 def program(tmp_path: Path, says: str) -> str:
@@ -50,6 +50,17 @@ def test_root_may_not_bypass_permissions(tmp_path: Path) -> None:
     assert rights(settings, 0).state == "wrong"
     assert rights(settings, 1000).state == "ok"
     assert rights(Settings(root=tmp_path), 0).state == "ok"
+
+
+def test_in_a_container_the_container_is_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not in_container(tmp_path)
+    (tmp_path / ".dockerenv").touch()
+    assert in_container(tmp_path)
+    monkeypatch.setattr("worker.cli.checks.machine.in_container", lambda: True)
+    monkeypatch.setattr("worker.runners.box.obstacle", lambda: "bubblewrap cannot make a box here")
+    real = box(Settings(root=tmp_path, models={"m": "claude_cli"}))
+    assert (real.state, "the container is the box" in real.message) == ("warning", True)
+    assert box(Settings(root=tmp_path, box="required")).state == "wrong"
 
 
 @pytest.mark.parametrize(

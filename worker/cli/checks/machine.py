@@ -51,9 +51,16 @@ def box(settings: Settings) -> Finding:
         return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _UNBOXED)
     if problem := obstacle():
         wrong: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
+        problem += "; the container is the box, with the limits and the network you give it" if in_container() else ""
         return Finding("box", wrong, f"none, HELIX_BOX={settings.box}: {problem}", _UNBOXED)
     who = "every agent runs" if settings.box == "required" else "claude_cli runs"
     return Finding("box", "ok", f"{who} in a bubblewrap box; the network is not shut off (docs/security.md)")
+
+
+def in_container(root: Path = Path("/")) -> bool:
+    """True inside a container of Docker, Podman or Kubernetes, as far as these say so."""
+    marks = (root / ".dockerenv", root / "run" / ".containerenv", root / "var/run/secrets/kubernetes.io")
+    return any(mark.exists() for mark in marks)
 
 
 def disk(free: int, where: str) -> Finding:

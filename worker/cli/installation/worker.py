@@ -31,13 +31,16 @@ def worker(only: str | None) -> None:
 
     def tell() -> None:
         click.echo(f"workers ready: {settings.run_slots} agents at once, {settings.check_slots} judges")
+
+    def show() -> None:
+        """For a liveness check: the file is touched while both take messages (compose/compose.yaml asks for it)."""
         if ready := os.environ.get(programs.READY_VARIABLE):
             Path(ready).touch()
 
     configure_logging(settings)
     started = programs.workers(settings)
     try:
-        Supervisor(started).run(tell)
+        Supervisor(started, show=show).run(tell)
     finally:
         for program in started:
             if program.ready_file:

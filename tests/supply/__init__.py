@@ -1,0 +1,1 @@
+"""What we take from others: known vulnerabilities (``make audit``) and licences (``make licences``)."""
