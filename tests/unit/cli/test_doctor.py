@@ -57,7 +57,7 @@ def test_in_a_container_the_container_is_the_box(tmp_path: Path, monkeypatch: py
     (tmp_path / ".dockerenv").touch()
     assert in_container(tmp_path)
     monkeypatch.setattr("worker.cli.checks.machine.in_container", lambda: True)
-    monkeypatch.setattr("worker.runners.box.obstacle", lambda: "bubblewrap cannot make a box here")
+    monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "bubblewrap cannot make a box here")
     real = box(Settings(root=tmp_path, models={"m": "claude_cli"}))
     assert (real.state, "the container is the box" in real.message) == ("warning", True)
     assert box(Settings(root=tmp_path, box="required")).state == "wrong"
