@@ -57,7 +57,7 @@ bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets
 	$(BIN)/python -m tests.bench.economy
 
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
-	$(BIN)/turns chaos $(CHAOS_ARGS)
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it and print its endings
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \

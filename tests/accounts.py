@@ -9,7 +9,7 @@ import redis
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from worker.chaos.checker.counters import folded
+from tests.chaos.checker.counters import folded
 
 
 def disagreements(settings: Settings) -> dict[str, tuple[int, int]]:

@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from typing import Any
 
+from tests.chaos.checker import counters
 from tests.fault.rules import rule
 from tests.fault.seen import PretendTurn
-from worker.chaos.checker import counters
 
 Store = dict[str, tuple[bytes, int, Any]]
 

@@ -32,10 +32,10 @@ from api_client.contract.keys import Keys
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
+from tests.chaos.checker import counters
 from tests.conftest import WorkerProcess, end_all, environ_of, turns
 from tests.relay import relay_answers
 from tests.support import alive, processes_with, wait_for, wait_until
-from worker.chaos.checker import counters
 from worker.processes.broker import EmbeddedBroker
 
 #: Short, because the workers here die; but a living one that stutters for a second must not lose its turn as well.

@@ -1,4 +1,4 @@
-"""``turns chaos``, as everybody runs it: a minute of load and kills with a fixed seed loses and doubles nothing."""
+"""``make chaos``, as everybody runs it: a minute of load and kills with a fixed seed loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +15,18 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import turns
+from tests.chaos.checker import MUST_BE_ZERO
+from tests.chaos.checker.rare import SURE
 from tests.support import processes_with, wait_for
-from worker.chaos.checker import MUST_BE_ZERO
-from worker.chaos.checker.rare import SURE
 
+CHAOS = (sys.executable, "-m", "tests.chaos")
+ROOT = Path(__file__).parents[2]
 TURNS, SECONDS, SEED = 110, 50, 20
 
 
 def judged(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, result and progress of ``turns chaos``."""
-    done = subprocess.run(turns("chaos", *arguments, "--json"), capture_output=True, text=True, check=False)
+    """Exit code, result and progress of ``python -m tests.chaos``."""
+    done = subprocess.run([*CHAOS, *arguments, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -65,7 +67,8 @@ def test_a_run_that_is_interrupted_leaves_neither_files_nor_processes(
     (short / "tmp").mkdir()
     with said.open("wb") as output:
         running = subprocess.Popen(
-            turns("chaos", "--turns", "300", "--seconds", "60", "--seed", "46"),
+            [*CHAOS, "--turns", "300", "--seconds", "60", "--seed", "46"],
+            cwd=ROOT,
             stderr=output,
             env={**os.environ, "TMPDIR": str(short / "tmp")},
         )

@@ -15,11 +15,11 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
+from tests.chaos.proxy import tell
 from tests.fault.conftest import judged
 from tests.fault.matrix import Stage
 from tests.fault.test_broker_trouble import SCRIPT, begun, busy_seconds, submit
 from tests.support import wait_for, wait_until
-from worker.chaos.proxy import tell
 
 #: Each way, in seconds; how long it lasts: longer than a default lease; how much of the time a worker may be busy.
 DELAY, LASTS, MOST_BUSY = 1.0, 8.0, 0.35
@@ -35,7 +35,7 @@ def stage(tmp_path: Path, control: str) -> Iterator[Stage]:
     link, default = f"unix://{tmp_path}/link", Settings()
     made = Stage(tmp_path, SCRIPT, store_url=link, broker_url=link, lease_seconds=default.lease_seconds)
     links = {"all": [f"unix:{tmp_path}/link", f"unix:{made.broker.socket}"]}
-    proxy = subprocess.Popen([sys.executable, "-P", "-m", "worker.chaos.proxy", control, json.dumps(links)])
+    proxy = subprocess.Popen([sys.executable, "-P", "-m", "tests.chaos.proxy", control, json.dumps(links)])
     try:
         wait_for(lambda: Path(control).exists())
         made.start(workers=1, relay=True)

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from api_client.contract.commands import RESUME_SECONDS, turn_keys
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.tasks import FAIL, FALLBACK, PHASE_RUN, RESUME, RETRY, RUN, VALIDATE, Link
+from tests.chaos.checker.counters import folded
 from tests.fault import scripts
 from tests.fault.decisions import CHOICES, STRAIGHT, commit_arguments
 from tests.fault.model import Model
@@ -28,7 +29,6 @@ from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES
 from tests.fault.schedule import COMMON, REQUESTS, SESSIONS
 from tests.fault.scripts import Mutant
 from tests.fault.wire import Command, Wire
-from worker.chaos.checker.counters import folded
 from worker.processes.broker import EmbeddedBroker
 
 _NAMESPACE = "machine"

@@ -17,10 +17,10 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.web.app import create_app
 from api_client.web.routes.exposition import metric_name
+from tests.chaos.checker.counters import folded
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
 from tests.unit.web.conftest import caller
-from worker.chaos.checker.counters import folded
 
 SCRIPT = """
 - when: gleich

@@ -69,7 +69,6 @@ COMMANDS = {
     "traces": ("worker.cli.figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("worker.cli.installation.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.installation.web:web", "Run the OpenAI-compatible relay."),
-    "chaos": ("worker.cli.chaos:chaos", "Kill an installation at random under load, and judge what came of it."),
     "keys": ("worker.cli.keys:keys", "API keys of the relay: add, list, revoke."),
     "openwebui": (
         "worker.cli.installation.openwebui:openwebui",

@@ -1,7 +1,7 @@
 """Switches one guard off in the workers and relays of a chaos run, so that everybody can see the checker notice.
 
-Python imports this module by its name when it starts, because ``turns chaos --break GUARD`` puts this folder on
-their PYTHONPATH; nothing of it is in the package that is installed.
+Python imports this module by its name when it starts, because ``python -m tests.chaos --break GUARD`` puts this folder
+on their PYTHONPATH; nothing of it is in the package that is installed.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from worker.chaos.checker.facts import digest
+from tests.chaos.checker.facts import digest
 
 Line = dict[str, Any]
 #: Wall time of the history's begin; its lines are told in seconds after it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.chaos.checker import INVARIANTS, judge
 from tests.unit.chaos.histories import (
     PHASE,
     History,
@@ -12,7 +13,6 @@ from tests.unit.chaos.histories import (
 )
 from tests.unit.chaos.phase_spoilers import BAD_PHASES, lose_verification, place_of
 from tests.unit.chaos.spoilers import BAD, insert
-from worker.chaos.checker import INVARIANTS, judge
 
 ALL_BAD = [*BAD, *BAD_PHASES]
 

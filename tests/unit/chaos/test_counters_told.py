@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS
-from worker.chaos.checker.counters import _BOUNDS, folded
+from tests.chaos.checker.counters import _BOUNDS, folded
 
 USED = {"input_tokens": 10, "output_tokens": 1, "cost_usd": 0.5}
 ISSUES = [{"code": "BAD", "validator": "rule", "severity": "error"}, {"code": "POOR", "severity": "warning"}]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.chaos.history import HISTORY, WITNESS, Recorder, read
+from tests.chaos.history import HISTORY, WITNESS, Recorder, read
 
 
 def test_lines_are_read_back_in_the_order_of_time_with_the_agents_own(tmp_path: Path) -> None:

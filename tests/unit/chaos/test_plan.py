@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.phases.phase import read_phases
-from worker.chaos import plan
-from worker.chaos.checker.recovery import HARMLESS
-from worker.chaos.escalations import ESCALATING, escalating_rules
-from worker.chaos.options import FAULTY
-from worker.chaos.phase_repertoire import FILE, PHASES, phase, phase_rules
-from worker.chaos.repertoire import KINDS, message, script
+from tests.chaos.checker.recovery import HARMLESS
+from tests.chaos.options import FAULTY
+from tests.chaos.traffic import plan
+from tests.chaos.traffic.escalations import ESCALATING, escalating_rules
+from tests.chaos.traffic.phase_repertoire import FILE, PHASES, phase, phase_rules
+from tests.chaos.traffic.repertoire import KINDS, message, script
 from worker.runners.scripted.script import load, steps_for
 from worker.verification.verifier.prompt import verifier_prompt
 

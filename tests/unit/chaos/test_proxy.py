@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.chaos.proxy import Wire
+from tests.chaos.proxy import Wire
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

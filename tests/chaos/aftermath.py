@@ -1,0 +1,158 @@
+"""The final reads of a run: everything the store holds, what the relays say, the files, the logs, what still runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import redis
+
+from api_client.contract.settings import Settings
+from tests.chaos.history import Recorder
+from tests.chaos.stage import TEMPORARY
+
+#: Our own events in the logs; libraries write sentences.
+_NAME = re.compile(r"[a-z]+\.[a-z_]+( \w+)?$")
+
+
+_PATIENCE_SECONDS = 10.0
+
+
+def dump_store(settings: Settings, recorder: Recorder) -> list[str]:
+    """One line for every key, and one for what the server says of itself; returns the ids of all turns."""
+    turns: list[str] = []
+    with redis.Redis.from_url(settings.redis_url) as store:
+        for key in store.scan_iter(match=f"{settings.namespace}:*", count=1000):
+            kind = store.type(key).decode()
+            name = key.decode().removeprefix(f"{settings.namespace}:")
+            recorder.write("key", name=name, kind=kind, ttl_ms=store.pttl(key), value=_value(store, key, kind))
+            if kind == "hash" and name.count(":") == 2 and ":turn:" in name:
+                turns.append(name.rpartition(":")[2])
+        memory = int(store.info("memory")["used_memory"])
+        listened: Any = store.pubsub_channels()
+        channels = [channel.decode() for channel in listened]
+    recorder.write("server", memory_bytes=memory, channels=channels)
+    return sorted(turns)
+
+
+def _value(store: redis.Redis, key: bytes, kind: str) -> Any:
+    """A key's content as JSON knows it; of an event stream the events' text alone."""
+    found: Any
+    if kind == "hash":
+        found = store.hgetall(key)
+        return {_text(name): _text(value) for name, value in found.items()}
+    if kind == "stream":
+        found = store.xrange(key)
+        # The audit log is a stream too, and none of events.
+        return [_text(fields.get(b"e", b"")) for _, fields in found]
+    if kind == "zset":
+        found = store.zrange(key, 0, -1, withscores=True)
+        return {_text(member): score for member, score in found}
+    if kind in {"list", "set"}:
+        found = store.lrange(key, 0, -1) if kind == "list" else store.smembers(key)
+        return [_text(item) for item in found]
+    found = store.get(key)
+    return _text(found or b"")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def ask_relays(relays: tuple[str, ...], turns: Iterable[str], recorder: Recorder) -> None:
+    """What the relays say of each turn, alternating between them."""
+    with httpx2.Client(timeout=_PATIENCE_SECONDS) as http:
+        for number, turn in enumerate(turns):
+            try:
+                answer = http.get(f"{relays[number % len(relays)]}/v1/turns/{turn}")
+            except httpx2.HTTPError as error:
+                recorder.write("final", "info", turn=turn, error=type(error).__name__)
+                continue
+            said = answer.json() if answer.is_success else {}
+            facts = {name: said.get(name) for name in ("state", "outcome", "response", "attempt", "deliveries", "seq")}
+            recorder.write("final", "ok", turn=turn, status=answer.status_code, **facts)
+
+
+def look_at_files(settings: Settings, recorder: Recorder) -> None:
+    """Each session's folder: its answer, its .done, its deliveries, and any .done where none belongs."""
+    for folder in sorted(settings.sessions_dir.glob("*")):
+        done, answer = folder / "output" / ".done", folder / "output" / "response.md"
+        deliveries = [path.name for path in (folder / "attempts").glob("*")]
+        recorder.write(
+            "files",
+            session=folder.name,
+            done=_read(done),
+            response=_read(answer),
+            deliveries=sorted(deliveries),
+            strays=sorted(str(path.relative_to(folder)) for path in (folder / "attempts").rglob(".done")),
+        )
+
+
+def look_at_phases(settings: Settings, recorder: Recorder) -> None:
+    """Each phase's folder: its output, what each delivery left in its own, and whether feedback still lies there."""
+    for folder in sorted(settings.root.glob("*/phases/*")):
+        recorder.write(
+            "phase_files",
+            directory=folder.parents[1].name,
+            phase=folder.name,
+            output=_texts(folder / "output"),
+            deliveries={path.name: _texts(path / "output") for path in sorted((folder / "attempts").glob("*"))},
+            feedback=(folder / "feedback.md").exists(),
+        )
+
+
+def _texts(folder: Path) -> dict[str, str | None]:
+    return {str(path.relative_to(folder)): _read(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
+
+
+def count_log_events(logs: Path, recorder: Recorder) -> None:
+    """How often each event stands in the processes' logs: the only trace of what was refused."""
+    seen: Counter[str] = Counter()
+    for path in logs.glob("*.log"):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                event = _event(line)
+                if _NAME.match(event):
+                    seen[event] += 1
+    recorder.write("logged", events=dict(seen))
+
+
+def _event(line: str) -> str:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return ""
+    why = said.get("why")
+    return f"{said.get('event')} {why}" if isinstance(why, str) else str(said.get("event"))
+
+
+def look_at_processes(directory: Path, owners: set[int], recorder: Recorder) -> None:
+    """Every process of the run that still runs after all was stopped, and every temporary file that lies there.
+
+    Ours have the run's folder in their environment; a guard has only its worker's id, one of ``owners``.
+    """
+    needle = str(directory).encode()
+    left = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environ = (entry / "environ").read_bytes()
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        guard = b"worker.runners.guard.guard" in words and words[-2].isdigit() and int(words[-2]) in owners
+        if guard or needle in environ:
+            left.append({"pid": int(entry.name), "command": b" ".join(words).decode(errors="replace")[:200]})
+    scratch = sorted(path.name for path in (directory / TEMPORARY).iterdir())
+    recorder.write("processes", left=left, scratch=scratch)

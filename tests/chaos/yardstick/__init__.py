@@ -1,0 +1,1 @@
+"""Plain Celery under the same load and the same faults, for comparison."""
