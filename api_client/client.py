@@ -23,8 +23,8 @@ from api_client.index.clearing import clear
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
 from api_client.index.selection import Filter, Selected, select
+from api_client.relay_state.allowances import Allowances
 from api_client.relay_state.browsers import Browsers
-from api_client.relay_state.rates import Rates
 from api_client.relay_state.repeats import Repeats
 from api_client.relay_state.sightings import Sightings
 from api_client.store import Store
@@ -59,7 +59,7 @@ class TurnsClient:
         self.prober = Prober(self.store, self._announcer)
         self.untraced = Backlog(self.store)
         # What the relay keeps in the store besides turns.
-        self.rates = Rates(self.store)
+        self.allowances = Allowances(self.store)
         self.repeats = Repeats(self.store)
         self.browsers = Browsers(self.store)
         self.sightings = Sightings(self.store)

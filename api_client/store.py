@@ -10,7 +10,7 @@ from typing import Any
 
 import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
@@ -29,6 +29,29 @@ _PATIENCE_SECONDS = 4.0
 _MOST_CONNECTIONS = 2**16
 
 
+#: Connections kept for the next who needs one; the rest is closed when it is given back.
+_KEPT_CONNECTIONS = 16
+
+
+class _Kept:
+    """A pool that closes what it does not need: a burst of streams leaves no connections behind."""
+
+    async def release(self: Any, connection: Any) -> None:
+        """Give a connection back."""
+        await super().release(connection)  # type: ignore[misc]
+        while len(self._available_connections) > _KEPT_CONNECTIONS:
+            # Taken out first: nobody else gets it while it closes.
+            await self._available_connections.pop(0).disconnect()
+
+
+class _Pool(_Kept, aioredis.ConnectionPool):
+    """Connections to the store."""
+
+
+class _SentinelPool(_Kept, SentinelConnectionPool):
+    """Connections to the master that Sentinel names."""
+
+
 def open_store(settings: Settings) -> aioredis.Redis:
     """A connection pool to the store, or to the master that Sentinel names.
 
@@ -44,10 +67,14 @@ def open_store(settings: Settings) -> aioredis.Redis:
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
         master: aioredis.Redis = asked.master_for(
-            sentinels.master, db=sentinels.db, password=sentinels.password or None, **options
+            sentinels.master,
+            connection_pool_class=_SentinelPool,
+            db=sentinels.db,
+            password=sentinels.password or None,
+            **options,
         )
         return master
-    return aioredis.Redis.from_url(settings.redis_url, **options)
+    return aioredis.Redis.from_pool(_Pool.from_url(settings.redis_url, **options))
 
 
 class Store:

@@ -76,6 +76,16 @@ class Keys:
         digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"rate:{digest}")
 
+    def stored(self, owner: str) -> str:
+        """String: when the owner may again store as many bytes at once as its limit says, in milliseconds."""
+        digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._name(f"stored:{digest}")
+
+    def unfinished(self, owner: str) -> str:
+        """Sorted set: the owner's turns that had not ended when this was last looked at, by when they were noted."""
+        digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._name(f"unfinished:{digest}")
+
     def browser(self, token: str) -> str:
         """String: the key a browser is signed in with; the token itself is not stored."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
@@ -104,6 +114,11 @@ class Keys:
     def probe(self, nonce: str) -> str:
         """Hash: which worker claimed a probe, by queue; lives a minute. Of the first shard only."""
         return self._name(f"probe:{nonce}")
+
+    @property
+    def written(self) -> str:
+        """String: says that the store takes writes; lives a minute. Of the first shard only."""
+        return self._name("written")
 
     @property
     def workers(self) -> str:

@@ -178,7 +178,21 @@ class Settings:
         secret=True,
     )
     turns_per_minute: int = _setting(
-        0, integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
+        60, integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
+    )
+    owner_unfinished: int = _setting(
+        100, integer(0, 10**7), "Turns of one owner that have not ended; more get 429. 0: no limit."
+    )
+    owner_bytes: int = _setting(
+        256 * 2**20,
+        integer(0, 2**50),
+        "Bytes of one owner's requests within HELIX_RETENTION_SECONDS, half of it at once; more get 429. 0: no limit.",
+    )
+    owner_requests: int = _setting(
+        100, integer(0, 10**6), "Requests of one owner in progress at a relay, streams included. 0: no limit."
+    )
+    max_connections: int = _setting(
+        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
     )
     max_unfinished: int = _setting(
         10_000,
@@ -261,6 +275,11 @@ class Settings:
     def keys_path(self) -> Path:
         """The file of ``turns keys``."""
         return Path(self.keys_file).expanduser() if self.keys_file else self.root / STATE_DIR / "keys.json"
+
+    @property
+    def token_path(self) -> Path:
+        """The file with the operator's token of an installation without keys."""
+        return self.root / STATE_DIR / "operator-token"
 
     @property
     def sessions_dir(self) -> Path:

@@ -24,8 +24,11 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.settings import Settings
 from api_client.web.connection import Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
-from api_client.web.identity.access import is_loopback, needs_key
+from api_client.web.head import Head
+from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.keys import Keyring
+from api_client.web.identity.local_token import LocalToken, make_token
+from api_client.web.identity.origin import is_loopback
 from api_client.web.pages import routes as pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
@@ -51,10 +54,10 @@ async def alive() -> Response:
 
 @health.get("/readyz", response_model=None)
 async def ready(relay: RelayOf) -> Response:
-    """A turn would be accepted and claimed: the store answers, and workers took a probe within seconds."""
+    """A turn would be accepted and claimed: the store took a write, and workers took a probe within seconds."""
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await relay.client.ping()
+            await relay.client.prober.writable()
         claimed = await relay.client.prober.ready(CLAIM_SECONDS)
     except (StoreUnavailable, TimeoutError):
         return JSON({"status": "unavailable"}, 503)
@@ -72,7 +75,13 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
         SettingsError: no store is set, or the file of keys is broken.
     """
     client = client or TurnsClient(settings)
-    relay = Relay(settings, client, Readers(client, settings.stop_grace_seconds), Keyring(settings.keys_path))
+    relay = Relay(
+        settings,
+        client,
+        Readers(client, settings.stop_grace_seconds),
+        Keyring(settings.keys_path),
+        LocalToken(settings.token_path),
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -90,8 +99,10 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, inbox, pages, stats):
-        app.include_router(module.router)
+    for module in (completions, responses, turns, phases, inbox, stats):
+        app.include_router(module.router, dependencies=[InProgress])
+    app.include_router(pages.router)
+    app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer)
@@ -167,9 +178,11 @@ def serve(settings: Settings) -> None:
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
         raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])
+    if not needs_key(app.state.relay):
+        make_token(settings.token_path)
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=Connection.at_most(settings.max_connections),
         host=settings.web_host,
         port=settings.web_port,
         log_config=None,

@@ -7,26 +7,44 @@ gets in.
 from __future__ import annotations
 
 import asyncio
+import http
 import json
 from typing import Any
 
 import h11
+import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from api_client.web.errors import bad_request
+from api_client.web.errors import ApiError, bad_request
+from api_client.web.request_id import new_request_id
+
+log = structlog.get_logger(__name__)
 
 #: Longest time a client may take for the line and the headers of a request, as for its body (``body.BODY_SECONDS``).
 HEAD_SECONDS = 30.0
+#: When to come again after a refusal for too many connections.
+_AGAIN_SECONDS = 5
 
 
 class Connection(H11Protocol):
     """One connection. It is closed when a request's head is not whole within ``HEAD_SECONDS``."""
 
+    #: Connections served at once.
+    most = 4_096
     _patience: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def at_most(cls, most: int) -> type[Connection]:
+        """The same for a server that serves so many connections at once."""
+        return type("Connection", (cls,), {"most": most})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The client is there; its first request is awaited."""
         super().connection_made(transport)
+        if len(self.connections) > self.most:
+            headers = {"retry-after": str(_AGAIN_SECONDS)}
+            self._refuse(ApiError(503, "too many connections", code="too_many_connections", headers=headers))
+            return
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -44,10 +62,22 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP gets the one error object too, whatever ``msg`` says."""
-        body = json.dumps(bad_request("this is no valid HTTP request").body()).encode()
-        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        self._refuse(bad_request("this is no valid HTTP request"))
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer without an application, and close."""
+        body, request_id = json.dumps(error.body()).encode(), new_request_id()
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            "x-request-id": request_id,
+            **error.headers,
+        }
+        log.info("request.refused", request_id=request_id, status=error.status, code=error.code)
+        reason = http.HTTPStatus(error.status).phrase.encode()
         parts: tuple[Any, ...] = (
-            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Response(status_code=error.status, headers=list(headers.items()), reason=reason),
             h11.Data(body),
             h11.EndOfMessage(),
         )

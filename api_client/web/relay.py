@@ -11,18 +11,29 @@ from starlette.requests import Request
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.web.busy import Busy
+from api_client.web.identity.guesses import Guesses
 from api_client.web.identity.keys import Keyring
+from api_client.web.identity.local_token import LocalToken
 from api_client.web.readers import Readers
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Settings, client, readers and keys of a running relay. ``stopping`` is set once, when it is asked to stop."""
+    """What a running relay has. ``stopping`` is set once, when it is asked to stop.
+
+    Attributes:
+        token: of the operator, where no keys are configured.
+        busy: requests in progress. guesses: wrong keys at the sign-in.
+    """
 
     settings: Settings
     client: TurnsClient
     readers: Readers
     keys: Keyring
+    token: LocalToken
+    busy: Busy = field(default_factory=Busy)
+    guesses: Guesses = field(default_factory=Guesses)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 

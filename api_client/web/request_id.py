@@ -15,6 +15,11 @@ from api_client.web.wire import JSON
 log = structlog.get_logger(__name__)
 
 
+def new_request_id() -> str:
+    """A name for one request, by which its log lines are found."""
+    return f"req-{secrets.token_hex(12)}"
+
+
 class RequestId:
     """ASGI middleware: sets ``x-request-id``, binds it to the log, and turns a fault into a 500 that says nothing."""
 
@@ -27,7 +32,7 @@ class RequestId:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = f"req-{secrets.token_hex(12)}"
+        request_id = new_request_id()
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
         began, status = time.monotonic(), 0

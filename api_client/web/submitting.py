@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -15,6 +16,7 @@ import structlog
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.words.error_codes import sentence
+from api_client.relay_state.allowances import Limits, Refusal
 from api_client.web.bodies.ask import Ask
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller
@@ -26,6 +28,8 @@ log = structlog.get_logger(__name__)
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
 #: When to come again while too many turns wait.
 QUEUE_RETRY_SECONDS = 30
+#: Background requests that count as one turn: Open WebUI sends up to three beside a message.
+TASKS_PER_TURN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +44,20 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
 
     Raises:
-        ApiError: 429 ``rate_limited`` or ``queue_full``.
+        ApiError: 429, as ``require_room``.
         StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
             the same idempotency key finds out. Others as ``TurnsClient.submit``.
     """
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
     try:
         async with asyncio.timeout(seconds):
-            await require_room(relay, caller, ask.request.locale)
+            turn_id = relay.client.new_id(ask.request.session_id)
+            await require_room(relay, caller, ask.request.locale, [turn_id], size=ask.size)
             if ask.question:
-                found = await _submit_or_join(ask, relay)
+                found = await _submit_or_join(ask, relay, turn_id)
             else:
-                found = Submitted(await relay.client.submit(ask.request, idempotency_key=ask.idempotency_key))
+                key = ask.idempotency_key
+                found = Submitted(await relay.client.submit(ask.request, turn_id=turn_id, idempotency_key=key))
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
     # From here on the log lines of this request name its turn.
@@ -59,25 +65,62 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     return found
 
 
-async def require_room(relay: Relay, caller: Caller, locale: str) -> None:
-    """Let the caller hand in a turn, or a file of phases, if the queue and its rate leave room for one more.
+async def require_room(
+    relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
+) -> None:
+    """Let the caller hand in turns, if the queue and its own limits leave room for them; a file of phases is one.
 
     The queue's bound is not exact, because others submit meanwhile; what it keeps away is a store that fills up until
     nobody can work.
 
+    Args:
+        relay: where it is handed in.
+        caller: who hands it in.
+        locale: the language of a refusal.
+        turn_ids: ids of the turns that come, where they are known; they count as unfinished from now on.
+        count: how many turns come.
+        size: bytes of the request.
+
     Raises:
-        ApiError: 429 ``queue_full`` or ``rate_limited``, with Retry-After in seconds.
+        ApiError: 429 ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After.
         StoreUnavailable: the store does not answer.
     """
     most = relay.settings.max_unfinished
     if most and await relay.client.unfinished() >= most:
         headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
         raise ApiError(429, sentence("queue_full", locale), code="queue_full", headers=headers)
-    if not caller.per_minute:
+    limits = caller.limits
+    if limits.per_minute or limits.unfinished or limits.stored_bytes:
+        _refuse(await relay.client.allowances.take(caller.owner, limits, turn_ids, count=count, size=size), limits)
+
+
+async def require_rate(relay: Relay, caller: Caller) -> None:
+    """Count a background request of the caller, of which ``TASKS_PER_TURN`` are worth one turn.
+
+    Raises:
+        ApiError: 429 ``rate_limited``. StoreUnavailable: the store does not answer.
+    """
+    if caller.limits.per_minute:
+        limits = Limits(per_minute=caller.limits.per_minute)
+        _refuse(await relay.client.allowances.take(caller.owner, limits, cost=1 / TASKS_PER_TURN), limits)
+
+
+def _refuse(refusal: Refusal | None, limits: Limits) -> None:
+    if refusal is None:
         return
-    if seconds := math.ceil(await relay.client.rates.take(caller.owner, caller.per_minute)):
-        message = f"at most {caller.per_minute} turns a minute are allowed; try again in {seconds} s"
-        raise ApiError(429, message, code="rate_limited", headers={"retry-after": str(seconds)})
+    seconds = math.ceil(refusal.seconds)
+    again = f"try again in {seconds} s"
+    headers = {"retry-after": str(seconds)}
+    match refusal.limit:
+        case "rate":
+            message = f"at most {limits.per_minute} turns a minute are allowed; {again}"
+            raise ApiError(429, message, code="rate_limited", headers=headers)
+        case "unfinished":
+            message = f"at most {limits.unfinished} of your turns may be unfinished at once"
+            raise ApiError(429, message, code="too_many_unfinished", headers=headers)
+        case _:
+            message = f"your requests may store {limits.stored_bytes} bytes, half of them at once; {again}"
+            raise ApiError(429, message, code="storage_full", headers=headers)
 
 
 async def delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
@@ -90,10 +133,9 @@ async def delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
         log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
 
 
-async def _submit_or_join(ask: Ask, relay: Relay) -> Submitted:
+async def _submit_or_join(ask: Ask, relay: Relay, turn_id: str) -> Submitted:
     request, repeats = ask.request, relay.client.repeats
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
-    turn_id = relay.client.new_id(request.session_id)
     earlier = turn_id
     if ask.first:
         await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)

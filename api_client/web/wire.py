@@ -12,7 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 #: JSON itself escapes everything below U+0020; these three are line ends to some readers.
-_LINE_ENDS = str.maketrans({"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+_LINE_ENDS = {"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 #: The end of a chat completion stream.
 DONE = b"data: [DONE]\n\n"
@@ -27,7 +27,10 @@ SSE_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-
 def encode(value: Any) -> bytes:
     """``value`` as one line of JSON in UTF-8. A lone surrogate becomes its JSON escape instead of an error."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.translate(_LINE_ENDS).encode("utf-8", "backslashreplace")
+    if not text.isascii():
+        for line_end, escape in _LINE_ENDS.items():  # far faster than translate(), which looks at every letter
+            text = text.replace(line_end, escape)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def data_frame(value: Any) -> bytes:

@@ -20,6 +20,9 @@ from api_client.store import Store
 _LOOK_SECONDS = 0.05
 #: A good answer holds for so long, so that health checks of many load balancers make one probe.
 _FRESH_SECONDS = 5.0
+#: The same for the store's answer to a write.
+_WRITTEN_SECONDS = 1.0
+_KEPT_MS = 60_000
 #: Unfinished turns whose leases are looked at, to tell a busy worker from a silent one.
 _LEASES = 1_000
 
@@ -52,6 +55,24 @@ class Prober:
         self._announcer = announcer
         self._lock = asyncio.Lock()
         self._last: tuple[float, tuple[QueueProbe, ...]] = (0.0, ())
+        self._writing = asyncio.Lock()
+        self._written = 0.0
+
+    async def writable(self) -> None:
+        """Make sure that the store takes a write now, as it must for a turn. Many callers at once make one.
+
+        A store that only reads (full, a replica, its disk gone) answers a ping all the same.
+
+        Raises:
+            StoreUnavailable: it does not.
+        """
+        async with self._writing:
+            if self._written and time.monotonic() - self._written < _WRITTEN_SECONDS:
+                return
+            self._written = 0.0
+            key = Keys(self._store.namespace).written
+            await self._ask(self._redis.set(key, secrets.token_hex(8), px=_KEPT_MS))
+            self._written = time.monotonic()
 
     async def ready(self, seconds: float) -> bool:
         """Whether a turn would be claimed within seconds. Many callers at once make one probe."""

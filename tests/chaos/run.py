@@ -95,7 +95,8 @@ def workplace() -> Iterator[Path]:
 async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder: Recorder, tell: Tell) -> None:
     sessions = plan.sessions(options.seed, options.turns, options.seconds)
     faults = plan.faults(options.seed, options.seconds * FAULTY, stage.settings.lease_seconds)
-    load = Load(stage.relays, recorder, options.seed, stage.settings.root)
+    token = stage.settings.token_path.read_text().strip()  # the relays made it; without it nobody decides
+    load = Load(stage.relays, recorder, options.seed, stage.settings.root, token)
     nemesis = Nemesis(stage, supervisor, recorder)
     sampling = asyncio.create_task(_sample(recorder))
     begun = time.monotonic()

@@ -19,6 +19,7 @@ from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.app import create_app
 from api_client.web.identity import keys
 from api_client.web.identity.access import owner_of_key, owner_of_name
+from api_client.web.identity.local_token import make_token
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
@@ -39,7 +40,8 @@ Browser = Callable[..., Awaitable[httpx2.AsyncClient]]
 
 @pytest.fixture
 async def browser(settings: Settings) -> AsyncIterator[Browser]:
-    """Makes browsers: ``browser()`` on this machine without keys, ``browser("key-one")`` signed in from elsewhere."""
+    """Makes browsers: ``browser()`` on this machine without keys, signed in with the operator's token;
+    ``browser("key-one")`` signed in from elsewhere."""
     opened: list[httpx2.AsyncClient] = []
     apps = []
 
@@ -50,9 +52,8 @@ async def browser(settings: Settings) -> AsyncIterator[Browser]:
         apps.append(lifespan)
         http = caller(app, host="203.0.113.7" if key else "127.0.0.1")
         opened.append(http)
-        if key:
-            answer = await http.post("/sign-in", data={"key": key})
-            assert answer.status_code == 303
+        answer = await http.post("/sign-in", data={"key": key or make_token(settings.token_path)})
+        assert answer.status_code == 303
         return http
 
     yield open_browser

@@ -83,7 +83,7 @@ def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callab
     installation = up()
     told = installation.told
     assert json.loads(installation.run_file.read_text()) == {
-        k: told[k] for k in ("redis_url", "web_url", "pid", "models")
+        k: told[k] for k in ("redis_url", "web_url", "pid", "models", "operator_token_file")
     }
     assert stat.S_IMODE(installation.run_file.stat().st_mode) == 0o600
     assert load(installation.environ).redis_url == told["redis_url"]  # other commands find the broker

@@ -21,6 +21,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.turns.submitter import Submitter
 from api_client.web.app import create_app
+from api_client.web.identity.local_token import make_token
 from tests.conftest import WorkerProcess
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_web_pages import PAGE, serving
@@ -48,7 +49,8 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 @pytest.fixture
 async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(replace(settings, parked_seconds=0.2))
-    async with app.router.lifespan_context(app), caller(app) as client:
+    token = make_token(settings.token_path)
+    async with app.router.lifespan_context(app), caller(app, authorization=f"Bearer {token}") as client:
         yield client
 
 

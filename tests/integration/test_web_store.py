@@ -242,28 +242,6 @@ DOORS = [
 ]
 
 
-async def test_turns_beyond_the_limit_are_told_when_to_come_again_on_every_relay(settings: Settings) -> None:
-    limited = replace(settings, turns_per_minute=2)
-    here, there = create_app(limited), create_app(limited)
-    async with (
-        here.router.lifespan_context(here),
-        there.router.lifespan_context(there),
-        caller(here) as one,
-        caller(there) as two,
-    ):
-        for http in (one, two):
-            assert (await http.post("/v1/turns", json=BODY)).status_code == 202
-        for path, body in DOORS:
-            refused = await two.post(f"/v1/{path}", json=body)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
-            assert refused.json()["error"]["type"] == "rate_limit_error"
-            assert 1 <= int(refused.headers["retry-after"]) <= 30
-        # What makes no turn is not counted: a background request of Open WebUI, reading.
-        title = await one.post("/v1/chat/completions", json=BODY, headers={"x-owui-task": "title_generation"})
-        assert title.status_code == 200
-        assert (await one.get("/v1/models")).status_code == 200
-
-
 async def test_a_relay_before_a_long_queue_takes_in_no_more_until_a_turn_has_ended(settings: Settings) -> None:
     app = create_app(replace(settings, max_unfinished=2))
     async with app.router.lifespan_context(app), caller(app) as http:

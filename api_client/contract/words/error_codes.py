@@ -239,6 +239,30 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("Too many requests are waiting.", "Try again later."),
         "HELIX_MAX_UNFINISHED. `turns top` shows what waits, `turns doctor` whether anybody works. Add workers.",
     ),
+    "too_many_unfinished": ErrorCode(
+        ("Zu viele Ihrer Anfragen sind noch nicht beendet.", "Warte, bis eine fertig ist, oder brich eine ab."),
+        ("Too many of your turns have not ended.", "Wait until one ends, or cancel one."),
+        "HELIX_OWNER_UNFINISHED.",
+    ),
+    "storage_full": ErrorCode(
+        ("Ihre Anfragen belegen zu viel Speicher.", "Sende kürzere, oder warte, solange Retry-After sagt."),
+        ("Your requests take up too much storage.", "Send shorter ones, or wait as long as Retry-After says."),
+        "HELIX_OWNER_BYTES, within HELIX_RETENTION_SECONDS.",
+    ),
+    "too_many_requests": ErrorCode(
+        ("Zu viele Anfragen zur selben Zeit.", "Versuche es in einer Sekunde erneut."),
+        ("Too many requests at the same time.", "Try again in a second."),
+        "HELIX_OWNER_REQUESTS for one owner; large bodies share 64 MiB of memory (docs/http-api.md).",
+    ),
+    "too_many_connections": ErrorCode(
+        ("Der Dienst hat zu viele Verbindungen.", "Versuche es in einigen Sekunden erneut."),
+        ("The service has too many connections.", "Try again in a few seconds."),
+        "HELIX_MAX_CONNECTIONS; add a relay, or limit connections in the proxy before it.",
+    ),
+    "too_many_guesses": ErrorCode(
+        ("Zu viele falsche Schlüssel.", "Warte, solange Retry-After sagt."),
+        ("Too many wrong keys.", "Wait as long as Retry-After says."),
+    ),
     "user_required": ErrorCode(
         ("Die Anfrage nennt ihren Benutzer nicht.", "Dieser Schlüssel spricht für mehrere und muss ihn nennen."),
         ("The request does not name its user.", "This key speaks for several and must name one."),

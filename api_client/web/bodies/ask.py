@@ -46,6 +46,7 @@ class Ask:
         task: the kind of background request this is, '' for a message (``background``).
         idempotency_key: '' when there is none.
         question: a hash that a repeat of this request has too, where repeats can be told from new questions; else ''.
+        size: bytes of the request's body.
         first, again: a client that counts its retries sends this for the first time, or once more.
     """
 
@@ -59,6 +60,11 @@ class Ask:
     question: str = ""
     first: bool = False
     again: bool = False
+    size: int = 0
+
+    def without_text(self) -> Ask:
+        """The same without the conversation: who waits for an answer needs no memory for it."""
+        return replace(self, request=replace(self.request, messages=()))
 
 
 def read_ask(

@@ -2,6 +2,9 @@
 
 The framework's own parsing lets NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size through, or fails
 on them with a 500; it also echoes the input. What is refused here never reaches the store.
+
+No body holds up other callers: the number of values is bounded before anything is parsed, and large bodies are parsed
+one at a time in a thread. Each step of it that holds the interpreter takes milliseconds (``tests.bench.hostile``).
 """
 
 from __future__ import annotations
@@ -10,25 +13,42 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.requests import Request
 
 from api_client.web.errors import ApiError, bad_request, shown, shown_text
 
+#: Where a request's scope says whose it is, once that is known.
+OWNER = "helix.owner"
+#: Where it says how long its body was, once it is read.
+_SIZE = "helix.body_bytes"
 MAX_DEPTH = 64
+#: Most values (objects, lists, texts, numbers, ...) in a body: each costs far more memory than its bytes.
+MAX_VALUES = 100_000
 #: Longest time a client may take to send its body.
 BODY_SECONDS = 30.0
+#: Bytes of large bodies that are read at once, over all callers; what comes on top is asked to come again.
+MAX_READING_BYTES = 64 * 2**20
+_AGAIN_SECONDS = 1
 #: No field needs more; Python itself refuses 4,300.
 _MAX_DIGITS = 100
-#: Larger bodies are parsed in a thread, so that they hold up nobody else's stream.
-_THREAD_BYTES = 64 * 1024
+#: Larger bodies are parsed off the event loop.
+_LARGE_BYTES = 16 * 1024
 
 _UNFIT_TEXT = re.compile("[\0\ud800-\udfff]")
+#: Everything but what begins a value, or another one behind it.
+_NO_BEGINNING = bytes(set(range(256)) - set(b"[{,"))
+#: One thread: large bodies wait for each other, and not for other work.
+_parser = ThreadPoolExecutor(1, "body")
 
 #: Where a value stands: its parent's trail and its own key. A chain, so that names are spelled only for errors.
 _Trail: TypeAlias = "tuple[_Trail, str | int] | None"
+_T = TypeVar("_T")
 
 
 class _Unfit:
@@ -38,27 +58,85 @@ class _Unfit:
         self.why = why
 
 
+class _Reading:
+    """How many bytes of bodies are in memory, from their reading until they are parsed: in all, and of each owner."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.of: Counter[str] = Counter()
+
+    def take(self, owner: str, size: int) -> None:
+        """So many bytes more."""
+        self.bytes += size
+        self.of[owner] += size
+
+    def give_back(self, owner: str, size: int) -> None:
+        """So many bytes less."""
+        self.take(owner, -size)
+        if not self.of[owner]:
+            del self.of[owner]
+
+    def fits(self, owner: str, size: int) -> bool:
+        """Whether there is room for so many more. No owner takes more than half, so that others are read too."""
+        return self.bytes + size <= MAX_READING_BYTES and self.of[owner] + size <= MAX_READING_BYTES // 2
+
+
+_reading = _Reading()
+
+
 async def read_object(request: Request, limit: int) -> dict[str, Any]:
-    """The request's body as a JSON object.
+    """The request's body as a JSON object. Arguments and errors as ``read_as``."""
+    return await read_as(request, limit, lambda body: body)
+
+
+async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
+    """What ``make`` makes of the request's body; of a large body it is made off the event loop, as it is parsed.
 
     Args:
         request: the request; its body is read here, once.
         limit: largest body in bytes, measured while reading.
+        make: from the JSON object to what is asked; pure, because it may run in a thread.
 
     Raises:
-        ApiError: 400, 408, 413 or 415.
+        ApiError: 400, 408, 413, 415 or 429; else what ``make`` raises.
     """
     _check_headers(request)
+    body, owner = bytearray(), str(request.scope.get(OWNER, ""))
+    try:
+        async with in_time():
+            await _read(request, body, limit, owner)
+        request.scope[_SIZE] = len(body)
+        if len(body) <= _LARGE_BYTES:
+            return make(parse_object(bytes(body)))
+        return await off_the_loop(lambda: make(parse_object(body)))
+    finally:
+        _reading.give_back(owner, len(body))
+
+
+def size_of(request: Request) -> int:
+    """Bytes of the request's body, once ``read_as`` has read it."""
+    return int(request.scope[_SIZE])
+
+
+async def off_the_loop(work: Callable[[], _T]) -> _T:
+    """The result of work on a large text that holds up no other caller; one at a time."""
+    return await asyncio.get_running_loop().run_in_executor(_parser, work)
+
+
+@asynccontextmanager
+async def in_time() -> AsyncIterator[None]:
+    """The time a client has to send its body.
+
+    Raises:
+        ApiError: 408 ``request_timeout``.
+    """
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            body = await _read(request, limit)
+            yield
     except TimeoutError:
         headers = {"connection": "close"}
         message = f"the body did not arrive within {BODY_SECONDS:g} s"
         raise ApiError(408, message, code="request_timeout", headers=headers) from None
-    if len(body) > _THREAD_BYTES:
-        return await asyncio.to_thread(parse_object, body)
-    return parse_object(body)
 
 
 def _check_headers(request: Request) -> None:
@@ -77,28 +155,37 @@ def _check_headers(request: Request) -> None:
         raise ApiError(415, message, param="Content-Encoding", code="unsupported_content_encoding")
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    """The body. One that is too long is read on for a while and thrown away, so that its sender hears why."""
-    body = bytearray()
+async def _read(request: Request, body: bytearray, limit: int, owner: str) -> None:
+    """Read the body. One that is too long is read on for a while and thrown away, so that its sender hears why."""
     size = 0
     async for piece in request.stream():
         size += len(piece)
         if size <= limit:
+            if size > _LARGE_BYTES and not _reading.fits(owner, len(piece)):
+                raise _too_many_at_once()
             body += piece
+            _reading.take(owner, len(piece))
         elif size > 2 * limit:
             break
     if size > limit:
         message = f"the body is larger than {limit} bytes, the most this server reads"
         raise ApiError(413, message, code="request_too_large", headers={"connection": "close"})
-    return bytes(body)
 
 
-def parse_object(body: bytes) -> dict[str, Any]:
+def _too_many_at_once() -> ApiError:
+    message = "too many large requests are being read at this moment; try again"
+    headers = {"connection": "close", "retry-after": str(_AGAIN_SECONDS)}
+    return ApiError(429, message, code="too_many_requests", headers=headers)
+
+
+def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     """Read a JSON object strictly.
 
     Raises:
         ApiError: 400 ``invalid_json``, with line and column or the field's name.
     """
+    if has_too_many_values(body):
+        raise _invalid(f"the body holds more than {MAX_VALUES} values, the most this server reads")
     try:
         value = json.loads(
             body.decode("utf-8-sig"),
@@ -117,6 +204,21 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _invalid(f"the body must be a JSON object, not {shown(value)}")
     return value
+
+
+def has_too_many_values(body: bytes | bytearray) -> bool:
+    """Whether JSON may hold more than ``MAX_VALUES`` values, by counting its bytes: nothing is parsed for it.
+
+    Every value but the first follows a comma or an opening bracket. Where too many of those are found, the texts are
+    taken out first, because a text may be full of commas.
+    """
+    if len(body.translate(None, _NO_BEGINNING)) <= MAX_VALUES:
+        return False
+    # Runs of backslashes pair off from the left; one that is left over escapes what follows.
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * MAX_VALUES:  # a name and a text for each value
+        return True
+    return len(b"".join(plain.split(b'"')[::2]).translate(None, _NO_BEGINNING)) > MAX_VALUES
 
 
 def _finite(digits: str) -> float | _Unfit:
@@ -157,8 +259,9 @@ def _check_values(root: Any) -> None:
 
 
 def _check_text(trail: _Trail, text: str) -> None:
-    found = _UNFIT_TEXT.search(text)
-    if found:
+    if text.isascii() and "\0" not in text:
+        return  # far cheaper than the search, and the usual case
+    if found := _UNFIT_TEXT.search(text):
         what = "NUL" if found[0] == "\0" else "half a surrogate pair"
         raise _invalid(f"{_name(trail) or 'body'}: the text holds {what}, which is no character", param=_name(trail))
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import time
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import Depends
 from starlette.datastructures import Headers
@@ -21,13 +21,15 @@ from starlette.requests import Request
 
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
+from api_client.relay_state.allowances import Limits
+from api_client.web.bodies.body import OWNER
 from api_client.web.errors import ApiError
 from api_client.web.identity.keys import ApiKey, hash_of
+from api_client.web.identity.origin import require_local, require_own_site
 from api_client.web.openwebui.signed_user import signed_user
 from api_client.web.relay import Relay, relay_of
 
 MAX_USER_CHARS = 255
-_PROXY_HEADERS = ("x-forwarded-for", "forwarded", "x-real-ip")
 SIGNED_USER = "x-openwebui-user-jwt"
 USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
 
@@ -41,7 +43,7 @@ class Caller:
         operator: may also see and call off everybody's.
         metrics: may read figures over all owners; operators may too.
         models: the models they may use; empty: all.
-        per_minute: turns a minute; 0: no limit.
+        limits: what they may hand in; none where no key is configured.
         forwards_users: speaks for several users; ``owner`` is still the key's.
         holder: what folders of phases are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
     """
@@ -50,9 +52,14 @@ class Caller:
     operator: bool = False
     metrics: bool = False
     models: tuple[str, ...] = ()
-    per_minute: int = 0
+    limits: Limits = field(default_factory=Limits)
     forwards_users: bool = False
     holder: str = ""
+
+    @property
+    def keyless(self) -> bool:
+        """Asks where no keys are configured."""
+        return self.owner == LOCAL_OWNER
 
     def settings(self, settings: Settings) -> Settings:
         """The settings as this caller sees them: with its own models only."""
@@ -80,12 +87,23 @@ def _owner(kind: bytes, text: str) -> str:
     return hashlib.sha256(kind + b"\0" + text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def is_loopback(host: str) -> bool:
-    """True for ``localhost`` and the loopback addresses."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def require_operator(caller: Caller) -> None:
+    """Refuse who asks without a key, and without the operator's token, what only an operator may do there.
+
+    Raises:
+        ApiError: 403 ``operators_only``.
+    """
+    if caller.keyless and not caller.operator:
+        raise needs_token()
+
+
+def needs_token() -> ApiError:
+    """What somebody hears who asks without a key for what only an operator may do."""
+    message = (
+        "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
+        "'Authorization: Bearer TOKEN', or sign in with it at /sign-in"
+    )
+    return ApiError(403, message, code="operators_only")
 
 
 def needs_key(relay: Relay) -> bool:
@@ -101,8 +119,8 @@ async def holder_of(request: Request) -> Caller:
     """
     relay = relay_of(request)
     if not needs_key(relay):
-        _require_local(request)
-        return Caller(owner=LOCAL_OWNER, per_minute=relay.settings.turns_per_minute)
+        require_local(request)
+        return _known(request.headers.getlist("authorization"), relay) or Caller(owner=LOCAL_OWNER)
     return _holder(request.headers.getlist("authorization"), relay)
 
 
@@ -112,7 +130,15 @@ async def caller_of(request: Request) -> Caller:
     Raises:
         ApiError: as ``holder_of``; 403 ``user_required`` from a key for several users that names none.
     """
-    holder = await holder_of(request)
+    return caller_for(await holder_of(request), request)
+
+
+def caller_for(holder: Caller, request: Request) -> Caller:
+    """Whom the holder of a key speaks for in this request.
+
+    Raises:
+        ApiError: 403 ``user_required``.
+    """
     if not holder.forwards_users:
         return holder
     return replace(holder, owner=owner_of_user(holder.owner, _user(request.headers, relay_of(request).settings)))
@@ -136,10 +162,16 @@ async def require_metrics(request: Request) -> None:
         raise ApiError(403, message, code="operators_only")
 
 
-def _holder(headers: list[str], relay: Relay) -> Caller:
+def _known(headers: list[str], relay: Relay) -> Caller | None:
+    """The holder of the key in an ``Authorization`` header; None for anything else."""
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     holder = holder_by_hash(hash_of(given.strip()), relay)
-    if scheme.lower() != "bearer" or holder is None:
+    return holder if scheme.lower() == "bearer" else None
+
+
+def _holder(headers: list[str], relay: Relay) -> Caller:
+    holder = _known(headers, relay)
+    if holder is None:
         message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
         raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
     return holder
@@ -148,32 +180,46 @@ def _holder(headers: list[str], relay: Relay) -> Caller:
 def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
     """The holder of the key with this hash (``keys.hash_of``), None when no key in force has it.
 
+    Without keys the operator's token is the only one.
+
     Every key is compared whatever the result, so that the answer's time tells nothing.
     """
-    limit = relay.settings.turns_per_minute
+    limits = limits_of(relay.settings)
     known = [
-        (hash_of(key), Caller(owner=owner_of_key(key), per_minute=limit, holder="HELIX_API_KEYS"))
+        (hash_of(key), Caller(owner=owner_of_key(key), limits=limits, holder="HELIX_API_KEYS"))
         for key in relay.settings.api_keys
     ]
     known += [
         (
             hash_of(key),
-            Caller(owner=owner_of_key(key), per_minute=limit, forwards_users=True, holder="HELIX_FORWARDING_KEYS"),
+            Caller(owner=owner_of_key(key), limits=limits, forwards_users=True, holder="HELIX_FORWARDING_KEYS"),
         )
         for key in relay.settings.forwarding_keys
     ]
-    known += [(key.hash, _caller(key, limit)) for key in relay.keys.in_force()]
-    matches = [caller for known_hash, caller in known if hmac.compare_digest(known_hash, offered)]
+    known += [(key.hash, _caller(key, limits)) for key in relay.keys.in_force()]
+    if not needs_key(relay):
+        known.append((relay.token.hash(), Caller(owner=LOCAL_OWNER, operator=True, metrics=True)))
+    matches = [caller for known_hash, caller in known if known_hash and hmac.compare_digest(known_hash, offered)]
     return matches[0] if matches else None
 
 
-def _caller(key: ApiKey, per_minute: int) -> Caller:
+def limits_of(settings: Settings) -> Limits:
+    """What each owner may hand in, by the settings."""
+    return Limits(
+        per_minute=settings.turns_per_minute,
+        unfinished=settings.owner_unfinished,
+        stored_bytes=settings.owner_bytes,
+        requests=settings.owner_requests,
+    )
+
+
+def _caller(key: ApiKey, limits: Limits) -> Caller:
     return Caller(
         owner=owner_of_name(key.owner),
         operator=key.right == "operator",
         metrics=key.right in {"metrics", "operator"},
         models=key.models,
-        per_minute=key.per_minute or per_minute,
+        limits=replace(limits, per_minute=key.per_minute or limits.per_minute),
         forwards_users=key.forwards_users,
         holder=key.owner,
     )
@@ -193,16 +239,24 @@ def _user(headers: Headers, settings: Settings) -> str:
     return user
 
 
-def _require_local(request: Request) -> None:
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    forwarded = any(name in request.headers for name in _PROXY_HEADERS)
-    if not (request.client and is_loopback(request.client.host) and is_loopback(host)) or forwarded:
-        message = "no API key is configured, so only this machine is served; `turns keys create NAME` makes one"
-        raise ApiError(403, message, code="loopback_only")
+async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> AsyncIterator[None]:
+    """Count a request of a program as its owner's until its answer has been sent; none of another site's page.
+
+    Raises:
+        ApiError: 429 ``too_many_requests``; 403 ``cross_site``; as ``caller_of``.
+    """
+    require_own_site(request)
+    owner = holder.owner
+    with suppress(ApiError):  # some routes are about no user
+        owner = caller_for(holder, request).owner
+    request.scope[OWNER] = owner
+    with relay_of(request).busy.request(owner, holder.limits.requests):
+        yield
 
 
-#: The key's holder, for routes that are about no user; the caller; whose turns it may see.
+#: For all routes of programs. The key's holder, for routes that are about no user; the caller; whose turns it may see.
 Holder = Annotated[Caller, Depends(holder_of)]
 Asker = Annotated[Caller, Depends(caller_of)]
 Reach = Annotated[str | None, Depends(reach_of)]
+InProgress = Depends(in_progress)
 MayReadMetrics = Depends(require_metrics)

@@ -28,11 +28,13 @@ _PROMPTS = {
     "You have been provided with a set of responses": "moa_response_generation",
 }
 TITLE_CHARS, _WORD_CHARS, _READ_CHARS = 50, 30, 2_000
+#: Of a conversation so much is read, from the end that is asked for: an answer is made while everybody waits.
+TALK_CHARS = 32_768
 _TURN_OF_TALK = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
-_HISTORY = re.compile(r"<chat_history>\n?(.*?)\n?</chat_history>", re.DOTALL)
 _MARKUP = re.compile(r"```.*?(?:```|\Z)|<[^<>]{0,200}>|[#*_`>|~\[\]]+|https?://\S+", re.DOTALL)
 _SENTENCE_END = re.compile(r"(?<=\w)[.!?:;](?=\s|\Z)|\n")
-_RESPONSE = re.compile(r'"""(.*?)"""(?=\n\n"""|\s*\Z)', re.DOTALL)
+#: What Open WebUI writes around each model's answer.
+_QUOTES = '"""'
 
 #: Words that show what a chat is about, and its tag. Nothing that fits is ``General``, as the prompt itself asks.
 _TAGS = {
@@ -76,39 +78,57 @@ def title_of(text: str) -> str:
     return f"{(head if head and len(tail) < _WORD_CHARS else cut).rstrip(' ,;:-')}…"
 
 
-def _talk(prompt: str) -> list[tuple[str, str]]:
-    """The conversation in a prompt: who, what."""
-    found = _HISTORY.search(prompt)
-    parts = _TURN_OF_TALK.split(found[1]) if found else []
-    return [(who, text.strip()) for who, text in zip(parts[1::2], parts[2::2], strict=False)]
+def _history(prompt: str) -> str:
+    """The conversation in a prompt; '' when there is none."""
+    _, begins, rest = prompt.partition("<chat_history>")
+    history, ends, _ = rest.partition("</chat_history>")
+    return history.removeprefix("\n").removesuffix("\n") if begins and ends else ""
 
 
-def _said_by_user(prompt: str) -> list[str]:
-    return [text for who, text in _talk(prompt) if who == "USER" and text]
+def _said_by_user(history: str) -> list[str]:
+    parts = _TURN_OF_TALK.split(history)
+    said = zip(parts[1::2], parts[2::2], strict=False)
+    return [text for who, raw in said if who == "USER" and (text := raw.strip())]
+
+
+def _said_first(prompt: str) -> list[str]:
+    """What the user said, from the conversation's beginning."""
+    return _said_by_user(_history(prompt)[:TALK_CHARS])
+
+
+def _said_last(prompt: str) -> str:
+    """What the user said last; of a very long text its end."""
+    history = _history(prompt)
+    said = _said_by_user(history[-TALK_CHARS:])
+    return said[-1] if said else history[-TALK_CHARS:].strip() if len(history) > TALK_CHARS else ""
 
 
 def _title(prompt: str) -> str:
-    return _json("title", next((title for text in _said_by_user(prompt) if (title := title_of(text))), "Chat"))
+    return _json("title", next((title for text in _said_first(prompt) if (title := title_of(text))), "Chat"))
 
 
 def _tags(prompt: str) -> str:
-    said = "\n".join(_said_by_user(prompt))
+    said = "\n".join(_said_first(prompt))
     found = [tag for tag, words in _TAGS.items() if re.search(words, said, re.IGNORECASE)]
     return _json("tags", found[:_MOST_TAGS] or ["General"])
 
 
 def _image(prompt: str) -> str:
-    return _json("prompt", next(reversed(_said_by_user(prompt)), ""))
+    return _json("prompt", _said_last(prompt))
 
 
 def _queries(prompt: str) -> str:
-    said = title_of(next(reversed(_said_by_user(prompt)), ""))
+    said = title_of(_said_last(prompt))
     return _json("queries", [said] if said else [])
 
 
 def _one_of_many(prompt: str) -> str:
     """The longest of several models' answers: mixing them would need a model."""
-    return max(_RESPONSE.findall(prompt.partition("Responses from models:")[2]), key=len, default="")
+    told = prompt.partition("Responses from models:")[2]
+    begins, ends = told.find(_QUOTES), told.rfind(_QUOTES)
+    if ends - begins < len(_QUOTES):
+        return ""
+    return max(told[begins + len(_QUOTES) : ends].split(f"{_QUOTES}\n\n{_QUOTES}"), key=len)
 
 
 def _json(name: str, value: object) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api_client.actions import act, decide
-from api_client.contract.errors import HelixError, NotFinished
+from api_client.contract.errors import HelixError, NotFinished, TurnNotFound
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
 from api_client.figures.figures import SPANS
@@ -25,7 +27,8 @@ from api_client.figures.overview import overview
 from api_client.index.lists import STATUSES, Place, Search
 from api_client.turns.proposal import proposal
 from api_client.web.errors import ApiError, from_contract
-from api_client.web.identity.access import needs_key
+from api_client.web.identity.access import Caller, needs_key, needs_token
+from api_client.web.identity.origin import require_local
 from api_client.web.pages import chart, comparison, events
 from api_client.web.pages.render import ASSETS, HEADERS, VERSION, page
 from api_client.web.pages.visitor import (
@@ -42,7 +45,8 @@ from api_client.web.pages.visitor import (
     sign_in_address,
 )
 from api_client.web.pages.waterfall import KINDS, scale_of, waterfall
-from api_client.web.relay import RelayOf, relay_of
+from api_client.web.relay import Relay, RelayOf, relay_of
+from api_client.web.submitting import require_room
 
 log = structlog.get_logger(__name__)
 
@@ -173,7 +177,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
         replay=await _replay_of(relay, turn),
-        droppable=not visitor.owner and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
+        droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
         # A parked turn stands still, and what somebody writes about it must not be taken away.
@@ -203,10 +207,22 @@ async def _replay_of(relay: RelayOf, turn: Turn) -> str:
     return again if turn.outcome and await relay.client.lists.read([again]) else ""
 
 
+@contextmanager
+def _others_need_token(visitor: Visitor) -> Iterator[None]:
+    """Without keys everybody's turns are shown; that one is not the visitor's to change is then said as it is."""
+    try:
+        yield
+    except TurnNotFound:
+        if visitor.keyless:
+            raise needs_token() from None
+        raise
+
+
 @router.post("/turns/{turn_id}/cancel")
 async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Call the turn off, and show what became of it."""
-    await act(relay.client, "cancel", turn_id, by=visitor.name, owner=visitor.owner, detail="page")
+    with _others_need_token(visitor):
+        await act(relay.client, "cancel", turn_id, by=visitor.name, owner=visitor.changes, detail="page")
     return _see_other(f"/turns/{turn_id}")
 
 
@@ -214,7 +230,11 @@ async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
 async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Hand the turn in again, and show the new turn. Twice makes one."""
     try:
-        done = await act(relay.client, "replay", turn_id, by=visitor.name, owner=visitor.owner, detail="page")
+        with _others_need_token(visitor):
+            turn = await relay.client.get(turn_id, owner=visitor.changes)
+        caller = Caller(owner=turn.request.owner, limits=visitor.limits)
+        await require_room(relay, caller, relay.settings.locale, [replay_id(turn_id)])
+        done = await act(relay.client, "replay", turn_id, by=visitor.name, owner=visitor.changes, detail="page")
     except NotFinished:
         raise ApiError(409, "this turn has not finished yet: cancel it first", code="turn_not_finished") from None
     return _see_other(f"/turns/{done.new_turn_id}")
@@ -223,7 +243,9 @@ async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
 @router.post("/turns/{turn_id}/drop")
 async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Take a dead letter off the list, and show what else there is. For operators: the list is theirs."""
-    if visitor.owner:
+    if visitor.keyless:
+        raise needs_token()
+    if not visitor.operator:
         raise ApiError(403, "only an operator drops dead letters", code="operators_only")
     try:
         await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")
@@ -235,6 +257,8 @@ async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: For
 @router.post("/turns/{turn_id}/decision")
 async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
     """Decide on a parked turn, and show what became of it. The same form sent twice decides once."""
+    if visitor.keyless:
+        raise needs_token()
     told = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
     text = told["text"].replace("\r\n", "\n") if told["decision"] == DecisionKind.EDIT else ""
     await decide(
@@ -244,7 +268,7 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
         by=visitor.name,
         note=told["note"].replace("\r\n", "\n"),
         text=text,
-        owner=visitor.owner,
+        owner=visitor.changes,
         decision_id=told["decision_id"],
     )
     return _see_other(f"/turns/{turn_id}")
@@ -252,25 +276,42 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
 
 @router.get("/sign-in")
 async def sign_in_page(request: Request, relay: RelayOf, next: str = "") -> Response:  # noqa: A002 the field's name
-    """The form for the key. Where no keys are configured there is nothing to sign in to."""
-    if not needs_key(relay):
-        return _see_other("/")
-    return page("sign_in.html", back=own_path(next), wrong=False, visitor=None, refresh=0, path=request.url.path)
+    """The form for the key, or where no keys are configured for the operator's token."""
+    return _sign_in_form(request, relay, own_path(next))
 
 
 @router.post("/sign-in")
 async def take_key(request: Request, relay: RelayOf) -> Response:
-    """Exchange a key for a cookie."""
+    """Exchange a key for a cookie. Who was wrong too often has to wait, whatever the key."""
+    if not needs_key(relay):
+        require_local(request)
     fields = await form_of(request)
-    back = own_path(fields.get("next", ""))
+    back, address = own_path(fields.get("next", "")), request.client.host if request.client else ""
+    if seconds := math.ceil(relay.guesses.wait(address)):
+        message = f"too many wrong keys came from here; try again in {seconds} s"
+        raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
     token = await sign_in(relay, fields.get("key", "").strip())
     if token is None:
+        relay.guesses.wrong(address)
         log.warning("page.sign_in_refused")
-        return page("sign_in.html", 403, back=back, wrong=True, visitor=None, refresh=0, path=request.url.path)
+        return _sign_in_form(request, relay, back, wrong=True)
     log.info("page.signed_in")
     response = _see_other(back)
     set_cookie(request, response, token)
     return response
+
+
+def _sign_in_form(request: Request, relay: Relay, back: str, *, wrong: bool = False) -> Response:
+    return page(
+        "sign_in.html",
+        403 if wrong else 200,
+        back=back,
+        wrong=wrong,
+        keyless=not needs_key(relay),
+        visitor=None,
+        refresh=0,
+        path=request.url.path,
+    )
 
 
 @router.post("/sign-out")

@@ -3,7 +3,8 @@
 The cookie is random and says nothing; the store keeps which key it stands for, hashes both, and forgets it after a
 while. A key that is revoked ends what was signed in with it. Scripts
 cannot read it, other sites cannot send it, and what changes anything wants a token made from it besides. Without
-keys the pages, like the whole relay, serve this machine only, and nobody signs in.
+keys the pages, like the whole relay, serve this machine only: they show everything, and who signs in with the
+operator's token (``local_token``) also does what an operator does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import parse_qs, quote
 
@@ -21,9 +22,12 @@ from starlette.responses import Response
 
 from api_client.audit import by_key
 from api_client.contract.phases.phase_place import LOCAL_OWNER
+from api_client.relay_state.allowances import Limits
+from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
-from api_client.web.identity.access import holder_by_hash, holder_of, needs_key
+from api_client.web.identity.access import holder_by_hash, needs_key
 from api_client.web.identity.keys import hash_of
+from api_client.web.identity.origin import require_local, require_own_site
 from api_client.web.relay import Relay, relay_of
 
 COOKIE = "helix-visitor"
@@ -47,16 +51,30 @@ class Visitor:
 
     Attributes:
         token: the cookie's content. new: the browser does not have it yet.
-        owner: whose turns may be seen and changed; None for an operator, who may see and change all.
+        owner: whose turns may be seen; None: everybody's.
+        changes: whose turns may be changed; None for an operator, who may change all.
+        limits: what may be handed in.
         name: who acts, for the audit log.
-        signed_in: by a key; False where no keys are configured.
+        signed_in: by a key, or by the operator's token where no keys are configured.
     """
 
     token: str
     owner: str | None
+    changes: str | None
     name: str
     signed_in: bool
     new: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def operator(self) -> bool:
+        """May change everybody's turns."""
+        return self.changes is None
+
+    @property
+    def keyless(self) -> bool:
+        """Looks at an installation without keys, and did not show the operator's token."""
+        return self.changes == LOCAL_OWNER
 
     @property
     def csrf(self) -> str:
@@ -72,17 +90,26 @@ async def visitor_of(request: Request) -> Visitor:
         ApiError: 403 ``loopback_only``. StoreUnavailable: the store does not answer.
     """
     relay, token = relay_of(request), request.cookies.get(COOKIE, "")
-    if not needs_key(relay):
-        await holder_of(request)
-        name = by_key(LOCAL_OWNER)
-        return Visitor(token=token or secrets.token_urlsafe(32), owner=None, name=name, signed_in=False, new=not token)
+    if not (keys := needs_key(relay)):
+        require_local(request)
     key_hash = await relay.client.browsers.key_of(token) if token else ""
     holder = holder_by_hash(key_hash, relay)
+    if holder is None and not keys:
+        return Visitor(
+            token=token or secrets.token_urlsafe(32),
+            owner=None,
+            changes=LOCAL_OWNER,
+            name=by_key(LOCAL_OWNER),
+            signed_in=False,
+            new=not token,
+        )
     if holder is None:
         query = f"?{request.url.query}" if request.url.query else ""
         raise NotSignedIn(request.url.path + query if request.method == "GET" else "/")
     owner = None if holder.operator else holder.owner
-    return Visitor(token=token, owner=owner, name=by_key(holder.owner), signed_in=True)
+    return Visitor(
+        token=token, owner=owner, changes=owner, name=by_key(holder.owner), signed_in=True, limits=holder.limits
+    )
 
 
 VisitorOf = Annotated[Visitor, Depends(visitor_of)]
@@ -114,17 +141,17 @@ async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[
     """The fields of a submitted form.
 
     Raises:
-        ApiError: it came from another site (403), or is no form of ours (400).
+        ApiError: it came from another site (403), came too slowly (408), is too long (413) or no form (400).
     """
-    if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-        raise ApiError(403, "this form was sent by another site", code="cross_site")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most_bytes:
-            raise ApiError(413, "the form is too long", code="request_too_large")
+    require_own_site(request)
+    body = bytearray()
+    async with in_time():
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most_bytes:
+                raise ApiError(413, "the form is too long", code="request_too_large")
     try:
-        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20)
+        fields = await off_the_loop(lambda: parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20))
     except ValueError:
         raise ApiError(400, "this is no form", code="invalid_value") from None
     return {name: values[0] for name, values in fields.items()}

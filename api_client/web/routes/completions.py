@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -21,7 +22,7 @@ from api_client.contract.failpoints import reach
 from api_client.relay_state.sightings import Sighting
 from api_client.web.bodies import openapi
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
-from api_client.web.bodies.body import read_object
+from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.fields import known_model
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
 from api_client.web.openwebui.background import TASK_HEADER, answer_task
@@ -30,7 +31,7 @@ from api_client.web.streaming.chunks import model_object
 from api_client.web.streaming.following import broken, follow_answer, result
 from api_client.web.streaming.page import Page, page_of
 from api_client.web.streaming.reply import Payload, Reply, opening, pieces, turn_error
-from api_client.web.submitting import delivered, submit
+from api_client.web.submitting import delivered, require_rate, submit
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, SSE_RESPONSES, data_frame
 
 log = structlog.get_logger(__name__)
@@ -58,8 +59,10 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation. The turn goes on when the caller leaves."""
     ask = await ask_of(request, relay, caller)
     if ask.task:
+        await require_rate(relay, caller)
         return _task_answer(ask)
     turn = await submit(ask, relay, caller)
+    ask = ask.without_text()
     reply = Reply(
         turn_id=turn.turn_id,
         model=ask.request.model,
@@ -110,12 +113,16 @@ async def ask_of(request: Request, relay: Relay, caller: Caller) -> Ask:
     Raises:
         ApiError: 4xx with the field that is wrong.
     """
-    body = await read_object(request, relay.settings.max_body_bytes)
-    ask = read_ask(body, request.headers, caller.settings(relay.settings), caller.owner)
-    if ask.open_webui and request.headers.get("user-agent") != CHECKING:
+    headers, settings = request.headers, caller.settings(relay.settings)
+
+    def make(body: dict[str, Any]) -> tuple[Ask, Sighting]:
+        return read_ask(body, headers, settings, caller.owner), _sighting(body, headers)
+
+    ask, sighting = await read_as(request, relay.settings.max_body_bytes, make)
+    if ask.open_webui and headers.get("user-agent") != CHECKING:
         with suppress(StoreUnavailable):  # worth no error; the turn's submit will tell
-            await relay.client.sightings.note(_sighting(body, request.headers))
-    return ask
+            await relay.client.sightings.note(sighting)
+    return replace(ask, size=size_of(request))
 
 
 def _sighting(body: dict[str, Any], headers: Headers) -> Sighting:

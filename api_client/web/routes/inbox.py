@@ -15,7 +15,7 @@ from api_client.contract.turn import Turn
 from api_client.turns.proposal import proposal
 from api_client.web.bodies.body import read_object
 from api_client.web.errors import bad_request, shown
-from api_client.web.identity.access import Asker, Reach
+from api_client.web.identity.access import Asker, Reach, require_operator
 from api_client.web.relay import RelayOf
 from api_client.web.wire import JSON
 
@@ -60,6 +60,7 @@ async def show_inbox(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
 @router.post("/{turn_id}/decision", response_model=None, openapi_extra=_BODY)
 async def decide(turn_id: str, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Decide. Repeating a decision with its ``decision_id`` changes nothing; another one later is refused with 409."""
+    require_operator(caller)
     body = await read_object(request, relay.settings.max_body_bytes)
     given = {name: _text(body, name) for name in _FIELDS}
     if unknown := sorted(set(body) - set(_FIELDS)):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.phases.phase import Phase, read_phases
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.phases.phase_place import LOCAL_OWNER, directory_problem, input_problems
@@ -17,10 +19,10 @@ from api_client.contract.settings import Settings
 from api_client.tracing.caller import traceparent_of
 from api_client.turns.phases import folder_of, granted, requests_of, runs_commands
 from api_client.web.bodies.ask import read_idempotency_key
-from api_client.web.bodies.body import read_object
+from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.fields import read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
-from api_client.web.identity.access import Asker, Caller
+from api_client.web.identity.access import Asker, Caller, require_operator
 from api_client.web.relay import RelayOf
 from api_client.web.submitting import require_room
 from api_client.web.wire import JSON
@@ -63,9 +65,10 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     deadline = body.get("deadline_seconds", 0.0)
     if isinstance(deadline, bool) or not isinstance(deadline, int | float):
         raise bad_request("deadline_seconds: must be a number", param="deadline_seconds", code="invalid_type")
-    phases = read_phases(body.get("phases"))
+    phases = await off_the_loop(lambda: read_phases(body.get("phases")))
     _require_granted(caller, relay.settings, folder_of(given["directory"]))
     if any(map(runs_commands, phases)) and not caller.operator:
+        require_operator(caller)
         message = "a gate with a command of its own: only operators may submit it (or `turns phase run`)"
         raise ApiError(403, message, param="phases", code="operators_only")
     allowed = caller.settings(relay.settings).models
@@ -76,7 +79,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         raise bad_request(f"unknown model {shown(given['model'])}", param="model", code="model_not_found")
     escalation = read_escalation(body, caller.settings(relay.settings))
     await to_thread(_require_files, relay.settings, phases, folder_of(given["directory"]), caller.owner)
-    await require_room(relay, caller, given["locale"])
+    await require_room(relay, caller, given["locale"], count=len(phases), size=size_of(request))
     turn_ids = await relay.client.submit_phases(
         phases,
         owner=caller.owner,
@@ -87,6 +90,8 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         traceparent=traceparent_of(request.headers.getlist("traceparent")),
         **given,
     )
+    with suppress(StoreUnavailable):  # they are stored; that they are counted is worth no error
+        await relay.client.allowances.note(caller.owner, caller.limits, turn_ids)
     turns = [
         {"phase": phase.id, "turn_id": turn_id, "url": f"/v1/turns/{turn_id}"}
         for phase, turn_id in zip(phases, turn_ids, strict=True)

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -19,7 +20,7 @@ from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.bodies import openapi
 from api_client.web.bodies.ask import Ask
-from api_client.web.bodies.body import read_object
+from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
@@ -28,7 +29,7 @@ from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result
 from api_client.web.streaming.reply import turn_error
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
-from api_client.web.submitting import delivered, submit
+from api_client.web.submitting import delivered, require_rate, submit
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
 router = APIRouter(prefix="/v1/responses")
@@ -40,19 +41,22 @@ After = Annotated[int | None, Query(ge=0, le=10**9)]
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.RESPONSE_BODY)
 async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
-    body = await read_object(request, relay.settings.max_body_bytes)
-    ask = read_response_ask(body, request.headers, caller.settings(relay.settings), caller.owner)
+    headers, settings = request.headers, caller.settings(relay.settings)
+    ask = await read_as(
+        request, relay.settings.max_body_bytes, lambda body: read_response_ask(body, headers, settings, caller.owner)
+    )
     if ask.task:
+        await require_rate(relay, caller)
         return _task_answer(ask)
-    turn_id = (await submit(ask, relay, caller)).turn_id
+    turn_id = (await submit(replace(ask, size=size_of(request)), relay, caller)).turn_id
     turn = await relay.client.get(turn_id, owner=caller.owner)
-    headers = {"x-turn-id": turn_id}
+    named, ask = {"x-turn-id": turn_id}, ask.without_text()
     if ask.stream:
         return StreamingResponse(
-            stream(relay, turn, caller.owner, ask=ask), media_type="text/event-stream", headers=headers | SSE_HEADERS
+            stream(relay, turn, caller.owner, ask=ask), media_type="text/event-stream", headers=named | SSE_HEADERS
         )
     if ask.request.metadata[BACKGROUND]:
-        return JSON(response_of(turn), headers=headers)
+        return JSON(response_of(turn), headers=named)
     return await _whole(request, relay, ask, turn_id)
 
 

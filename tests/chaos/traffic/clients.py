@@ -32,11 +32,18 @@ def _unheard(_name: str, _event_id: str) -> None:
 
 
 class Clients:
-    """All users of a run, as far as they do the same; ``begin`` has one do something, ``finish`` waits for all."""
+    """All users of a run, as far as they do the same; ``begin`` has one do something, ``finish`` waits for all.
 
-    def __init__(self, relays: Sequence[str], recorder: Recorder, seed: int) -> None:
+    They ask with the operator's token, because some of them decide.
+    """
+
+    def __init__(self, relays: Sequence[str], recorder: Recorder, seed: int, token: str) -> None:
         self.recorder = recorder
-        self.http = httpx2.AsyncClient(timeout=PATIENCE, limits=httpx2.Limits(max_connections=None))
+        self.http = httpx2.AsyncClient(
+            timeout=PATIENCE,
+            limits=httpx2.Limits(max_connections=None),
+            headers={"authorization": f"Bearer {token}"},
+        )
         self.tasks: set[asyncio.Task[Any]] = set()
         self._relays = relays
         self._draw = random.Random(f"clients {seed}")

@@ -29,8 +29,8 @@ _BROKEN = "broken: "
 class Load:
     """All users of a run. ``play`` sends everything that is planned; readers go on until their turn's end."""
 
-    def __init__(self, relays: Sequence[str], recorder: Recorder, seed: int, root: Path) -> None:
-        self._clients = Clients(relays, recorder, seed)
+    def __init__(self, relays: Sequence[str], recorder: Recorder, seed: int, root: Path, token: str) -> None:
+        self._clients = Clients(relays, recorder, seed, token)
         self._deciders = Deciders(self._clients, seed, root)
         self._phases = PhaseLoad(self._clients, self._deciders)
 

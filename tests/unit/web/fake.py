@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -16,6 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.figures.stats import RetryRate, Stats
 from api_client.figures.tally import retry_rate_of, stats_of
+from api_client.relay_state.allowances import Limits, Refusal
 from api_client.relay_state.sightings import Sighting
 from api_client.web.app import create_app
 from api_client.workers.gauges import Gauges
@@ -76,10 +77,57 @@ class FakeAudit:
 
 
 class FakeProber:
-    """Workers that claim every probe."""
+    """Workers that claim every probe, and a store that takes writes unless the client refuses everything."""
+
+    def __init__(self, turns: FakeTurns) -> None:
+        self.turns = turns
 
     async def ready(self, seconds: float) -> bool:
         return True
+
+    async def writable(self) -> None:
+        if self.turns.refusal:
+            raise self.turns.refusal
+
+
+class FakeAllowances:
+    """Stands for ``Allowances``: remembers what was taken; ``refusal`` is the answer."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, float]] = []
+        self.refusal: Refusal | None = None
+
+    async def take(
+        self,
+        owner: str,
+        limits: Limits,
+        turn_ids: Sequence[str] = (),
+        *,
+        count: int = 1,
+        size: int = 0,
+        cost: float = 1.0,
+    ) -> Refusal | None:
+        self.taken.append((owner, cost))
+        return self.refusal
+
+    async def note(self, owner: str, limits: Limits, turn_ids: Sequence[str]) -> None:
+        pass
+
+
+class FakeBrowsers:
+    """Stands for ``Browsers``: who is signed in, in a mapping."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, str] = {}
+
+    async def remember(self, token: str, key_hash: str, *, keep_seconds: int) -> None:
+        self.keys[token] = key_hash
+
+    async def key_of(self, token: str) -> str:
+        return self.keys.get(token, "")
+
+    async def forget(self, token: str) -> None:
+        self.keys.pop(token, None)
 
 
 class FakeSightings:
@@ -100,7 +148,9 @@ class FakeTurns:
         self.repeats = FakeRepeats()
         self.sightings = FakeSightings()
         self.audit = FakeAudit()
-        self.prober = FakeProber()
+        self.allowances = FakeAllowances()
+        self.browsers = FakeBrowsers()
+        self.prober = FakeProber(self)
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []

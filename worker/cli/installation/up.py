@@ -18,6 +18,7 @@ import click
 
 from api_client.contract.settings import RUN_FILE, Settings, load, masked
 from api_client.tracing.switch import endpoint, why_off
+from api_client.web.identity.local_token import make_token
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port
 from worker.cli.output import json_option, write_json
@@ -38,6 +39,11 @@ class Installation:
     flower_password: str = ""
 
     @property
+    def keyless(self) -> bool:
+        """Whether the relay serves without keys, and an operator there needs the token."""
+        return not (self.settings.api_keys or self.settings.forwarding_keys or self.settings.keys_path.exists())
+
+    @property
     def addresses(self) -> dict[str, object]:
         """What run.json and ``--json`` say."""
         host = "127.0.0.1" if self.settings.web_host == "0.0.0.0" else self.settings.web_host  # noqa: S104
@@ -47,6 +53,8 @@ class Installation:
             "pid": os.getpid(),
             "models": spell(self.settings.models),
         }
+        if self.keyless:
+            found["operator_token_file"] = str(self.settings.token_path)
         if self.flower_password:
             found["flower_url"] = f"http://127.0.0.1:{self.settings.flower_port}"
         return found
@@ -68,6 +76,8 @@ def up(verbose: bool, as_json: bool) -> None:
         (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
         installation = plan(load())
         configure_logging(settings)
+        if installation.keyless:
+            make_token(installation.settings.token_path)
         directory = None if verbose else _log_directory(state)
         try:
             Supervisor(installation.programs, logs=directory).run(lambda: _announce(installation, state, as_json))
@@ -142,6 +152,12 @@ def _announce(installation: Installation, state: Path, as_json: bool) -> None:
     click.echo(f"  broker  {installation.broker}")
     click.echo(f"  worker  {settings.run_slots} agents at once, {settings.check_slots} judges")
     click.echo(f"  web     {addresses['web_url']}/v1   models: {', '.join(settings.models)}")
+    if installation.keyless:
+        click.echo(f"  operator  {addresses['web_url']}/sign-in   the token is in {settings.token_path}")
+        click.echo(
+            "  no keys: whoever reaches this address may ask, also through a proxy that adds no header; before you put "
+            "one in front: turns keys create NAME"
+        )
     if installation.flower_password:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")
     if receiver := endpoint(os.environ):

@@ -1,0 +1,232 @@
+"""What one owner may take of a relay and its store (the class "resource exhaustion"); real store, real relays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+import redis
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, Limits
+from api_client.store import _KEPT_CONNECTIONS, Store
+from api_client.web.app import create_app
+from tests.integration.test_web_store import BODY, DOORS
+from tests.relay import RelayProcess
+from tests.support import wait_for, wait_until
+from tests.unit.web.conftest import caller
+
+ONE, OTHER = {"authorization": "Bearer one"}, {"authorization": "Bearer other"}
+TITLE = {"x-owui-task": "title_generation"}
+
+
+@contextlib.asynccontextmanager
+async def relay(settings: Settings, **changes: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """A caller of a relay with the keys ``one`` and ``other``; no worker runs, so turns wait."""
+    app = create_app(replace(settings, api_keys=("one", "other"), **changes))
+    async with app.router.lifespan_context(app), caller(app) as http:
+        yield http
+
+
+def assert_refused(answer: httpx2.Response, code: str, most_seconds: int) -> None:
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, code), answer.text
+    assert answer.json()["error"]["type"] == "rate_limit_error"
+    assert 1 <= int(answer.headers["retry-after"]) <= most_seconds
+
+
+async def test_turns_beyond_the_rate_are_told_when_to_come_again_on_every_relay(settings: Settings) -> None:
+    async with relay(settings, turns_per_minute=2) as here, relay(settings, turns_per_minute=2) as there:
+        for http in (here, there):
+            assert (await http.post("/v1/turns", json=BODY, headers=ONE)).status_code == 202
+        for path, body in DOORS:
+            assert_refused(await there.post(f"/v1/{path}", json=body, headers=ONE), "rate_limited", 30)
+        assert (await here.get("/v1/models", headers=ONE)).status_code == 200, "reading is not counted"
+        assert (await here.post("/v1/turns", json=BODY, headers=OTHER)).status_code == 202, "another owner's is its own"
+
+
+async def test_background_requests_count_against_the_rate_five_as_one_turn(settings: Settings) -> None:
+    async with relay(settings, turns_per_minute=2) as http:
+        for path, body in (("chat/completions", BODY), ("responses", {**BODY, "input": "hi"})) * 5:
+            answer = await http.post(f"/v1/{path}", json=body, headers=ONE | TITLE)
+            assert answer.status_code == 200
+        for path, body in (("chat/completions", BODY), ("responses", {**BODY, "input": "hi"})):
+            assert_refused(await http.post(f"/v1/{path}", json=body, headers=ONE | TITLE), "rate_limited", 30)
+
+
+async def test_an_owner_has_so_many_unfinished_turns_until_one_ends(settings: Settings) -> None:
+    async with relay(settings, owner_unfinished=2) as http:
+        first, _ = [(await http.post("/v1/turns", json=BODY, headers=ONE)).json()["turn_id"] for _ in range(2)]
+        for path, body in DOORS:
+            assert_refused(await http.post(f"/v1/{path}", json=body, headers=ONE), "too_many_unfinished", 1)
+        assert (await http.post("/v1/turns", json=BODY, headers=OTHER)).status_code == 202
+        assert (await http.delete(f"/v1/turns/{first}", headers=ONE)).status_code == 200
+        assert (await http.post("/v1/turns", json=BODY, headers=ONE)).status_code == 202
+        assert_refused(await http.post("/v1/turns", json=BODY, headers=ONE), "too_many_unfinished", 1)
+
+
+async def test_each_phase_of_a_file_counts_as_an_unfinished_turn(settings: Settings) -> None:
+    phases = [{"id": f"p{n}", "name": "P", "type": "doc", "description": "Write."} for n in range(3)]
+    body = {"directory": "work", "phases": phases}
+    async with relay(settings, owner_unfinished=2) as http:
+        assert_refused(await http.post("/v1/phases", json=body, headers=ONE), "too_many_unfinished", 1)
+    async with relay(settings, owner_unfinished=3) as http:
+        answer = await http.post("/v1/phases", json=body, headers=ONE)
+        assert answer.status_code in {202, 400}  # the folder may have to exist
+        if answer.status_code == 202:
+            assert_refused(await http.post("/v1/turns", json=BODY, headers=ONE), "too_many_unfinished", 1)
+
+
+async def test_a_burst_at_once_is_held_to_the_limit(settings: Settings) -> None:
+    async with relay(settings, owner_unfinished=3, turns_per_minute=0) as http:
+        answers = await asyncio.gather(*(http.post("/v1/turns", json=BODY, headers=ONE) for _ in range(20)))
+    assert sorted(answer.status_code for answer in answers) == [202] * 3 + [429] * 17
+
+
+async def test_an_owner_stores_so_many_bytes(settings: Settings) -> None:
+    long = {"model": "scripted", "messages": [{"role": "user", "content": "x" * 100_000}]}
+    async with relay(settings, owner_bytes=500_000) as http:
+        assert [(await http.post("/v1/turns", json=long, headers=ONE)).status_code for _ in range(3)] == [202, 202, 429]
+        assert_refused(await http.post("/v1/turns", json=long, headers=ONE), "storage_full", 7 * 86_400)
+        assert (await http.post("/v1/turns", json=BODY, headers=ONE)).status_code == 202, "a short one still fits"
+        assert (await http.post("/v1/turns", json=long, headers=OTHER)).status_code == 202
+
+
+async def test_without_keys_there_are_no_limits_of_an_owner(settings: Settings) -> None:
+    app = create_app(replace(settings, turns_per_minute=1, owner_unfinished=1, owner_bytes=1, owner_requests=1))
+    async with app.router.lifespan_context(app), caller(app) as http:
+        for _ in range(3):
+            assert (await http.post("/v1/turns", json=BODY)).status_code == 202
+
+
+async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(settings: Settings) -> None:
+    store = Store(settings)
+    allowances, limits = Allowances(store), Limits(unfinished=1)
+    try:
+        assert await allowances.take("a", limits, ["t0-" + "1" * 32]) is None
+        refused = await allowances.take("a", limits, ["t0-" + "2" * 32])
+        assert refused
+        assert refused.limit == "unfinished"
+        key = Keys(settings.namespace).unfinished("a")
+        await store.redis.zincrby(key, -_STORED_WITHIN_MS - 2_000, "t0-" + "1" * 32)
+        assert await allowances.take("a", limits, ["t0-" + "2" * 32]) is None
+        assert await store.redis.pttl(key) > 0
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def process(settings: Settings) -> Any:
+    """A real relay of a few requests and connections."""
+    used = replace(settings, api_keys=("one", "other"), owner_requests=3, max_connections=12, log_level="error")
+    found = RelayProcess(used)
+    found.start()
+    yield found
+    found.kill()
+
+
+async def test_an_owner_has_so_many_streams_and_gets_them_back(process: RelayProcess) -> None:
+    async with httpx2.AsyncClient(base_url=process.url, timeout=10) as http, contextlib.AsyncExitStack() as streams:
+        turn_id = (await http.post("/v1/turns", json=BODY, headers=ONE)).json()["turn_id"]
+        url = f"/v1/turns/{turn_id}/events"
+        for _ in range(3):
+            stream = await streams.enter_async_context(http.stream("GET", url, headers=ONE))
+            assert stream.status_code == 200
+        assert_refused(await http.get(url, headers=ONE), "too_many_requests", 1)
+        assert (await http.get("/v1/models", headers=OTHER)).status_code == 200
+        await streams.aclose()
+
+        async def free() -> bool:
+            return (await http.get("/v1/models", headers=ONE)).status_code == 200
+
+        await wait_until(free)
+
+
+async def test_one_connection_too_many_is_told_so_and_the_others_go_on(process: RelayProcess) -> None:
+    address = ("127.0.0.1", process.settings.web_port)
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):
+            stack.enter_context(socket.create_connection(address))
+        wait_for(lambda: _asked(address).startswith(b"HTTP/1.1 503"))
+        head, _, body = _asked(address).partition(b"\r\n\r\n")
+        assert json.loads(body)["error"]["code"] == "too_many_connections"
+        assert b"x-request-id: req-" in head
+        assert b"retry-after" in head
+    wait_for(process.answers)
+
+
+def _asked(address: tuple[str, int]) -> bytes:
+    """All that a connection hears."""
+    heard = b""
+    with socket.create_connection(address) as client, contextlib.suppress(ConnectionError):
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        while piece := client.recv(65_536):
+            heard += piece
+    return heard
+
+
+async def test_head_works_where_get_does_and_ends_at_once(process: RelayProcess) -> None:
+    async with httpx2.AsyncClient(base_url=process.url, timeout=10, headers=ONE) as http:
+        turn_id = (await http.post("/v1/turns", json=BODY)).json()["turn_id"]
+        for path in ("/healthz", "/v1/models", f"/v1/turns/{turn_id}", "/sign-in", "/openapi.json", "/nothing"):
+            asked, head = await http.get(path), await http.head(path)
+            assert (head.status_code, head.content) == (asked.status_code, b""), path
+            assert head.headers["content-type"] == asked.headers["content-type"]
+            assert head.headers["x-request-id"].startswith("req-")
+        for path in (f"/v1/turns/{turn_id}/events", f"/v1/responses/resp_{turn_id}?stream=true"):
+            for _ in range(5):  # more than may be in progress at once: each has ended
+                head = await http.head(path)
+                assert (head.status_code, head.content) == (200, b"")
+                assert head.headers["content-type"].startswith("text/event-stream")
+        assert (await http.head("/v1/turns")).status_code == 405
+
+
+async def test_a_store_that_takes_no_writes_is_not_ready(private_settings: Settings) -> None:
+    app = create_app(private_settings)
+    with redis.Redis.from_url(private_settings.redis_url) as store:
+        async with app.router.lifespan_context(app), caller(app) as http:
+
+            async def said() -> tuple[int, str]:
+                answer = await http.get("/readyz")
+                return answer.status_code, answer.json()["status"]
+
+            assert await said() == (503, "no_worker"), "no worker runs here, but the store takes writes"
+            store.config_set("maxmemory-policy", "noeviction")
+            store.config_set("maxmemory", 1)
+            await wait_until(lambda: _equal(said, (503, "unavailable")))
+            store.config_set("maxmemory", 0)
+            await wait_until(lambda: _equal(said, (503, "no_worker")))
+            store.replicaof("127.0.0.1", 1)
+            await wait_until(lambda: _equal(said, (503, "unavailable")))
+            store.replicaof("NO", "ONE")
+            await wait_until(lambda: _equal(said, (503, "no_worker")))
+
+
+async def _equal(said: Any, wanted: tuple[int, str]) -> bool:
+    return bool(await said() == wanted)
+
+
+async def test_the_connections_of_closed_streams_are_given_back(settings: Settings) -> None:
+    used = RelayProcess(replace(settings, log_level="error"))
+    used.start()
+    name = f"{settings.namespace}-probe"
+    try:
+        with redis.Redis.from_url(settings.redis_url) as store:
+            before = len(store.client_list())
+            store.client_setname(name)
+            async with httpx2.AsyncClient(base_url=used.url, timeout=30, limits=httpx2.Limits()) as http:
+                turn_id = (await http.post("/v1/turns", json=BODY)).json()["turn_id"]
+                async with contextlib.AsyncExitStack() as streams:
+                    for _ in range(100):
+                        await streams.enter_async_context(http.stream("GET", f"/v1/turns/{turn_id}/events"))
+                    await wait_until(lambda: len(store.client_list()) >= before + 100)
+            wait_for(lambda: len(store.client_list()) <= before + _KEPT_CONNECTIONS + 4)
+    finally:
+        used.kill()
