@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from api_client.contract.settings import Settings
 
@@ -47,6 +51,18 @@ def wait_for(condition: Callable[[], Any], seconds: float = WAIT_SECONDS, *, tic
         )
         time.sleep(tick)
     return answer
+
+
+def certificate(folder: Path) -> Path:
+    """A self-made certificate for 127.0.0.1 with its key, in one file; made by openssl, so a test may be skipped."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: no certificate can be made")
+    path = folder / "own.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=stub", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", str(path), "-out", f"{path}.crt"], check=True, capture_output=True)
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path
 
 
 def alive(pid: int) -> bool:

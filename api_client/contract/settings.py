@@ -25,6 +25,7 @@ from api_client.contract.values.setting_values import (
     folders,
     foreign_names,
     grants,
+    host_names,
     integer,
     key_list,
     message_roles,
@@ -225,6 +226,11 @@ class Settings:
         "auto",
         choice("auto", "off", "required"),
         "bubblewrap around agents: auto: around claude_cli where it works; required: around every agent, or none runs.",
+    )
+    box_hosts: tuple[str, ...] = _setting(
+        (),
+        host_names,
+        "Hosts that claude_cli may reach from a box besides its model: name[:port],... or *.name; port 443 if none.",
     )
     writable: tuple[str, ...] = _setting(
         (), folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr."

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -75,6 +77,8 @@ class Stub:
     chosen: dict[str, Reply] = field(default_factory=dict)
     spoke_at: list[float] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    #: Certificate and key in one file; then ``url`` is https.
+    certificate: Path | None = None
 
     def __enter__(self) -> Stub:
         self.over = threading.Event()
@@ -85,6 +89,10 @@ class Stub:
             owner = stub
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if self.certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._server.daemon_threads = True
         self._server.block_on_close = False
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -97,7 +105,7 @@ class Stub:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http{'s' if self.certificate else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     def take(self, request: dict[str, Any]) -> Reply:
         """The reply to a model call."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.claude.endings import SLOW
 from tests.claude.running import Agent, at_first_output
-from tests.claude.stub import calls, says
+from tests.claude.stub import Stub, calls, says
+from tests.support import certificate
 from worker.runners.guard import box
 
 SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
@@ -18,7 +22,7 @@ SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
 
 @pytest.fixture
 def boxed(agent: Agent) -> Agent:
-    if problem := box.obstacle():
+    if problem := box.network_obstacle():
         pytest.skip(problem)
     agent.settings = {"box": "required"}
     return agent
@@ -27,7 +31,8 @@ def boxed(agent: Agent) -> Agent:
 def test_an_answer_comes_out_of_a_box_and_its_conversation_goes_on_in_the_next(boxed: Agent) -> None:
     boxed.stub.replies = [calls("Write", file_path="output/ADR-1.md", content="x"), says("Gut."), says("Besser.")]
     base = boxed.run()
-    assert (base.verdict, base.result.text, base.evidence["box"]) == ("complete", "Gut.", "bubblewrap")
+    assert (base.verdict, base.result.text) == ("complete", "Gut.")
+    assert (base.evidence["box"], base.evidence["network"]) == ("bubblewrap", "cut")
     assert (base.order.directory / "output" / "ADR-1.md").read_text() == "x"
     again = boxed.run("noch einmal", attempt=2, agent_session=base.result.agent_session)
     assert (again.verdict, again.evidence["continued"]) == ("complete", "message")
@@ -62,11 +67,55 @@ def test_a_shell_in_a_box_sees_the_project_and_no_other_session_and_writes_where
     assert (boxed.root / "adr" / "ADR-2.md").read_text() == "way-out\n"
 
 
+def test_the_key_is_at_the_door_and_not_in_the_box_and_nothing_else_is_reached(boxed: Agent) -> None:
+    boxed.settings |= SHELL | {"claude_api_key": "sk-ant-api03-REAL"}
+    port = boxed.stub.url.rpartition(":")[2]
+    command = f"env; (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>&1; grep -c : /proc/net/dev"
+    hidden = f"echo {base64.b64encode(command.encode()).decode()} | base64 -d | bash 2>&1"
+    boxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
+    assert boxed.run().verdict == "complete"
+    seen = json.dumps(boxed.stub.requests[-1]["messages"][-1])
+    assert "REAL" not in seen
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:" in seen
+    assert "Connection refused" in seen
+    assert {headers["x-api-key"] for headers in boxed.stub.headers} == {"sk-ant-api03-REAL"}
+
+
+@pytest.mark.parametrize("key", ["sk-ant-api03-REAL", "sk-ant-oat01-REAL"])
+def test_over_https_the_door_speaks_tls_and_trusts_the_installations_certificates(
+    boxed: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    own = certificate(tmp_path)
+    monkeypatch.setenv("NODE_EXTRA_CA_CERTS", str(own))
+    with Stub(certificate=own, replies=[says("Sicher.")]) as stub:
+        boxed = replace(boxed, stub=stub)
+        boxed.settings |= {"claude_api_key": key, "claude_env": ("NODE_EXTRA_CA_CERTS",)}
+        ran = boxed.run()
+    assert (ran.verdict, ran.result.text) == ("complete", "Sicher.")
+    sent = stub.headers[0]
+    assert sent.get("x-api-key", sent.get("authorization")) == (key if "api03" in key else f"Bearer {key}")
+
+
+def test_a_host_that_is_named_is_reached_through_the_door_and_its_neighbours_are_not(boxed: Agent) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    with Stub() as named, Stub() as other:
+        boxed.settings |= SHELL | {"box_hosts": (named.url.removeprefix("http://"),)}
+        tries = "; ".join(f"curl -sS -p -I --noproxy x -m 9 {each.url}/ 2>&1 | head -3" for each in (named, other))
+        hidden = f"echo {base64.b64encode(tries.encode()).decode()} | base64 -d | http_proxy=$HTTPS_PROXY bash 2>&1"
+        boxed.stub.replies = [calls("Bash", command=hidden, description="look"), says("Gut.")]
+        assert boxed.run().verdict == "complete"
+    seen = json.dumps(boxed.stub.requests[-1]["messages"][-1])
+    assert "200 OK" in seen
+    assert "403" in seen
+
+
 def test_where_no_box_can_be_made_and_one_is_required_no_agent_runs(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.settings = {"box": "required"}
     monkeypatch.setattr(box, "obstacle", lambda: "there is none")
+    monkeypatch.setattr(box, "network_obstacle", lambda: "there is none")
     ran = agent.run()
     assert (ran.verdict, agent.stub.requests) == ("config", [])
     assert "HELIX_BOX=required, but there is none" in ran.reason

@@ -149,7 +149,8 @@ async def test_who_submits_decides_what_gates_may_do_and_commands_are_for_operat
         right: ring.add(file, ring.ApiKey(name=right, hash="", owner=right, right=right)) for right in ring.RIGHTS
     }
     command = {"type": "command", "command": ["true"]}
-    app = create_app(replace(settings, keys_file=str(file)))
+    app = create_app(replace(settings, keys_file=str(file), phase_directories=("work=*",)))
+    (settings.root / "work").mkdir()
     async with app.router.lifespan_context(app), TurnsClient(settings) as client:
         for right, gate, status in [
             ("user", command, 403),

@@ -13,7 +13,7 @@ from worker.runners.guard import box
 
 def main() -> None:
     """Print the table of docs/security.md, as it is on this machine and for this user."""
-    problem = box.obstacle()
+    problem = box.network_obstacle()
     levels = {"no box": "off"} if problem else {"no box": "off", "box": "required"}
     found = {}
     for level, mode in levels.items():

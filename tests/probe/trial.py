@@ -10,17 +10,23 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from api_client.contract.phases.phase import Phase
+from api_client.contract.settings import Settings
 from tests.probe.ways import WAYS
 from tests.support import processes_with
+from worker.files.workspace import written_files
 from worker.runners.base import Order
-from worker.runners.guard.box import Bind
+from worker.runners.claude.cli_command import cut_environment, outbound
+from worker.runners.guard.box import PORT, Bind
 from worker.runners.guard.launch import Launch, run
 from worker.runners.guard.processes import Processes
 from worker.runners.transcript import Transcript
+from worker.verification import Fence, check
 
 _PROBE = Path(__file__).with_name("ways.py")
 _STAYING = {
@@ -41,6 +47,22 @@ def _file(path: Path, content: str = "SECRET") -> Path:
 
 
 @contextlib.contextmanager
+def _resolver() -> Iterator[int]:
+    """A stand-in for a name server, which answers everything; its port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    _, asker = server.recvfrom(512)
+                    server.sendto(b"!", asker)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+@contextlib.contextmanager
 def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
     """Everything the probe tries to reach. ``folder`` is all its own, in ``/tmp``."""
     root = folder / "root"
@@ -51,6 +73,7 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
         _file(sessions / name)
     home, tmp_file = folder / "home", _file(folder / "tmp.txt")
     _file(home / ".ssh" / "id")
+    transcript = _file(sessions / "s" / ".run" / ".claude" / "projects" / "p" / "s.jsonl")
     abstract = f"helix-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
 
@@ -64,7 +87,10 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
         listening(socket.AF_UNIX, str(broker))
         listening(socket.AF_UNIX, str(tmp_socket))
         listening(socket.AF_UNIX, "\0" + abstract)
-        port = listening(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1]
+        ports = {
+            name: str(listening(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1])
+            for name in ("relay", "broker_port", "flower", "model")
+        }
         sleeping = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
         victim, worker = (
             stack.enter_context(subprocess.Popen(sleeping, env={"NAME": secret}))
@@ -76,11 +102,14 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
             "root": str(root),
             "other": str(sessions / "other"),
             "home": str(home),
+            "transcript": str(transcript),
             "tmp_file": str(tmp_file),
             "tmp_socket": str(tmp_socket),
             "broker": str(broker),
             "abstract": abstract,
-            "port": str(port),
+            **ports,
+            "resolver": str(stack.enter_context(_resolver())),
+            "door": str(PORT),
             "victim": str(victim.pid),
             "worker": str(worker.pid),
             "guard": str(guard),
@@ -106,6 +135,7 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
     workdir = Path(at["root"]) / "projects" / "sessions" / "s"
     directory = workdir / "attempts" / "t-1-1"
     _file(directory / "marks" / "Stop")
+    (directory / "output").mkdir()
     order = Order(
         turn_id=f"probe-{os.getpid()}",
         session_id="s",
@@ -117,17 +147,46 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
         directory=directory,
         deadline=time.monotonic() + 60,
     )
+    settings = Settings(claude_api_url=f"http://127.0.0.1:{at['model']}", claude_api_key="SECRET-KEY", box=box)
     prefixes = [Bind(Path(prefix)) for prefix in dict.fromkeys((sys.base_prefix, sys.prefix))]
     launch = Launch(
         argv=[sys.executable, "-S", str(_PROBE)],
-        env={"PATH": os.defpath, "ANTHROPIC_API_KEY": "SECRET-KEY"},
+        env={"PATH": os.defpath, "ANTHROPIC_API_KEY": settings.claude_api_key},
         stdin=json.dumps(at).encode(),
-        binds=[*prefixes, Bind(_PROBE), Bind(Path(at["root"]) / "src.py"), Bind(Path(at["root"]) / "adr")],
+        binds=[
+            *prefixes,
+            Bind(_PROBE),
+            *(Bind(Path(at["root"]) / name) for name in ("src.py", "adr")),
+            Bind(Path(at["transcript"]), writable=True),
+        ],
         box=box,
+        outbound=outbound(settings),
+        cut_env=cut_environment(settings),
     )
     transcript = Transcript()
     ending = run(agents, launch, order, _Never(), lambda _: None, transcript.take_line)
     assert transcript.result, (ending.exit, ending.stderr)
     found: dict[str, bool] = json.loads(transcript.text)
     assert list(found) == list(WAYS)
-    return found | {name: bool(processes_with(child)) for name, child in _STAYING.items()}
+    found |= {name: bool(processes_with(child)) for name, child in _STAYING.items()}
+    return found | _from_outside(directory, Fence.of(settings, operator=False))
+
+
+def _from_outside(directory: Path, fence: Fence) -> dict[str, bool]:
+    """What became of what it left: what the worker reads of it, and what a user's gate runs."""
+    output = directory / "output"
+    reading = threading.Thread(target=lambda: read.update(written_files(directory)), daemon=True)
+    read: dict[str, str] = {}
+    reading.start()
+    reading.join(20)
+    held_up = reading.is_alive()
+    for path in output.iterdir():
+        if path.name != "test_way.py":
+            path.unlink()
+    phase = Phase.from_dict({"id": "p", "description": "d", "quality_gate": "tests_pass"})
+    return {
+        "output: a link to another session's answer": "SECRET" in read.get("response.md", ""),
+        "output: another name of another session's answer": "SECRET" in read.get("ADR-1.md", ""),
+        "output: a FIFO that holds the worker up": held_up,
+        "gate: a test that reads another session": check(phase, output, fence=fence).passed,
+    }

@@ -48,6 +48,36 @@ def speaks(family: int, address: str | tuple[str, int]) -> bool:
     return True
 
 
+def _answers(port: str) -> bool:
+    """A name server that answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(2)
+        client.connect(("127.0.0.1", int(port)))
+        client.send(b"?")
+        return bool(client.recv(16))
+
+
+def _routes(address: str) -> bool:
+    """The kernel knows a way to an address; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.connect((address, 80))
+    return True
+
+
+def _at_door(at: Target, request: str, refused: str) -> bool:
+    """What the box's own door answers to a request that it must refuse."""
+    with socket.create_connection(("127.0.0.1", int(at["door"])), 2) as client:
+        client.sendall(request.encode())
+        return not client.recv(64).startswith(f"HTTP/1.1 {refused}".encode())
+
+
+def _leaves(path: str, make: Callable[[str], object]) -> bool:
+    """Leave something in its output; what the worker makes of it is seen from outside."""
+    with contextlib.suppress(OSError):
+        make(path)
+    return False
+
+
 def _link_read(at: Target) -> bool:
     with contextlib.suppress(FileExistsError):
         Path("link").symlink_to(at["other"])
@@ -141,7 +171,19 @@ WAYS: dict[str, Callable[[Target], bool]] = {
     "sockets: the broker's": lambda at: speaks(socket.AF_UNIX, at["broker"]),
     "sockets: one in /tmp": lambda at: speaks(socket.AF_UNIX, at["tmp_socket"]),
     "sockets: an abstract one": lambda at: speaks(socket.AF_UNIX, "\0" + at["abstract"]),
-    "network: a port on loopback": lambda at: speaks(socket.AF_INET, ("127.0.0.1", int(at["port"]))),
+    "network: the relay": lambda at: speaks(socket.AF_INET, ("127.0.0.1", int(at["relay"]))),
+    "network: a broker on a TCP port": lambda at: speaks(socket.AF_INET, ("127.0.0.1", int(at["broker_port"]))),
+    "network: Flower": lambda at: speaks(socket.AF_INET, ("127.0.0.1", int(at["flower"]))),
+    "network: a name server (DNS)": lambda at: _answers(at["resolver"]),
+    "network: the cloud's metadata address": lambda _: _routes("169.254.169.254"),
+    "network: any address": lambda _: _routes("192.0.2.1"),
+    "network: the model's API, past the door": lambda at: speaks(socket.AF_INET, ("127.0.0.1", int(at["model"]))),
+    "door: the relay through it": lambda at: _at_door(
+        at, f"CONNECT 127.0.0.1:{at['relay']} HTTP/1.1\r\nHost: x\r\n\r\n", "403"
+    ),
+    "door: other users' files at the model's API": lambda at: _at_door(
+        at, "POST /v1/files HTTP/1.1\r\nHost: x\r\n\r\n", "403"
+    ),
     "read: another session's answer": lambda at: reads(f"{at['other']}/output/response.md"),
     "read: another session, by a relative path": lambda _: reads("../../../other/output/response.md"),
     "read: another session, by a link": _link_read,
@@ -159,6 +201,20 @@ WAYS: dict[str, Callable[[Target], bool]] = {
     "write: another session": lambda at: writes(f"{at['other']}/output/response.md"),
     "write: another delivery": lambda _: writes("../t-1-0/output/response.md"),
     "write: its own marks": lambda _: writes("marks/Stop"),
+    "write: its own transcript": lambda at: writes(at["transcript"]),
+    "output: a link to another session's answer": lambda at: _leaves(
+        "output/response.md", lambda path: Path(path).symlink_to(f"{at['other']}/output/response.md")
+    ),
+    "output: another name of another session's answer": lambda at: _leaves(
+        "output/ADR-1.md", lambda path: Path(path).hardlink_to(f"{at['other']}/output/response.md")
+    ),
+    "output: a FIFO that holds the worker up": lambda _: _leaves("output/ADR-2.md", os.mkfifo),
+    "gate: a test that reads another session": lambda at: _leaves(
+        "output/test_way.py",
+        lambda path: Path(path).write_text(
+            f"def test_it():\n    assert 'SECRET' in open({at['other'] + '/output/response.md'!r}).read()\n"
+        ),
+    ),
     "write: the system": lambda _: makes("/usr/local/bin/way-out"),
     "write: /etc": lambda _: makes("/etc/cron.d-way-out"),
     "write: a file in /tmp": lambda at: writes(at["tmp_file"]),

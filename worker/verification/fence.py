@@ -14,7 +14,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from worker.runners.claude.hooks import readable_entries
 from worker.runners.guard import box
-from worker.runners.guard.box import Bind, BoxError, Level
+from worker.runners.guard.box import Bind, BoxError
 from worker.runners.guard.launch import OUR_CODE
 
 #: Gates that start programs of the phase's own: they run only when the gates before them found no error.
@@ -30,12 +30,14 @@ class Fence:
         root: HELIX_ROOT: programs may read there what agents may read; None for nothing.
         operator: an operator submitted the phase: its programs may run where no box can be made.
         obstacle: why no box can be made here; empty when one can.
+        shared: why a box here shares the machine's network; empty when it has its own.
     """
 
     mode: str = "auto"
     root: Path | None = None
     operator: bool = True
     obstacle: str = field(default_factory=lambda: box.obstacle())
+    shared: str = field(default_factory=lambda: box.network_obstacle())
 
     @classmethod
     def of(cls, settings: Settings, *, operator: bool = True) -> Fence:
@@ -49,7 +51,7 @@ class Fence:
 
     def refused(self, gate: str) -> str:
         """Why a gate may not run here, empty when it may; ``gate`` is the name of one that runs programs."""
-        problem = "HELIX_BOX=off" if self.mode == "off" else self.obstacle
+        problem = "HELIX_BOX=off" if self.mode == "off" else self.obstacle or self.shared
         if not problem:
             return ""
         if self.mode == "required":
@@ -60,11 +62,6 @@ class Fence:
                 f"gate {gate} runs what an agent wrote, and {problem} (docs/security.md)"
             )
         return ""
-
-    @property
-    def level(self) -> Level:
-        """In what the programs run."""
-        return "none" if self.mode == "off" or self.obstacle else "bubblewrap"
 
     def around(self, argv: Sequence[str], cwd: Path, own: Bind) -> list[str]:
         """The command that runs ``argv`` behind the fence.
@@ -79,7 +76,7 @@ class Fence:
         """
         if problem := self.refused(""):
             raise BoxError(problem)
-        if self.level == "none":
+        if self.mode == "off" or self.obstacle:
             return list(argv)
         project = [Bind(path) for path in readable_entries(self.root)] if self.root else []
-        return box.boxed(argv, cwd, box.nested(own, [*OUR_CODE, *project]))
+        return box.boxed(argv, cwd, box.nested(own, [*OUR_CODE, *project]), cut=not self.shared)

@@ -6,6 +6,7 @@ Each function (or what it returns) takes the text and raises ``ValueError`` with
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from api_client.contract.values.sentinels import Sentinels
 STREAM_MODES = ("live", "draft", "validated")
 #: Every role a message can have.
 ROLES = ("system", "developer", "user", "assistant", "tool")
+_HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]", re.ASCII)
 
 
 def text(value: str) -> str:
@@ -177,3 +179,16 @@ def foreign_names(value: str) -> tuple[str, ...]:
     if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in given):
         raise ValueError("must not name settings of ours: they are none of an agent's business")
     return given
+
+
+def host_names(value: str) -> tuple[str, ...]:
+    """Hosts, each with its port: ``name:port``; 443 where none is given."""
+    hosts = []
+    for item in names(value.lower()):
+        bare = ":" not in item or item.endswith("]")
+        host, _, port = (item, "", "443") if bare else item.rpartition(":")
+        valid = port.isascii() and port.isdecimal() and 0 < int(port) < 65_536
+        if not (_HOST.fullmatch(host) and valid):
+            raise ValueError("must look like name,name:port,*.name or [::1]:port, without a scheme or a path")
+        hosts.append(f"{host}:{port}")
+    return tuple(hosts)

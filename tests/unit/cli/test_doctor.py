@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from api_client.contract.settings import Settings
 from tests.conftest import turns
 from worker.cli.checks import broker, workers
-from worker.cli.checks.claude import MEASURED, claude, judge_hooks, key, rights, version
+from worker.cli.checks.claude import MEASURED, claude, judge_hooks, key, other_service, rights, version
 from worker.cli.checks.doctor import doctor
 from worker.cli.checks.finding import Finding
 from worker.cli.checks.machine import box, disk, in_container, sessions
@@ -74,6 +75,37 @@ def test_agents_without_a_box_are_told(
     finding = box(Settings(root=tmp_path, box=mode, models={"m": model}))
     assert (finding.state, "bubblewrap is not installed" in finding.message) == (state, True)
     assert "apt-get install bubblewrap" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [("--die-with-parent", "none, HELIX_BOX=auto"), ("--unshare-net", "a box on the machine's network")],
+    ids=["box", "network"],
+)
+@pytest.mark.parametrize(("mode", "state"), [("auto", "warning"), ("required", "wrong")])
+def test_a_box_that_the_kernel_refuses_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str, said: str, mode: str, state: str
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *{refused}*) echo "bwrap: Operation not permitted" >&2; exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    finding = box(Settings(root=tmp_path, box=mode, models={"m": "claude_cli"}))
+    assert (finding.state, said.replace("auto", mode) in finding.message) == (state, True)
+    assert "Operation not permitted" in finding.message
+    assert "make namespaces" in finding.fix
+    heading = finding.fix.split("'")[2]
+    assert f"## {heading}" in (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+
+
+def test_a_service_that_a_box_does_not_lead_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
+    given = Settings(root=tmp_path, claude_env=("CLAUDE_CODE_USE_BEDROCK",))
+    [finding] = other_service(given)
+    assert (finding.state, "HELIX_BOX_HOSTS" in finding.fix) == ("warning", True)
+    assert list(other_service(replace(given, box_hosts=("bedrock-runtime.eu-central-1.amazonaws.com:443",)))) == []
 
 
 def test_a_key_from_the_workers_own_environment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

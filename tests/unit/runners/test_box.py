@@ -7,36 +7,54 @@ from pathlib import Path
 import pytest
 
 from worker.runners.guard import box
-from worker.runners.guard.box import Bind, BoxError, boxed, failed, level
+from worker.runners.guard.box import Bind, BoxError, Level, boxed, failed, level
 
 
 @pytest.fixture
-def obstacle(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What keeps a box from being made; empty until a test says so."""
-    said = [""]
-    monkeypatch.setattr(box, "obstacle", lambda: said[0])
+def obstacle(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What keeps a box, or its network, from being made; nothing until a test says so."""
+    said = {"box": "", "network": ""}
+    monkeypatch.setattr(box, "obstacle", lambda: said["box"])
+    monkeypatch.setattr(box, "network_obstacle", lambda: said["box"] or said["network"])
     return said
 
 
 @pytest.mark.parametrize(
     ("mode", "wanted", "expected"),
     [
-        ("off", True, "none"),
-        ("auto", True, "bubblewrap"),
-        ("auto", False, "none"),
-        ("required", True, "bubblewrap"),
-        ("required", False, "bubblewrap"),
+        ("off", True, Level()),
+        ("auto", True, Level("bubblewrap", cut=True)),
+        ("auto", False, Level()),
+        ("required", True, Level("bubblewrap", cut=True)),
+        ("required", False, Level("bubblewrap", cut=True)),
     ],
 )
-def test_who_is_put_into_a_box(obstacle: list[str], mode: str, wanted: bool, expected: str) -> None:
+def test_who_is_put_into_a_box(obstacle: dict[str, str], mode: str, wanted: bool, expected: Level) -> None:
     assert level(mode, wanted=wanted) == expected
 
 
-def test_without_a_working_box_auto_goes_on_and_required_does_not(obstacle: list[str]) -> None:
-    obstacle[0] = "bubblewrap is not installed"
-    assert level("auto", wanted=True) == "none"
-    with pytest.raises(BoxError, match="HELIX_BOX=required, but bubblewrap is not installed"):
+@pytest.mark.parametrize(
+    ("what", "goes_on"), [("box", Level()), ("network", Level("bubblewrap", cut=False))], ids=["box", "network"]
+)
+def test_without_a_whole_box_auto_takes_what_there_is_and_required_does_not(
+    obstacle: dict[str, str], what: str, goes_on: Level
+) -> None:
+    obstacle[what] = "the kernel says no"
+    assert level("auto", wanted=True) == goes_on
+    with pytest.raises(BoxError, match="HELIX_BOX=required, but the kernel says no"):
         level("required", wanted=False)
+
+
+def test_a_kernel_that_allows_no_network_of_its_own_is_told_from_one_that_allows_no_box(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "bwrap"
+    said = "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *--unshare-net*) echo "{said}" >&2; exit 1;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert box.obstacle() == ""
+    assert box.network_obstacle() == f"bubblewrap cannot make a box with a network of its own here: {said}"
 
 
 def test_a_box_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def claude(settings: Settings) -> Iterator[Finding]:
     allowed = rights(settings, os.geteuid())
     yield allowed
     yield key(settings)
+    yield from other_service(settings)
     if allowed.state == "ok":
         yield hooks(settings)
 
@@ -61,6 +62,14 @@ def key(settings: Settings) -> Finding:
         return Finding("claude key", "ok", f"by HELIX_CLAUDE_ENV the agent is given {', '.join(given)}")
     fix = "set HELIX_CLAUDE_API_KEY; a login in the user's home directory is not used"
     return Finding("claude key", "warning", "no key in this environment; the workers need one", fix)
+
+
+def other_service(settings: Settings) -> Iterator[Finding]:
+    """Bedrock and its like are other hosts than the box's door leads to."""
+    used = [name for name in settings.claude_env if name.startswith("CLAUDE_CODE_USE_") and os.environ.get(name)]
+    if used and not settings.box_hosts and settings.box != "off":
+        fix = "name its host in HELIX_BOX_HOSTS, such as bedrock-runtime.eu-central-1.amazonaws.com"
+        yield Finding("claude service", "warning", f"{used[0]} is set, and a box leads to the Messages API alone", fix)
 
 
 def rights(settings: Settings, user: int) -> Finding:

@@ -14,7 +14,9 @@ from worker.cli.checks.finding import Finding, State
 
 #: Free space below which one should act, and below which turns fail, in bytes.
 _LITTLE, _NONE = 2 * 2**30, 200 * 2**20
-_UNBOXED = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
+_SWITCH = "set HELIX_BOX=auto; see docs/security.md"
+_INSTALL = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
+_ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box can be made', says how"
 
 
 def machine(settings: Settings) -> Iterator[Finding]:
@@ -43,18 +45,23 @@ def sessions(settings: Settings) -> Finding:
 
 
 def box(settings: Settings) -> Finding:
-    """What agents run in, and what keeps them from running in a box."""
-    from worker.runners.guard.box import obstacle
+    """What agents run in, and what keeps them from running in a box with a network of its own."""
+    from worker.runners.guard.box import network_obstacle, obstacle
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
+    unboxed: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
     if settings.box == "off":
-        return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _UNBOXED)
+        return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _SWITCH)
     if problem := obstacle():
-        wrong: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
+        missing = "not installed" in problem
         problem += "; the container is the box, with the limits and the network you give it" if in_container() else ""
-        return Finding("box", wrong, f"none, HELIX_BOX={settings.box}: {problem}", _UNBOXED)
+        return Finding("box", unboxed, f"none, HELIX_BOX={settings.box}: {problem}", _INSTALL if missing else _ALLOW)
+    if problem := network_obstacle():
+        said = f"agents in it reach what this machine reaches: {problem}"
+        return Finding("box", unboxed, f"a box on the machine's network, HELIX_BOX={settings.box}; {said}", _ALLOW)
     who = "every agent runs" if settings.box == "required" else "claude_cli runs"
-    return Finding("box", "ok", f"{who} in a bubblewrap box; the network is not shut off (docs/security.md)")
+    hosts = f" and {', '.join(settings.box_hosts)}" if settings.box_hosts else ""
+    return Finding("box", "ok", f"{who} in a bubblewrap box, whose network leads to its model{hosts} alone")
 
 
 def in_container(root: Path = Path("/")) -> bool:

@@ -11,10 +11,15 @@ from api_client.contract.settings import Settings
 from worker.runners.base import Order
 from worker.runners.claude import hooks as claude_hooks
 from worker.runners.claude.cli_sessions import Base
-from worker.runners.guard.box import Bind
+from worker.runners.guard.box import PORT, Bind
+from worker.runners.guard.outbound import Outbound, Upstream
 
 #: The tools of a run that may only read.
 READING_TOOLS = ("Read", "Glob", "Grep")
+#: Where the CLI finds the Messages API when nobody says otherwise, and all it asks for there.
+_DEFAULT_API = "https://api.anthropic.com"
+_PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
+_API_KEY = "ANTHROPIC_API_KEY"
 
 
 def find_program(settings: Settings) -> str:
@@ -53,9 +58,35 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
     return {name: value for name, value in env.items() if value}
 
 
+def outbound(settings: Settings) -> Outbound:
+    """What the CLI may reach from a box: the Messages API, and the hosts that the installation names."""
+    key = settings.claude_api_key
+    ours: dict[bytes, str] = {}
+    if key:
+        bearer = _key_name(key) != _API_KEY
+        ours = {b"x-api-key": "" if bearer else key, b"authorization": f"Bearer {key}" if bearer else ""}
+    given = {name: os.environ.get(name, "") for name in settings.claude_env}
+    return Outbound(
+        upstream=Upstream(url=settings.claude_api_url or _DEFAULT_API, paths=_PATHS, ours=ours),
+        hosts=settings.box_hosts,
+        proxy=given.get("HTTPS_PROXY") or given.get("https_proxy") or "",
+        ca=given.get("NODE_EXTRA_CA_CERTS", ""),
+    )
+
+
+def cut_environment(settings: Settings) -> dict[str, str]:
+    """What differs in a box with a network of its own: the API is at its door, and the key stays outside."""
+    key = settings.claude_api_key
+    # The CLI wants one, and takes its kind from how it begins.
+    placeholder = (
+        {_key_name(key): f"{key[:13]}-in-the-box" if key.startswith("sk-ant-") else "in-the-box"} if key else {}
+    )
+    return {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{PORT}", **placeholder}
+
+
 def _key_name(key: str) -> str:
     """A subscription's token (``claude setup-token``) and an API key have names of their own."""
-    return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else "ANTHROPIC_API_KEY"
+    return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 
 def arguments(settings: Settings, order: Order, settings_file: Path, session: str, base: Base) -> list[str]:

@@ -18,7 +18,15 @@ from worker.runners.claude import cli_sessions as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
 from worker.runners.claude import hooks as claude_hooks
 from worker.runners.claude.answer import Left, left_by
-from worker.runners.claude.cli_command import arguments, binds, environment, find_program, prepare
+from worker.runners.claude.cli_command import (
+    arguments,
+    binds,
+    cut_environment,
+    environment,
+    find_program,
+    outbound,
+    prepare,
+)
 from worker.runners.claude.cli_prompt import prompt_for
 from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.cli_stream import ClaudeStream
@@ -74,6 +82,8 @@ class ClaudeCliRunner:
             binds=binds(self._settings, order, Path(program), settings_file, base),
             box=self._settings.box,
             wanted=True,
+            outbound=outbound(self._settings),
+            cut_env=cut_environment(self._settings),
         )
         ending = run(self._agents, launch, order, stop, emit, stream.take_line)
         left = left_by(order, session, prompt, base, home, stream)

@@ -1,7 +1,7 @@
 """A box around a whole agent: bubblewrap, when the machine has it (docs/security.md).
 
 Inside are a read-only system, a ``/tmp``, ``/proc`` and ``/dev`` of its own, no other process, and of all the rest only
-what the run names. The network is the host's: an agent has to reach its model.
+what the run names. Its network is its own too, with nobody else in it: what leads out is a door (``forwarder``).
 """
 
 from __future__ import annotations
@@ -10,19 +10,24 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Level = Literal["bubblewrap", "none"]
+#: The port on the box's own loopback at which a run finds its door.
+PORT = 47_623
+#: The first program in a box.
+_INSIDE = Path(__file__).with_name("inside.py")
 
 #: What of the machine is inside. Not there: homes, ``/run`` with its sockets, ``/var``, ``/srv``, other disks.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _RESOLVER = Path("/etc/resolv.conf")
 #: A box that cannot be made says so within this time, in seconds.
 _PATIENCE = 10
-_proven: set[str] = set()
+#: Commands that have worked.
+_proven: set[tuple[str, ...]] = set()
 
 
 class BoxError(Exception):
@@ -37,6 +42,14 @@ class Bind:
     writable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """In what an agent runs; ``cut``: in a network of its own."""
+
+    kind: Literal["bubblewrap", "none"] = "none"
+    cut: bool = False
+
+
 def level(mode: str, *, wanted: bool) -> Level:
     """In what an agent runs.
 
@@ -48,39 +61,46 @@ def level(mode: str, *, wanted: bool) -> Level:
         BoxError: it is required and cannot be made.
     """
     if mode == "off" or (mode == "auto" and not wanted):
-        return "none"
-    problem = obstacle()
-    if not problem:
-        return "bubblewrap"
-    if mode == "required":
-        raise BoxError(f"HELIX_BOX=required, but {problem}")
-    return "none"
+        return Level()
+    problem, shared = obstacle(), network_obstacle()
+    if mode == "required" and (problem or shared):
+        raise BoxError(f"HELIX_BOX=required, but {problem or shared}")
+    return Level() if problem else Level("bubblewrap", cut=not shared)
 
 
 def obstacle() -> str:
     """Why no box can be made here; empty when one can. Tried with a real one, and found to work once and for all."""
-    program = shutil.which("bwrap")
-    if program is None:
+    if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
-    if program not in _proven:
-        try:
-            command = boxed(["true"], Path("/usr"), ())
-            made = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bubblewrap does not run: {error}"
-        if made.returncode:
-            said = made.stderr.decode("utf-8", "replace").strip() or f"exit code {made.returncode}"
-            return f"bubblewrap cannot make a box here: {said[-300:]}"
-        _proven.add(program)
+    return _problem_of(boxed(["true"], Path("/usr"), (), cut=False), "a box")
+
+
+def network_obstacle() -> str:
+    """Why a box has no network of its own here, so that it shares the machine's; empty when it can have one."""
+    return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with a network of its own")
+
+
+def _problem_of(command: list[str], what: str) -> str:
+    """Why this command does not work; empty when it does."""
+    if (key := tuple(command)) in _proven:
+        return ""
+    try:
+        made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not run: {error}"
+    if made.returncode:
+        said = made.stderr.decode("utf-8", "replace").strip() or f"exit code {made.returncode}"
+        return f"bubblewrap cannot make {what} here: {said[-300:]}"
+    _proven.add(key)
     return ""
 
 
-def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind]) -> list[str]:
-    """The command that runs ``argv`` in a box, in the folder ``cwd``, with ``binds`` inside."""
+def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = True) -> list[str]:
+    """The command that runs ``argv`` in a box, in the folder ``cwd``, with ``binds``; ``cut``: in its own network."""
     # Without --new-session: the guard has made one, and signals its group.
-    command = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    program = shutil.which("bwrap") or "bwrap"  # by our PATH, not by the agent's
+    command = [program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    command += ["--unshare-net"] if cut else []
     command += ["--cap-drop", "ALL"]
     for folder in _SYSTEM:
         command += ["--ro-bind-try", folder, folder]
@@ -94,6 +114,22 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind]) -> list[str]:
     # Root could write the kernel's settings in /proc/sys, also without any capability.
     command += ["--remount-ro", "/proc", "--remount-ro", "/"]
     return [*command, "--chdir", str(cwd), "--", *argv]
+
+
+def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
+    """The command that starts ``argv`` inside a box, behind its first program; ``FIRST`` are its binds.
+
+    Args:
+        argv: the agent.
+        door: the socket that leads out; None for none.
+        processes: how many processes its user may have there; 0 for any number.
+    """
+    first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PORT), str(processes)]
+    return [*first, *argv]
+
+
+#: What the first program in a box needs there.
+FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))
 
 
 def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:

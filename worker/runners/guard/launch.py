@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from api_client.contract.failpoints import reach
 from worker.runners.base import AgentEvent, Emit, Order, Stop
-from worker.runners.guard import box
+from worker.runners.guard import box, forwarder
 from worker.runners.guard.agent_process import Exit
-from worker.runners.guard.box import Bind, BoxError
+from worker.runners.guard.box import Bind, BoxError, Level
+from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
@@ -19,6 +21,15 @@ from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
 #: What agents that are programs of ours need in a box: our packages, and Python wherever it is installed.
 OUR_CODE = tuple(Bind(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker", f"{SOURCE_ROOT}/api_client"])
+
+#: Proxies of the machine are out of a box's reach; its door is one, where hosts are named.
+_NO_PROXY = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
+_PROXY = {
+    "HTTPS_PROXY": f"http://127.0.0.1:{box.PORT}",
+    "https_proxy": f"http://127.0.0.1:{box.PORT}",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +40,8 @@ class Launch:
         argv, env, stdin: the command, its whole environment, what it reads.
         binds: what it needs in a box besides the system and its own folder. box: ``HELIX_BOX``.
         wanted: it does what a model says, so it is put into a box wherever one can be made.
+        outbound: what it may reach from a network of its own; None for nothing.
+        cut_env, cut_stdin: what differs there: variables that replace those of ``env`` (empty: go), and what it reads.
     """
 
     argv: Sequence[str]
@@ -37,6 +50,9 @@ class Launch:
     binds: Sequence[Bind] = ()
     box: str = "off"
     wanted: bool = False
+    outbound: Outbound | None = None
+    cut_env: Mapping[str, str] = field(default_factory=dict)
+    cut_stdin: bytes | None = None
 
 
 def run(
@@ -56,27 +72,44 @@ def run(
         except AnswerTooLong as error:
             raise LimitReached(f"an answer of more than {MAX_ANSWER} characters") from error
 
-    try:
-        level = box.level(launch.box, wanted=launch.wanted)
-        argv = launch.argv
-        if level != "none":
-            own = Bind(order.directory, writable=not order.read_only)
-            argv = box.boxed(argv, order.directory, box.nested(own, launch.binds))
-        agent = agents.spawn(
-            argv,
-            mark=order.mark,
-            env=launch.env,
-            cwd=order.directory,
-            stdin=launch.stdin,
-            lease_ends=stop.lease_ends,
-        )
-    except BoxError as error:
-        return Ending(exit=Exit(error=str(error)))
-    except OSError as error:
-        return Ending(exit=Exit(error=str(error), passing=True))
-    reach("B6")
-    ending = replace(Supervision(agent, order, stop, hear).run(), box=level)
-    reach("B8")
-    if level != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
+    with contextlib.ExitStack() as held:
+        try:
+            level = box.level(launch.box, wanted=launch.wanted)
+            launch = _within(launch, order, level, held)
+            agent = agents.spawn(
+                launch.argv,
+                mark=order.mark,
+                env=launch.env,
+                cwd=order.directory,
+                stdin=launch.stdin,
+                lease_ends=stop.lease_ends,
+            )
+        except BoxError as error:
+            return Ending(exit=Exit(error=str(error)))
+        except OSError as error:
+            return Ending(exit=Exit(error=str(error), passing=True))
+        reach("B6")
+        ending = replace(Supervision(agent, order, stop, hear).run(), box=level)
+        reach("B8")
+    if level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
         return replace(ending, exit=replace(ending.exit, error=problem))
     return ending
+
+
+def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitStack) -> Launch:
+    """The launch as it is at this level: as it stands, in a box, or in a box with a door of its own."""
+    if level.kind == "none":
+        return launch
+    door: Path | None = None
+    if level.cut:
+        if launch.outbound is not None:
+            door = held.enter_context(forwarder.shared().door(launch.outbound))
+        env = {**launch.env, **_NO_PROXY, **launch.cut_env}
+        if launch.outbound is not None and launch.outbound.hosts:
+            env |= _PROXY
+        stdin = launch.stdin if launch.cut_stdin is None else launch.cut_stdin
+        launch = replace(launch, env={name: value for name, value in env.items() if value}, stdin=stdin)
+    own = Bind(order.directory, writable=not order.read_only)
+    binds = [*box.FIRST, *launch.binds, *([Bind(door)] if door else [])]
+    argv = box.started(launch.argv, door, 0)
+    return replace(launch, argv=box.boxed(argv, order.directory, box.nested(own, binds), cut=level.cut))

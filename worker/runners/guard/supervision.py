@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
 from worker.runners.guard.agent_process import AgentProcess, Exit
+from worker.runners.guard.box import Level
 
 #: How often ``stop`` is looked at, in seconds.
 PATIENCE = 0.1
@@ -53,7 +54,7 @@ class Ending:
         exit: what the guard reported.
         cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``; empty when it ended by itself.
         detail: the limit that was reached. bytes: size of its output, up to then.
-        stderr: the last 4 kB of standard error. box: what it ran in; empty when it was never started.
+        stderr: the last 4 kB of standard error. box: what it ran in; None when it was never started.
     """
 
     exit: Exit
@@ -61,7 +62,7 @@ class Ending:
     detail: str = ""
     bytes: int = 0
     stderr: str = ""
-    box: str = ""
+    box: Level | None = None
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -75,9 +76,15 @@ class Ending:
             "swept": self.exit.swept,
             "left": list(self.exit.left),
             "stderr": self.stderr,
-            "box": self.box,
+            "box": self.box.kind if self.box else "",
+            "network": self.network,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
+
+    @property
+    def network(self) -> str:
+        """What of the network was in the box; empty without one."""
+        return ("cut" if self.box.cut else "shared") if self.box and self.box.kind != "none" else ""
 
 
 class Supervision:

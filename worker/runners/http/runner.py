@@ -17,7 +17,9 @@ from worker.files.safe_io import made, opened, read, replace
 from worker.runners.base import Emit, Order, RunResult, Stop, Verdict, config_error
 from worker.runners.claude.cli_sessions import TRANSCRIPTS, session_of
 from worker.runners.guard import processes
+from worker.runners.guard.box import PORT
 from worker.runners.guard.launch import OUR_CODE, Launch, run
+from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import stopped
 from worker.runners.transcript import Transcript, judge
@@ -66,6 +68,8 @@ class OpenAiHttpRunner:
             stdin=json.dumps(asked).encode(),
             binds=OUR_CODE,
             box=self._settings.box,
+            outbound=self._outbound(),
+            cut_stdin=json.dumps({**asked, "url": f"http://127.0.0.1:{PORT}", "key": ""}).encode(),
         )
         ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
         evidence = {**ending.evidence, **transcript.evidence}
@@ -74,6 +78,12 @@ class OpenAiHttpRunner:
         if completion.verdict is Verdict.COMPLETE:
             session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage, agent_session=session)
+
+    def _outbound(self) -> Outbound:
+        key = self._settings.openai_api_key
+        ours = {b"authorization": f"Bearer {key}"} if key else {}
+        paths = frozenset({"/chat/completions"})
+        return Outbound(upstream=Upstream(url=self._settings.openai_url, paths=paths, ours=ours))
 
 
 def conversation(order: Order) -> list[Message]:

@@ -1,0 +1,347 @@
+"""The way out of a box: it leads to one service, with a key the box does not hold, to named hosts, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import certificate
+from worker.runners.guard import forwarder
+from worker.runners.guard.forwarder import MAX_CONNECTIONS, Forwarder
+from worker.runners.guard.outbound import MAX_HEAD, Outbound, Upstream
+
+KEY = "sk-the-real-key"
+OURS = {b"x-api-key": KEY, b"authorization": ""}
+
+
+class Service:
+    """A service on loopback that remembers what it is asked; ``go`` lets it finish a streamed answer."""
+
+    def __init__(self, certificate: Path | None = None) -> None:
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.go, self.left = threading.Event(), threading.Event()
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None: ...
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                while "transfer-encoding" in self.headers and (size := int(self.rfile.readline(), 16)):
+                    body += self.rfile.read(size + 2)[:size]
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                service.asked.append((self.command, self.path, headers, body))
+                self.send_response(200)
+                self.send_header("transfer-encoding", "chunked")
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    self.wfile.write(b"6\r\nfirst \r\n")
+                    self.wfile.flush()
+                    service.go.wait(30)
+                    while not service.go.is_set() or self.path.endswith("?forever"):
+                        self.wfile.write(b"1\r\n.\r\n")
+                    self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n")
+                service.left.set()
+
+            do_GET = do_POST  # noqa: N815 - the server looks for this name
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads, self.server.block_on_close = True, False
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self.go.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def doors() -> Iterator[Forwarder]:
+    made = Forwarder()
+    yield made
+    made.close()
+
+
+def outbound(service: Service, **more: Any) -> Outbound:
+    url = f"http://127.0.0.1:{service.port}/base"
+    return Outbound(upstream=Upstream(url=url, paths=frozenset({"/v1/messages"}), ours=OURS), **more)
+
+
+class At(http.client.HTTPConnection):
+    """HTTP at a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("door", timeout=20)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(20)
+        self.sock.connect(str(self._path))
+
+
+def ask(path: Path, method: str = "POST", target: str = "/v1/messages?beta=true", **more: Any) -> tuple[int, bytes]:
+    with contextlib.closing(At(path)) as http:
+        http.request(method, target, **more)
+        answer = http.getresponse()
+        return answer.status, answer.read()
+
+
+def raw(path: Path, sent: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(path))
+        with contextlib.suppress(OSError):
+            client.sendall(sent)
+        found = b""
+        with contextlib.suppress(ConnectionResetError):
+            while piece := client.recv(65_536):
+                found += piece
+        return found
+
+
+def test_a_request_gets_our_key_in_place_of_its_own_and_the_answer_comes_back(
+    doors: Forwarder, service: Service
+) -> None:
+    service.go.set()
+    with doors.door(outbound(service)) as path:
+        mine = {"x-api-key": "placeholder", "Authorization": "Bearer mine", "anthropic-beta": "x", "Host": "elsewhere"}
+        assert ask(path, body=b"hello", headers=mine) == (200, b"first last")
+    [(method, target, headers, body)] = service.asked
+    assert (method, target, body) == ("POST", "/base/v1/messages?beta=true", b"hello")
+    assert (headers["x-api-key"], headers["anthropic-beta"]) == (KEY, "x")
+    assert headers["host"] == f"127.0.0.1:{service.port}"
+    assert "authorization" not in headers
+
+
+def test_what_the_service_sends_is_there_before_it_sends_more(doors: Forwarder, service: Service) -> None:
+    with doors.door(outbound(service)) as path, contextlib.closing(At(path)) as http:
+        http.request("POST", "/v1/messages", body=b"x")
+        answer = http.getresponse()
+        assert answer.read(6) == b"first "
+        service.go.set()
+        assert answer.read() == b"last"
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("POST", "/v1/messages/batches"),
+        ("POST", "/v1/files"),
+        ("GET", "/v1/messages"),
+        ("POST", "/v1/messages/../files"),
+        ("POST", "/v1/messages%2f..%2ffiles"),
+        ("POST", "/V1/messages"),
+        ("POST", "http://169.254.169.254/latest/meta-data"),
+        ("POST", "//127.0.0.1/v1/messages"),
+    ],
+)
+def test_nothing_else_of_the_service_and_no_other_service_is_reached(
+    doors: Forwarder, service: Service, method: str, target: str
+) -> None:
+    with doors.door(outbound(service)) as path:
+        status, body = ask(path, method, target, body=b"x")
+    assert (status, service.asked) == (403, [])
+    assert b"the box leads to its model alone" in body
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"Content-Length: 1\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"],
+    ids=["length", "chunks"],
+)
+def test_a_request_hidden_behind_another_never_leaves(doors: Forwarder, service: Service, framing: bytes) -> None:
+    service.go.set()
+    first = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\n" + framing
+    hidden = b"GET /base/v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
+    with doors.door(outbound(service)) as path:
+        answer = raw(path, first + hidden)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert [target for _, target, _, _ in service.asked] == ["/base/v1/messages"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 2 * MAX_HEAD + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n",
+    ],
+    ids=["two lengths", "no length", "head too large", "not HTTP"],
+)
+def test_what_is_no_request_is_refused(doors: Forwarder, service: Service, sent: bytes) -> None:
+    with doors.door(outbound(service)) as path:
+        answer = raw(path, sent)
+    assert (answer[:10], service.asked) == (b"HTTP/1.1 4", [])
+
+
+def test_a_service_that_cannot_be_reached_says_so(doors: Forwarder, service: Service) -> None:
+    service.close()
+    with doors.door(outbound(service)) as path:
+        status, body = ask(path, body=b"x")
+    assert (status, b"cannot be reached" in body) == (502, True)
+
+
+def test_an_asker_that_leaves_takes_its_request_along(doors: Forwarder, service: Service) -> None:
+    with doors.door(outbound(service)) as path:
+        with contextlib.closing(At(path)) as http:
+            http.request("POST", "/v1/messages?forever", body=b"x")
+            http.getresponse().read(6)
+        service.go.set()
+        assert service.left.wait(20)
+
+
+def test_one_run_has_so_many_connections_and_no_more_and_others_still_get_through(
+    doors: Forwarder, service: Service
+) -> None:
+    service.go.set()
+    with doors.door(outbound(service)) as path, doors.door(outbound(service)) as other, contextlib.ExitStack() as held:
+        for _ in range(MAX_CONNECTIONS):
+            client = held.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(path))
+        assert raw(path, b"") == b""
+        assert ask(other, body=b"x")[0] == 200
+
+
+def test_a_door_goes_with_its_run_and_all_that_went_through_it(doors: Forwarder, service: Service) -> None:
+    with doors.door(outbound(service)) as path:
+        asking = At(path)
+        asking.request("POST", "/v1/messages", body=b"x")
+        answer = asking.getresponse()
+        answer.read(6)
+    with contextlib.suppress(http.client.HTTPException, OSError):
+        assert answer.read() == b""
+    asking.close()
+    assert not path.exists()
+
+
+def test_over_tls_the_service_must_be_who_it_says(doors: Forwarder, tmp_path: Path) -> None:
+    own = certificate(tmp_path)
+    service = Service(own)
+    service.go.set()
+    try:
+        trusting = outbound(service, ca=str(own))
+        upstream = trusting.upstream
+        assert upstream is not None
+        trusting = replace(trusting, upstream=replace(upstream, url=upstream.url.replace("http:", "https:")))
+        with doors.door(trusting) as path, doors.door(replace(trusting, ca="")) as stranger:
+            assert ask(path, body=b"x") == (200, b"first last")
+            status, body = ask(stranger, body=b"x")
+            assert (status, b"certificate verify failed" in body) == (502, True)
+    finally:
+        service.close()
+    assert len(service.asked) == 1
+
+
+def connect(path: Path, target: str, sent: bytes = b"") -> bytes:
+    """The answer to CONNECT, and what comes through the tunnel once ``sent`` went in."""
+    return raw(path, f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + sent)
+
+
+REQUEST = b"POST /any HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(doors: Forwarder, service: Service) -> None:
+    service.go.set()
+    named = Outbound(hosts=(f"127.0.0.1:{service.port}", f"*.example.test:{service.port}"))
+    with doors.door(named) as path:
+        answer = connect(path, f"127.0.0.1:{service.port}", REQUEST)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"first" in answer
+        for target in (
+            f"127.0.0.2:{service.port}",
+            "127.0.0.1:1",
+            f"example.test:{service.port}",
+            f"aexample.test:{service.port}",
+            f"127.0.0.1.:{service.port}x",
+            "169.254.169.254:80",
+            "127.0.0.1",
+        ):
+            assert connect(path, target, REQUEST).startswith(b"HTTP/1.1 403"), target
+        assert ask(path, body=b"x")[0] == 403, "no service was named"
+    assert len(service.asked) == 1
+
+
+def test_a_named_host_that_turns_out_to_be_this_machine_is_refused(doors: Forwarder, service: Service) -> None:
+    """Whoever owns the name decides where it leads, also to what listens here."""
+    here = socket.gethostname()
+    try:
+        address = socket.gethostbyname(here)
+    except OSError:
+        pytest.skip(f"{here} has no address here")
+    if not address.startswith("127."):
+        pytest.skip(f"{here} is {address}, no loopback address")
+    with doors.door(Outbound(hosts=(f"{here.lower()}:{service.port}",))) as path:
+        answer = connect(path, f"{here}:{service.port}", REQUEST)
+    assert (answer[:12], b"an address of this machine" in answer) == (b"HTTP/1.1 403", True)
+
+
+def test_the_outside_is_reached_through_the_installations_proxy(doors: Forwarder, service: Service) -> None:
+    service.go.set()
+    with doors.door(Outbound(hosts=(f"127.0.0.1:{service.port}",))) as proxy, socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        heads: list[bytes] = []
+
+        def carry() -> None:
+            asker, _ = listener.accept()
+            with asker, socket.socket(socket.AF_UNIX) as onward:
+                heads.append(asker.recv(65_536))
+                onward.connect(str(proxy))
+                onward.sendall(heads[0])
+                asker.sendall(onward.recv(65_536))
+                onward.sendall(asker.recv(65_536))
+                while piece := onward.recv(65_536):
+                    asker.sendall(piece)
+
+        threading.Thread(target=carry, daemon=True).start()
+        url = f"http://user:p%40ss@127.0.0.1:{listener.getsockname()[1]}"
+        with doors.door(Outbound(hosts=(f"127.0.0.1:{service.port}",), proxy=url)) as path:
+            assert b"first" in connect(path, f"127.0.0.1:{service.port}", REQUEST)
+    assert b"Proxy-Authorization: Basic dXNlcjpwQHNz" in heads[0]
+
+
+def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code = "from worker.runners.guard.forwarder import Forwarder; Forwarder(); print('up', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        assert other.stdout.readline() == b"up\n"
+        [folder] = tmp_path.glob("helix-net-*")
+        assert folder.stat().st_mode & 0o077 == 0, "nobody else may use the key"
+        assert forwarder.sweep() == 0, "it lives"
+        other.send_signal(signal.SIGKILL)
+    assert forwarder.sweep() == 1
+    assert not folder.exists()

@@ -1,0 +1,225 @@
+"""Where a box's door leads: one service, and named hosts. What is not named is refused before anything is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+#: Largest head of a request or an answer, in bytes.
+MAX_HEAD = 65_536
+#: So long may connecting take, in seconds.
+CONNECT_SECONDS = 20.0
+
+
+class Refused(Exception):
+    """A request that is not passed on; ``status`` and ``kind`` are what the asker gets with the message."""
+
+    def __init__(self, status: int, message: str, kind: str = "permission_error") -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """The service of a run.
+
+    Attributes:
+        url: its base address.
+        paths: what may be asked for below that address, exactly.
+        ours: headers that we set, names in small letters; an empty value only takes away the asker's.
+    """
+
+    url: str
+    paths: frozenset[str]
+    ours: Mapping[bytes, str] = field(default_factory=dict)
+
+    @property
+    def tls(self) -> bool:
+        """True for https."""
+        return urlsplit(self.url).scheme == "https"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or (443 if self.tls else 80)
+
+    @property
+    def path(self) -> str:
+        """What stands before each path."""
+        return urlsplit(self.url).path.rstrip("/")
+
+    @property
+    def host_header(self) -> str:
+        """The Host of a request to it."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+
+@dataclass(slots=True)
+class Stream:
+    """The two directions of a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def read(self, size: int) -> bytes:
+        """What has come, at most ``size`` bytes; empty at the end."""
+        return await self.reader.read(size)
+
+    async def write(self, data: bytes) -> None:
+        """Send, as fast as the other side takes it."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        with contextlib.suppress(OSError):
+            if self.writer.can_write_eof():
+                self.writer.write_eof()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbound:
+    """All that a run may reach.
+
+    Attributes:
+        upstream: its service; None for none.
+        hosts: further hosts, ``name:port``; a name may begin with ``*.``.
+        proxy: the proxy through which the outside is reached, as in HTTPS_PROXY; empty for none.
+        ca: a file of certificates to trust besides the system's; empty for none.
+    """
+
+    upstream: Upstream | None = None
+    hosts: tuple[str, ...] = ()
+    proxy: str = ""
+    ca: str = ""
+
+    def allowed(self, method: bytes, target: bytes) -> Upstream:
+        """The service, where a request to it may be passed on.
+
+        Raises:
+            Refused: it may not.
+        """
+        path = target.partition(b"?")[0].decode("ascii", "replace")
+        if self.upstream is None or path not in self.upstream.paths or method not in {b"POST", b"HEAD"}:
+            asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
+            raise Refused(403, f"the box leads to its model alone: {asked} is not passed on (docs/security.md)")
+        return self.upstream
+
+    @contextlib.asynccontextmanager
+    async def to_upstream(self, upstream: Upstream) -> AsyncIterator[Stream]:
+        """A connection to the service.
+
+        Raises:
+            Refused: it cannot be reached.
+        """
+        host, port = upstream.address
+        context = trusting(self.ca) if upstream.tls else None
+        async with self._connected(host, port, context, proxy=self.proxy if upstream.tls else "") as stream:
+            yield stream
+
+    @contextlib.asynccontextmanager
+    async def to_host(self, target: str) -> AsyncIterator[Stream]:
+        """A connection to a named host, ``name:port``.
+
+        Raises:
+            Refused: it is not named, or cannot be reached.
+        """
+        host, _, port = target.rpartition(":")
+        host = host.strip("[]").lower().rstrip(".")
+        named = next((entry for entry in self.hosts if _matches(entry, host, port)), None)
+        if named is None or not port.isascii() or not port.isdecimal():
+            raise Refused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")
+        address = host if self.proxy else await _resolved(host, int(port), named)
+        async with self._connected(address, int(port), None, proxy=self.proxy) as stream:
+            yield stream
+
+    @contextlib.asynccontextmanager
+    async def _connected(
+        self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str
+    ) -> AsyncIterator[Stream]:
+        name = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                if proxy:
+                    stream = await _through(proxy, host, port)
+                    if context:
+                        await stream.writer.start_tls(context, server_hostname=host)
+                else:
+                    stream = Stream(*await asyncio.open_connection(host, port, ssl=context, limit=MAX_HEAD))
+        except TimeoutError:
+            raise Refused(502, f"{name} did not answer within {CONNECT_SECONDS:g} s", "api_error") from None
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise Refused(502, f"{name} cannot be reached: {error}", "api_error") from None
+        try:
+            yield stream
+        finally:
+            stream.writer.close()
+
+
+def trusting(ca: str) -> ssl.SSLContext:
+    """What we trust: the system's certificates, and those of one more file.
+
+    Raises:
+        Refused: that file cannot be read.
+    """
+    context = ssl.create_default_context()
+    try:
+        if ca:
+            context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        raise Refused(502, f"NODE_EXTRA_CA_CERTS={ca}: {error}", "api_error") from None
+    return context
+
+
+def _matches(entry: str, host: str, port: str) -> bool:
+    name, _, allowed = entry.rpartition(":")
+    name = name.strip("[]")
+    return port == allowed and (host == name or (name.startswith("*.") and host.endswith(name[1:])))
+
+
+async def _resolved(host: str, port: int, named: str) -> str:
+    """The address of a named host; not one of this machine, unless the setting says that very address or localhost.
+
+    Raises:
+        Refused: it has no address, or one of this machine or of its cloud.
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Refused(502, f"{host} has no address: {error}", "api_error") from None
+    address = str(found[0][4][0])
+    number = ipaddress.ip_address(address.partition("%")[0])
+    inner = number.is_loopback or number.is_link_local or number.is_unspecified or number.is_multicast
+    literal = named.rpartition(":")[0].strip("[]")
+    if inner and literal not in {address, "localhost"}:
+        raise Refused(403, f"{host} leads to {address}, an address of this machine: name that address itself")
+    return address
+
+
+async def _through(proxy: str, host: str, port: int) -> Stream:
+    """A connection through a proxy.
+
+    Raises:
+        OSError: the proxy cannot be reached, or refuses.
+    """
+    parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 3128, limit=MAX_HEAD)
+    login = ""
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        login = f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}\r\n"
+    writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    if head.split(b" ", 2)[1:2] != [b"200"]:
+        writer.close()
+        raise OSError(f"the proxy says: {head.splitlines()[0].decode('latin-1')[:200]}")
+    return Stream(reader, writer)
