@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
+from tests.inline import offer
 from tests.support import processes_with, wait_for
 from worker.processes.broker import EmbeddedBroker
 
@@ -63,7 +64,10 @@ def private_settings(settings: Settings, private_broker: EmbeddedBroker) -> Sett
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:
     """The environment for a process under these settings: theirs, and nothing of the developer's own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
-    return {**kept, **settings.environ(), "PYTHONUNBUFFERED": "1", **more}
+    environ = {**kept, **settings.environ(), "PYTHONUNBUFFERED": "1", **more}
+    if any(runner.startswith("inline") for runner in settings.models.values()):
+        offer(environ)
+    return environ
 
 
 def turns(*arguments: str) -> list[str]:

@@ -11,6 +11,7 @@ import redis
 
 from api_client.contract.settings import Settings
 from tests.bench.work import Kind, write_script
+from tests.inline import offer_here
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
@@ -23,6 +24,7 @@ class Side(ABC):
     name: str
 
     def __init__(self, directory: Path, durability: str, log_level: str) -> None:
+        offer_here()
         root = directory / self.name
         root.mkdir()
         self.broker = EmbeddedBroker(root / "broker", durability=durability)

@@ -1,20 +1,24 @@
-"""Which runners there are, and how ``HELIX_MODELS`` names them: ``runner`` or ``runner:option``."""
+"""Which runners there are, and how ``HELIX_MODELS`` names them: ``runner`` or ``runner:option``.
+
+Ours, and users' own from entry points of the group ``helix_turns.runners``.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from importlib.metadata import entry_points
 
 from api_client.contract.errors import SettingsError
 from worker.runners.base import Runner
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.http.runner import OpenAiHttpRunner
-from worker.runners.scripted.inline import InlineRunner
 from worker.runners.scripted.runner import ScriptedRunner
 
-RUNNERS: dict[str, Callable[[], Runner]] = {
+GROUP = "helix_turns.runners"
+
+_BUILT_IN: dict[str, Callable[[], Runner]] = {
     "scripted": ScriptedRunner,
-    "inline": InlineRunner,
     "claude_cli": ClaudeCliRunner,
     "openai_http": OpenAiHttpRunner,
 }
@@ -23,17 +27,26 @@ RUNNERS: dict[str, Callable[[], Runner]] = {
 def build_runner(spec: str) -> tuple[Runner, str]:
     """The runner a model names, and its option: ``scripted:path.yaml`` gives the scripted runner and the path.
 
-    Each name has one runner object per process, shared by all threads.
+    Each name has one runner object per process, shared by all threads. No entry point replaces one of ours.
 
     Raises:
-        SettingsError: there is no runner of this name.
+        SettingsError: there is no runner of this name, or its entry point cannot be loaded.
     """
     name, _, option = spec.partition(":")
-    if name not in RUNNERS:
-        raise SettingsError([f"HELIX_MODELS: no runner {name!r}; there are: {', '.join(sorted(RUNNERS))}"])
     return _shared(name), option
 
 
 @functools.cache
 def _shared(name: str) -> Runner:
-    return RUNNERS[name]()
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]()
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in installed:
+        known = ", ".join(sorted({*_BUILT_IN, *installed}))
+        raise SettingsError([f"HELIX_MODELS: no runner {name!r}; there are: {known}"])
+    try:
+        made: Runner = installed[name].load()()
+    except Exception as error:
+        where = f"{name!r} ({installed[name].value})"
+        raise SettingsError([f"HELIX_MODELS: the runner {where} does not load: {error!r}"]) from error
+    return made

@@ -217,7 +217,7 @@ def test_a_disk_without_room_is_told(free: int, state: str) -> None:
 def test_the_exit_code_says_whether_something_is_wrong(tmp_path: Path, environ: dict[str, str], code: int) -> None:
     cleared = {name: None for name in os.environ if name.startswith("HELIX_") or name == "REDIS_URL"}
     result = CliRunner().invoke(
-        doctor, ["--json"], env={**cleared, "HELIX_ROOT": str(tmp_path), "HELIX_MODELS": "a=inline", **environ}
+        doctor, ["--json"], env={**cleared, "HELIX_ROOT": str(tmp_path), "HELIX_MODELS": "a=scripted", **environ}
     )
     assert result.exit_code == code
     told = json.loads(result.stdout)

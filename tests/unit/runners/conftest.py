@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.inline.runner import InlineRunner
 from worker.runners.base import AgentEvent, Order, RunResult
-from worker.runners.scripted.inline import InlineRunner
 
 
 @dataclass

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_client.contract.settings import load
+from tests.inline.runner import InlineRunner
 from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, ErrorKind, Order
-from worker.runners.scripted.inline import InlineRunner
 from worker.runners.scripted.playing import split
 from worker.runners.transcript import MAX_ANSWER
 

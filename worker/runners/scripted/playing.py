@@ -1,4 +1,4 @@
-"""Playing the steps of a script: what the agent process and the inline runner have in common.
+"""Playing the steps of a script: for the agent process, and for tests without one.
 
 Standard library only, few imports: the agent process starts with this.
 """

@@ -1,4 +1,4 @@
-"""The inline runner: plays a script in the worker's own thread, without a process. For benches and quick tests."""
+"""Plays a script in the worker's own thread, without a process."""
 
 from __future__ import annotations
 
