@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from tests.claude.endings import SLOW
+from tests.claude.endings import CUT_STDOUT, SLOW
 from tests.claude.stub import Stub, says, told
 from tests.conftest import WorkerProcess
 from tests.support import processes_with, wait_until
@@ -70,3 +71,27 @@ async def test_a_killed_worker_leaves_no_agent_and_its_turn_ends_elsewhere_once(
     assert (turn.outcome, turn.response) == (Outcome.PASSED, GOOD)
     assert [attempt.deliveries for attempt in attempts] == [2]
     assert heard(stub, -1) == [f"user: {MESSAGE}\n\nBaue einen Zähler"]
+
+
+async def test_an_answer_whose_stream_broke_is_passed_whole_to_every_reader(
+    claude_settings: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    """ADR-036's own bug: with standard output gone after 8 of 20 pieces, half the text was passed."""
+    pieces = [f"Satz {number} von zwanzig.\n" for number in range(1, 21)]
+    stub.replies = [says(*pieces, delay=0.02)]
+    wrapper = claude_settings.root / "claude-cut"
+    wrapper.write_text(f"#!/bin/bash\nCLI={claude_settings.claude_path}\n{CUT_STDOUT.format(most=8)}\n")
+    wrapper.chmod(0o755)
+    worker_process(settings=replace(claude_settings, claude_path=str(wrapper)))
+    asked = TurnRequest(model="helix-consultant", messages=FIRST, session_id="s", validators=())
+    async with TurnsClient(claude_settings) as client:
+        turn = await client.result(await client.submit(asked), timeout=60)
+        (attempt,) = await client.attempts(turn.turn_id)
+        events = [event async for event in client.follow(turn.turn_id) if event is not None]
+    shown = ""
+    for event in events:
+        shown = "" if event.kind == "attempt.reset" else shown + str(event.data.get("text", ""))
+    assert turn.outcome is Outcome.PASSED
+    assert turn.response == attempt.text == shown == "".join(pieces)
+    assert attempt.completion["evidence"]["text_from"] == "transcript"
+    assert (claude_settings.sessions_dir / "s/output/response.md").read_text() == turn.response

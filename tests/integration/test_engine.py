@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from api_client.contract.tasks import JUDGED_BY, RUN, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.accounts import disagreements
 from tests.support import wait_for, wait_until
+from worker.files.workspace import MAX_FILE
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
 from worker.turns.judges import judge_case, mend_case
 from worker.turns.leases.lease import LeaseKeeper
@@ -41,6 +43,16 @@ def says(text: str) -> Play:
     def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
         emit(AgentEvent(kind="output", text=text))
         return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=text)
+
+    return play
+
+
+def writes(spoil: Callable[[Path], object], text: str = GOOD) -> Play:
+    """Spoils its ``output/response.md`` and says where the answer is."""
+
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        spoil(order.directory / "output" / "response.md")
+        return says(text)(order, emit, stop)
 
     return play
 
@@ -128,6 +140,29 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
         yield made
         made.leases.close()
         assert disagreements(settings) == {}
+
+
+SPOILERS = [
+    lambda path: path.write_bytes(b"x" * (MAX_FILE + 1)),
+    lambda path: path.symlink_to("/etc/passwd"),
+    lambda path: os.mkfifo(path),
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILERS, ids=["too-large", "link", "fifo"])
+async def test_an_answer_file_that_is_not_taken_is_asked_for_again(bench: Bench, spoil: Callable[[Path], None]) -> None:
+    turn = await bench.outcome(writes(spoil), says(GOOD))
+    first = (await bench.client.attempts(turn.turn_id))[0]
+    assert (turn.outcome, turn.response, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, GOOD, 2)
+    assert [issue["code"] for issue in first.issues] == ["ANSWER_FILE_REFUSED"]
+    assert "output/response.md" in first.feedback
+
+
+async def test_a_turn_whose_answer_files_are_never_taken_fails_and_says_why(bench: Bench) -> None:
+    """No fallback makes the words beside the file the answer."""
+    turn = await bench.outcome(*[writes(SPOILERS[1], NO_MARKER)] * 3)
+    assert turn.outcome is Outcome.FAILED
+    assert any(issue["code"] == "ANSWER_FILE_REFUSED" for issue in turn.error["issues"])
 
 
 async def test_a_good_answer_passes_at_once(bench: Bench) -> None:

@@ -270,6 +270,19 @@ CODES: Mapping[str, Code] = {
         ("Die Antwort brach ab, bevor sie fertig war", "Gib die vollständige Antwort noch einmal"),
         ("The answer broke off before it was finished", "Give the complete answer once more"),
     ),
+    "ANSWER_FILE_REFUSED": Code(
+        _E,
+        "The agent wrote its answer into a file that is not taken: a link, no regular file, too large, one too many.",
+        "",
+        (
+            "Die Datei {path} wird nicht übernommen: {problem}",
+            "Schreibe sie neu: als gewöhnliche Datei, keinen Link, von höchstens 2 MiB; höchstens 50 Dateien",
+        ),
+        (
+            "The file {path} is not taken: {problem}",
+            "Write it anew: a regular file, no link, of at most 2 MiB; at most 50 files",
+        ),
+    ),
     "VALIDATOR_ERROR": Code(
         _E,
         "A validator raised, ended the program, or returned something that is no list of issues.",

@@ -8,11 +8,13 @@ Agents write in these folders, so nothing here follows a symbolic link or believ
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -88,13 +90,26 @@ def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: in
     return directory
 
 
-def written_files(directory: Path) -> dict[str, str]:
-    """What the agent of a delivery wrote into its ``output/``: response.md and ADR-*.md, by name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the agent of a delivery wrote into its ``output/`` as its answer.
 
-    Regular files only, one name each, of at most ``MAX_FILE`` bytes; others are logged and left out. Bytes that are
-    no UTF-8 become U+FFFD.
+    Attributes:
+        files: response.md and ADR-*.md by name. Bytes that are no UTF-8 become U+FFFD.
+        refused: why one of them is not taken, by its path in the delivery's folder; also of ``output`` itself.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def written(directory: Path) -> Written:
+    """What the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
+
+    At most ``MAX_FILES`` are read, in the order of their names; what is refused is told, and logged.
     """
     files: dict[str, str] = {}
+    refused: dict[str, str] = {}
     try:
         with opened(directory) as own, opened("output", own) as output:
             names = sorted(filter(_ANSWER_FILE.fullmatch, os.listdir(output)))  # noqa: PTH208 - a descriptor
@@ -102,12 +117,25 @@ def written_files(directory: Path) -> dict[str, str]:
                 try:
                     files[name] = read(name, output, MAX_FILE).decode("utf-8", "replace")
                 except OSError as error:
-                    log.warning("agent.file_left_out", directory=str(directory), file=name, reason=str(error))
-            if len(names) > MAX_FILES:
-                log.warning("agent.files_left_out", directory=str(directory), count=len(names) - MAX_FILES)
+                    refused[f"output/{name}"] = _why_refused(error)
+            if surplus := names[MAX_FILES:]:
+                refused["output"] = f"{len(surplus)} files too many, from {surplus[0]} on"
+    except FileNotFoundError:
+        return Written()  # it wrote nothing
     except OSError as error:
-        log.warning("agent.output_unreadable", directory=str(directory), reason=str(error))
-    return files
+        refused["output"] = _why_refused(error)
+    for name, reason in refused.items():
+        log.warning("agent.file_refused", directory=str(directory), file=name, reason=reason)
+    return Written(files=files, refused=refused)
+
+
+def written_files(directory: Path) -> dict[str, str]:
+    """The files of ``written``, by name."""
+    return dict(written(directory).files)
+
+
+def _why_refused(error: OSError) -> str:
+    return "a link" if error.errno in {errno.ELOOP, errno.ENOTDIR} else error.strerror or str(error)
 
 
 def publish(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
-from worker.files.workspace import delivery_name, session_directory, written_files
+from worker.files.workspace import Written, delivery_name, session_directory, written
 from worker.turns.phases.phase_folders import phase_directory
 
 
@@ -31,6 +31,6 @@ def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Pa
     return folder_of(settings, turn) / "attempts" / delivery_of(turn, record)
 
 
-def delivered_files(settings: Settings, turn: Turn, record: AttemptRecord) -> dict[str, str]:
-    """What the attempt's agent wrote besides its answer, by name. Raises as ``folder_of``."""
-    return written_files(delivery_folder(settings, turn, record))
+def delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
+    """What the attempt's agent wrote into files. Raises as ``folder_of``."""
+    return written(delivery_folder(settings, turn, record))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -30,6 +31,7 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from worker.enforcement.policy import Attempt, Mended, decide
+from worker.enforcement.refused import refused
 from worker.turns import folders, story
 from worker.turns.agent_run import AgentRun, BuildRunner
 from worker.turns.judges import CannotJudge, Case
@@ -221,11 +223,13 @@ class TurnService:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         history = judged(before)
-        files = folders.delivered_files(self._settings, turn, this)
+        delivered = folders.delivered(self._settings, turn, this)
+        case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
         try:
-            attempt = self._judges.judge(self._case(turn, this.text, files, history, fresh=asked_anew(before)))
+            attempt = self._judges.judge(case)
         except CannotJudge as error:
             return cannot_judge(link, str(error))
+        attempt = replace(attempt, issues=(*attempt.issues, *refused(delivered.refused, policy_of(turn).locale)))
         reach("B12")
         decision = decide([*history, attempt], policy_of(turn))
         move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
@@ -236,11 +240,12 @@ class TurnService:
         turn, link = lease.claim.turn, lease.claim.link
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records[turn.best or link.attempt]
-        files = folders.delivered_files(self._settings, turn, best)
+        delivered = folders.delivered(self._settings, turn, best)
         try:
-            mended = self._judges.mend(self._case(turn, best.answer, files, judged(list(records.values()))))
+            mended = self._judges.mend(self._case(turn, best.answer, delivered.files, judged(list(records.values()))))
         except CannotJudge as error:
             return cannot_judge(link, str(error))
+        mended = replace(mended, issues=(*mended.issues, *refused(delivered.refused, policy_of(turn).locale)))
         move = after_fallback(turn, link, best.number, mended)
         return self._accept(lease, move, best, mended.files)
 
@@ -295,7 +300,7 @@ class TurnService:
         return self._publisher.publish(lease, accepted)
 
     def _case(
-        self, turn: Turn, text: str, files: dict[str, str], history: Sequence[Attempt], *, fresh: bool = False
+        self, turn: Turn, text: str, files: Mapping[str, str], history: Sequence[Attempt], *, fresh: bool = False
     ) -> Case:
         request = turn.request
         return Case(

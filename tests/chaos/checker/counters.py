@@ -134,7 +134,7 @@ class _Fold:
 
 def _rules(issues: Sequence[Line]) -> tuple[set[str], set[str]]:
     errors = [issue for issue in issues if issue["severity"] == "error"]
-    return {issue["validator"] for issue in errors}, {issue["code"] for issue in errors}
+    return {issue["validator"] for issue in errors if issue["validator"]}, {issue["code"] for issue in errors}
 
 
 def counters_equal(facts: Facts) -> Iterator[Problem]:

@@ -8,7 +8,15 @@ import pytest
 
 from worker.files import workspace
 from worker.files.holding import holding
-from worker.files.workspace import DeliveryTaken, delivery_directory, publish, session_directory, written_files
+from worker.files.workspace import (
+    DeliveryTaken,
+    Written,
+    delivery_directory,
+    publish,
+    session_directory,
+    written,
+    written_files,
+)
 
 
 def begun(sessions: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:
@@ -158,7 +166,15 @@ def test_links_pipes_folders_second_names_and_huge_files_are_left_out(tmp_path: 
     (output / "ADR-5.md").touch()
     os.truncate(output / "ADR-5.md", 2**40)
     (output / "ADR-6.md").write_text("gut")
-    assert written_files(delivery) == {"ADR-6.md": "gut"}
+    found = written(delivery)
+    assert found.files == {"ADR-6.md": "gut"}
+    assert found.refused == {
+        "output/ADR-1.md": "a link",
+        "output/ADR-2.md": "no regular file",
+        "output/ADR-3.md": "Is a directory",
+        "output/ADR-4.md": "has another name, maybe outside the session",
+        "output/ADR-5.md": "larger than 2097152 bytes",
+    }
 
 
 def test_a_linked_output_folder_is_not_read(tmp_path: Path, delivery: Path) -> None:
@@ -166,14 +182,17 @@ def test_a_linked_output_folder_is_not_read(tmp_path: Path, delivery: Path) -> N
     (tmp_path / "elsewhere/response.md").write_text("secret")
     (delivery / "output").rmdir()
     (delivery / "output").symlink_to(tmp_path / "elsewhere")
-    assert written_files(delivery) == {}
+    assert written(delivery) == Written(refused={"output": "a link"})
 
 
 def test_only_so_many_files_are_read(delivery: Path) -> None:
     for number in range(workspace.MAX_FILES + 5):
         (delivery / f"output/ADR-{number:03}.md").touch()
     assert len(written_files(delivery)) == workspace.MAX_FILES
+    assert written(delivery).refused == {"output": "5 files too many, from ADR-050.md on"}
 
 
 def test_a_delivery_that_wrote_nothing_has_no_files(delivery: Path) -> None:
-    assert written_files(delivery) == {}
+    assert written(delivery) == Written()
+    (delivery / "output").rmdir()
+    assert written(delivery) == Written()

@@ -94,11 +94,16 @@ def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usag
 
 
 def _rules(turn: Turn, issues: Sequence[dict[str, Any]]) -> tuple[set[str], set[str]]:
-    """The validators and codes of errors, as labels: what none of ours made up is counted as one."""
+    """The validators and codes of errors, as labels: what none of ours made up is counted as one.
+
+    An error that no validator found, such as a file that is not taken, counts by its code alone.
+    """
     errors = [issue for issue in issues if issue["severity"] == "error"]
     if turn.request.phase is not None:  # gates and the verifier: a closed set of names
         return {issue["validator"] for issue in errors}, {issue["code"] for issue in errors}
-    validators = {name if name in turn.request.validators else OTHER for name in (i["validator"] for i in errors)}
+    validators = {
+        name if name in turn.request.validators else OTHER for name in (i["validator"] for i in errors) if name
+    }
     return validators, {code if code in CODES else OTHER for code in (issue["code"] for issue in errors)}
 
 
