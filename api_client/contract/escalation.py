@@ -46,7 +46,7 @@ class Escalation:
 
     Attributes:
         model: stage 1, the model of HELIX_MODELS that is asked on its own; empty leaves the stage out.
-        runs: how often it is run at most.
+        runs: how often it is run at most; 0 leaves the stage out too.
         human: stage 2, whether the turn is then parked for a person to decide.
         timeout_seconds: how long it lies there before ``default`` is decided: reject or approve.
     """
@@ -73,8 +73,9 @@ def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
         known = ", ".join(models)
         message = f"escalation: unknown model {escalation.model[:80]!r}; known: {known}"
         raise BadRequest(message, param="escalation.model", code="model_not_found")
-    if not 1 <= escalation.runs <= MAX_RUNS:
-        raise BadRequest(f"escalation: runs must be from 1 to {MAX_RUNS}", param="escalation.runs")
+    if not 0 <= escalation.runs <= MAX_RUNS:
+        message = f"escalation: runs must be from 0 (no stage 1) to {MAX_RUNS}, not {escalation.runs}"
+        raise BadRequest(message, param="escalation.runs")
     if not 1 <= escalation.timeout_seconds <= MAX_TIMEOUT_SECONDS:
         message = f"escalation: timeout_seconds must be from 1 to {MAX_TIMEOUT_SECONDS:g}"
         raise BadRequest(message, param="escalation.timeout_seconds")

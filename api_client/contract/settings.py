@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.offered import BUILT_IN
 from api_client.contract.values.sentinels import Sentinels
 from api_client.contract.values.setting_values import (
     ROLES,
@@ -79,7 +80,7 @@ class Settings:
         "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
     )
     validators: tuple[str, ...] = _setting(
-        ("step_marker", "adr_structure", "file_existence"), names, "Validators active when a request names none."
+        BUILT_IN, names, "Validators active when a request names none; any offered one can be named (validators.md)."
     )
     locale: str = _setting("de", choice("de", "en"), "Language of feedback and of messages to the user.")
     max_attempts: int = _setting(3, integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.")
@@ -88,7 +89,7 @@ class Settings:
     escalation_model: str = _setting(
         "", text, "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1."
     )
-    escalation_runs: int = _setting(1, integer(1, 10), "How often that model is run at most.")
+    escalation_runs: int = _setting(1, integer(0, 10), "How often that model is run at most; 0: no stage 1.")
     escalation_human: str = _setting(
         "yes", choice("yes", "no"), "Stage 2 of an escalation: park the turn in the inbox for a person to decide."
     )

@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import Any
 
 from api_client.contract.escalation import Escalation
+from api_client.contract.offered import BUILT_IN
 
 #: Validators that are active when a request names none (ADR-038, section 6, as mended by docs/enforcement.md).
-DEFAULT_VALIDATORS = ("step_marker", "adr_structure", "file_existence")
+DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
 _LATER = frozenset({"policy", "escalation", "phase", "directory", "after", "traceparent", "operator"})
@@ -92,7 +93,7 @@ class TurnRequest:
         messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
         session_id: turns of one session run one at a time, in the order they were submitted.
         owner: who may read and cancel this turn: a hash, never a name or a key.
-        validators: names of the active validators; every one is known, or the submit is refused.
+        validators: names of the validators active for this turn; each is offered, or the submit is refused.
         locale: language of feedback and messages to the user, ``de`` or ``en``.
         max_attempts: how often the agent is run at most; ``max_retries`` of ADR-038 plus one.
         deadline_seconds: wall time over all attempts, waiting included, in seconds.

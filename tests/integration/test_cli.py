@@ -88,7 +88,7 @@ def test_a_busy_session_is_told_when_nobody_wants_to_queue(run: Run) -> None:
     ("option", "value", "says"),
     [
         ("--model", "gpt-9", "turns: unknown model 'gpt-9'; known: scripted"),
-        ("--validator", "grammar", "turns: unknown validator 'grammar'; known: step_marker"),
+        ("--validator", "grammar", "turns: unknown validator 'grammar' (offered: step_marker, "),
         ("--max-attempts", "99", "turns: max_attempts must be from 1 to 20"),
         ("--deadline", "0", "turns: deadline_seconds must be above 0"),
     ],

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from api_client.contract.settings import load
 from worker.cli.output import json_option, one_line, safe, write_json
 from worker.cli.reading import read_text
-from worker.enforcement import UnknownValidatorError, ValidationIssue, build_validators, examine, known_validators
+from worker.enforcement import UnknownValidatorError, ValidationIssue, build_validators, examine, offered_validators
 
 NO = 1  # exit code: the answer is "no"
 
@@ -24,7 +25,13 @@ NO = 1  # exit code: the answer is "no"
     show_default="HELIX_ROOT, else the current folder",
     help="The project that paths in ADRs are relative to.",
 )
-@click.option("--validator", "names", multiple=True, metavar="NAME", help="Use this one; may be given several times.")
+@click.option(
+    "--validator",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Use this offered one instead of the active ones; may be given several times.",
+)
 @click.option(
     "--locale", type=click.Choice(["de", "en"]), default="de", show_default=True, help="Language of messages."
 )
@@ -32,13 +39,15 @@ NO = 1  # exit code: the answer is "no"
 def validate(files: tuple[str, ...], root: Path, names: tuple[str, ...], locale: str, as_json: bool) -> None:
     """Judge files with the validators, without any turn. `-` reads from standard input.
 
-    Without --validator every validator is used, but for files named ADR-* the step marker's, as in a turn. Exit codes:
-    0 nothing wrong, 1 errors, 2 used wrongly.
+    Without --validator the active ones (HELIX_VALIDATORS) are used, but for files named ADR-* the step marker's, as in
+    a turn. --validator names any offered one. Exit codes: 0 nothing wrong, 1 errors, 2 used wrongly.
     """
     for name in names:
-        if name not in known_validators():
-            raise click.BadParameter(str(UnknownValidatorError(name, known_validators())), param_hint="--validator")
-    judged = [(file, _judge(file, root, names, locale)) for file in files]
+        _check_offered(name, "--validator")
+    active = () if names else load().validators
+    for name in active:
+        _check_offered(name, "HELIX_VALIDATORS")
+    judged = [(file, _judge(file, root, names, active, locale)) for file in files]
     if as_json:
         write_json([_as_json(file, issues) for file, issues in judged])
     else:
@@ -52,10 +61,17 @@ def validate(files: tuple[str, ...], root: Path, names: tuple[str, ...], locale:
 command = validate
 
 
-def _judge(file: str, root: Path, names: tuple[str, ...], locale: str) -> list[ValidationIssue]:
+def _check_offered(name: str, where: str) -> None:
+    if name not in offered_validators():
+        raise click.BadParameter(str(UnknownValidatorError(name, offered_validators())), param_hint=where)
+
+
+def _judge(
+    file: str, root: Path, names: tuple[str, ...], active: tuple[str, ...], locale: str
+) -> list[ValidationIssue]:
     text = read_text(file)
     is_adr = Path(file).name.upper().startswith("ADR-")
-    chosen = list(dict.fromkeys(names)) or [n for n in known_validators() if not (is_adr and n == "step_marker")]
+    chosen = list(dict.fromkeys(names)) or [n for n in active if not (is_adr and n == "step_marker")]
     return examine(text, build_validators(chosen, root=root, locale=locale), {"locale": locale, "expect_adr": is_adr})
 
 

@@ -4,6 +4,7 @@ Pure code: no queue, no store, no clock. ``ResponseEnforcer`` offers it in one p
 uses the same policy over a queue. docs/enforcement.md has every code, docs/validators.md how to write your own.
 """
 
+from api_client.contract.offered import offered_validators
 from worker.enforcement.codes import CODES, Code
 from worker.enforcement.content_guard import assemble
 from worker.enforcement.documents.step import (
@@ -38,7 +39,6 @@ from worker.enforcement.registry import (
     DuplicateValidatorError,
     UnknownValidatorError,
     build_validators,
-    known_validators,
 )
 from worker.enforcement.repair.mend import Mended
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
@@ -86,8 +86,8 @@ __all__ = [
     "incomplete_feedback",
     "infer_step",
     "judge",
-    "known_validators",
     "mend",
+    "offered_validators",
     "step_of",
     "strip_marker",
 ]

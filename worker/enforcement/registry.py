@@ -1,14 +1,12 @@
-"""Validators by name: ADR-038's three, and users' own from entry points of the group ``helix_turns.validators``."""
+"""Validators by name: ADR-038's three, and users' own from entry points. ``contract/offered.py`` knows the names."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from api_client.contract.offered import GROUP, installed_validators, not_offered, offered_validators
 from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.validators import (
     ADRStructureValidator,
@@ -16,8 +14,6 @@ from worker.enforcement.validators import (
     ResponseValidator,
     StepMarkerValidator,
 )
-
-GROUP = "helix_turns.validators"
 
 Factory = Callable[[Path, str], ResponseValidator]
 
@@ -29,28 +25,14 @@ _BUILT_IN: Mapping[str, Factory] = {
 
 
 class UnknownValidatorError(ValueError):
-    """A name that no validator has; the message lists the names there are and the likely one."""
+    """A name that no offered validator has; the message lists the names there are and the likely one."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        near = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        super().__init__(f"unknown validator {name[:80]!r}{hint} (known: {', '.join(known) or 'none'})")
-        self.name, self.known = name, tuple(known)
+    def __init__(self, name: str, offered: Sequence[str]) -> None:
+        super().__init__(not_offered(name, offered))
 
 
 class DuplicateValidatorError(ValueError):
     """The same validator name twice, so that results could not be told apart."""
-
-
-@cache
-def _installed() -> Mapping[str, EntryPoint]:
-    """Users' own validators; a name of ours is never replaced by another package's."""
-    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _BUILT_IN}
-
-
-def known_validators() -> tuple[str, ...]:
-    """The names that can be asked for: ours first, then users' own."""
-    return (*_BUILT_IN, *sorted(_installed()))
 
 
 def build_validators(
@@ -59,30 +41,30 @@ def build_validators(
     """The validators of these names, in this order.
 
     Args:
-        names: names of ``known_validators()``.
+        names: names of ``offered_validators()``.
         root: what paths in answers are relative to (HELIX_ROOT).
         locale: language of messages, ``de`` or ``en``.
 
     Raises:
-        UnknownValidatorError: no validator has one of the names.
+        UnknownValidatorError: no offered validator has one of the names.
         DuplicateValidatorError: a name is there twice.
         TypeError: an entry point names something that makes no validator.
     """
-    known = known_validators()
+    offered = offered_validators()
     for name in names:
-        if name not in known:
-            raise UnknownValidatorError(name, known)
+        if name not in offered:
+            raise UnknownValidatorError(name, offered)
     return unique(tuple(_build(name, root, locale) for name in names))
 
 
 def _build(name: str, root: Path, locale: str) -> ResponseValidator:
     if name in _BUILT_IN:
         return _BUILT_IN[name](root, locale)
-    made = _installed()[name].load()
+    made = installed_validators()[name].load()
     if callable(made):
         wanted = inspect.signature(made).parameters
-        offered = {"root": root, "helix_root": root, "locale": locale}
-        made = made(**{key: value for key, value in offered.items() if key in wanted})
+        given = {"root": root, "helix_root": root, "locale": locale}
+        made = made(**{key: value for key, value in given.items() if key in wanted})
     if not isinstance(made, ResponseValidator) or made.name != name:
         raise TypeError(f"entry point {name!r} of {GROUP} makes no ResponseValidator named {name!r}")
     return made

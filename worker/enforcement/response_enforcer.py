@@ -138,12 +138,12 @@ class ResponseEnforcer:
         Args:
             session_id: the agent's session; retries continue it.
             prompt: the user's message.
-            validator_names: the active validators; None for all.
+            validator_names: the active validators, of those this enforcer offers; None for all.
             context: for the validators only (``files``, ...); the runner never sees it.
             **runner_kwargs: for the runner, passed on as they are.
 
         Raises:
-            UnknownValidatorError: a name is none of this enforcer's; the agent is not run.
+            UnknownValidatorError: a name is not offered here; the agent is not run.
             TypeError: the runner's result has no text ``stdout``.
         """
         active = select(self.validators, validator_names)

@@ -114,7 +114,12 @@ async def _verified(
 
 
 def feedback_on(result: VerificationResult) -> str:
-    """What the agent is told about a result: its errors as a list, then what to do about them."""
-    errors = "\n".join(f"- {error}" for error in result.errors)
+    """What the agent is told about a result: its errors as a list, then what to do about them; each thing once.
+
+    The advice of gates says every error with its place and its fix, so an error that stands in the advice is left out.
+    """
     advice = (result.feedback or "").strip()
-    return f"{errors}\n\n{advice}".strip() if advice and advice not in result.errors else errors
+    if advice in result.errors:
+        advice = ""
+    errors = "\n".join(f"- {error}" for error in result.errors if error not in advice)
+    return f"{errors}\n\n{advice}".strip()

@@ -154,8 +154,9 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The conversation has too many messages.", "Start a new one."),
     ),
     "unknown_validator": ErrorCode(
-        ("Einen Validator dieses Namens gibt es nicht.", "Die Meldung nennt die bekannten."),
-        ("There is no validator of this name.", "The message names the known ones."),
+        ("Dieser Validator wird nicht angeboten.", "Die Meldung nennt die angebotenen."),
+        ("This validator is not offered.", "The message names those that are."),
+        "Install the package that offers it where the relay and every worker run (docs/validators.md).",
     ),
     "model_not_found": ErrorCode(
         ("Dieses Modell wird nicht angeboten.", "GET /v1/models nennt die angebotenen."),

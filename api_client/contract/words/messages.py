@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
 
 #: Endings that nobody judged: outcome -> language -> message.
@@ -21,6 +24,13 @@ _BROKEN_OFF = {
     "idle": "Er meldete sich zu lange nicht mehr.",
     "deadline": "Die Zeit für diesen Versuch war um.",
 }
+
+
+def line_of(issue: Mapping[str, Any]) -> str:
+    """What was found as one line: its code, file and line where it is in a file, and the message."""
+    file, line, message = (issue.get(name) or "" for name in ("file", "line", "message"))
+    place = f"{file}:{line}: " if file and line else f"{file}: " if file and str(file) not in str(message) else ""
+    return f"{issue.get('code', '')}: {place}{message}"
 
 
 def broken_off(why: str, locale: str, reason: str) -> str:

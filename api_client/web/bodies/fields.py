@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from api_client.contract.escalation import Escalation
+from api_client.contract.offered import askable, not_offered
 from api_client.contract.settings import Settings
-from api_client.contract.turn import ACTIONS, DEFAULT_VALIDATORS
+from api_client.contract.turn import ACTIONS
 from api_client.turns.admission import escalation_of
 from api_client.web.errors import ApiError, bad_request, shown, shown_text
 
@@ -84,7 +85,7 @@ def known_model(model: str, settings: Settings) -> str:
 
 
 def read_validators(body: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
-    """The validators that are asked for, each once; those of the settings when the field is missing.
+    """The validators that are asked for, each once; the active ones of the settings when the field is missing.
 
     Raises:
         ApiError: 400 ``unknown_validator`` or ``invalid_type``.
@@ -95,10 +96,11 @@ def read_validators(body: Mapping[str, Any], settings: Settings) -> tuple[str, .
     if not isinstance(names, list):
         message = f"validators: must be a list of names; got {shown(names)}"
         raise bad_request(message, param="validators", code="invalid_type")
-    known = tuple(dict.fromkeys((*settings.validators, *DEFAULT_VALIDATORS)))
+    offered = askable(settings.validators)
     for index, name in enumerate(names):
-        if name not in known:
-            message = f"validators[{index}]: there is no validator {shown(name)}; there is: {', '.join(known)}"
+        if name not in offered:
+            wrong = not_offered(name, offered) if isinstance(name, str) else f"must be a name; got {shown(name)}"
+            message = f"validators[{index}]: {wrong}"
             raise bad_request(message, param=f"validators[{index}]", code="unknown_validator")
     return tuple(dict.fromkeys(names))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api_client.contract.events import Event
-from api_client.contract.words.messages import ENDED, GIVEN_UP, ending
+from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
 from api_client.web.openwebui.status import status_of
 from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
@@ -128,5 +128,5 @@ def turn_error(outcome: str, error: dict[str, Any], locale: str) -> ApiError:
 def _message(outcome: str, issues: list[dict[str, Any]], locale: str) -> str:
     if outcome in GIVEN_UP:
         return GIVEN_UP[outcome].get(locale, GIVEN_UP[outcome]["en"])
-    lines = [f"{issue.get('code')}: {issue.get('message')}" for issue in issues]
+    lines = [line_of(issue) for issue in issues]
     return ending(outcome if outcome in ENDED else "error", locale, lines)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from api_client.contract.settings import Settings
 from tests.conftest import turns
 from worker.cli.checks import broker, workers
-from worker.cli.checks.claude import MEASURED, claude, judge_hooks, key, other_service, rights, version
+from worker.cli.checks.claude import MEASURED, claude, hooks, judge_hooks, key, other_service, rights, version
 from worker.cli.checks.doctor import doctor
 from worker.cli.checks.finding import Finding
 from worker.cli.checks.machine import box, disk, in_container, sessions
@@ -106,6 +106,22 @@ def test_a_service_that_a_box_does_not_lead_to_is_told(tmp_path: Path, monkeypat
     [finding] = other_service(given)
     assert (finding.state, "HELIX_BOX_HOSTS" in finding.fix) == ("warning", True)
     assert list(other_service(replace(given, box_hosts=("bedrock-runtime.eu-central-1.amazonaws.com:443",)))) == []
+
+
+@pytest.fixture
+def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which bubblewrap is installed and may not make a box."""
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_hooks_are_not_blamed_for_a_box_that_is_missing(blocked: Path) -> None:
+    finding = hooks(Settings(root=blocked, box="required"))
+    assert (finding.state, finding.fix) == ("wrong", "see the finding about the box")
+    assert "No permissions" in finding.message
 
 
 def test_a_key_from_the_workers_own_environment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

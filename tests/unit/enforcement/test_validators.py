@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from api_client.contract import offered
 from tests.unit.enforcement.samples import codes
 from worker.enforcement import (
     ResponseValidator,
@@ -20,8 +21,7 @@ from worker.enforcement import (
     ValidationResult,
     build_validators,
     examine,
-    known_validators,
-    registry,
+    offered_validators,
 )
 
 
@@ -141,14 +141,14 @@ def test_an_answer_beyond_all_measure_is_not_examined() -> None:
 def test_validators_are_built_by_name_in_the_order_asked_for(tmp_path: Path) -> None:
     built = build_validators(["file_existence", "step_marker"], root=tmp_path)
     assert [validator.name for validator in built] == ["file_existence", "step_marker"]
-    assert known_validators()[:3] == ("step_marker", "adr_structure", "file_existence")
+    assert offered_validators()[:3] == ("step_marker", "adr_structure", "file_existence")
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones_and_the_likely_one(tmp_path: Path) -> None:
+def test_an_unknown_name_is_refused_with_the_offered_ones_and_the_likely_one(tmp_path: Path) -> None:
     with pytest.raises(UnknownValidatorError) as caught:
         build_validators(["step_markers"], root=tmp_path)
     assert "did you mean 'step_marker'?" in str(caught.value)
-    assert "adr_structure" in str(caught.value)
+    assert "(offered: step_marker, adr_structure, file_existence" in str(caught.value)
     assert isinstance(caught.value, ValueError)
 
 
@@ -160,18 +160,18 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
 def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = f"{__name__}:MyValidator"
     entries = [
-        EntryPoint("my_validator", here, registry.GROUP),
-        EntryPoint("step_marker", here, registry.GROUP),
-        EntryPoint("other", here, registry.GROUP),
+        EntryPoint("my_validator", here, offered.GROUP),
+        EntryPoint("step_marker", here, offered.GROUP),
+        EntryPoint("other", here, offered.GROUP),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
-    registry._installed.cache_clear()
+    monkeypatch.setattr(offered, "entry_points", lambda group: entries)
+    offered._installed.cache_clear()
     try:
-        assert known_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
+        assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
         (own, ours) = build_validators(["my_validator", "step_marker"], root=tmp_path)
         assert isinstance(own, MyValidator)
         assert isinstance(ours, StepMarkerValidator)
         with pytest.raises(TypeError, match="named 'other'"):
             build_validators(["other"], root=tmp_path)
     finally:
-        registry._installed.cache_clear()
+        offered._installed.cache_clear()

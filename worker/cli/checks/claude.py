@@ -84,7 +84,12 @@ def hooks(settings: Settings) -> Finding:
     """Whether the hooks of a run are executed: without them no run is ever complete."""
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
+    from worker.runners.guard.box import obstacle
     from worker.runners.guard.processes import Processes
+
+    if settings.box == "required" and (problem := obstacle()):
+        said = f"not tried, because HELIX_BOX=required lets no agent start: {problem}"
+        return Finding("claude hooks", "wrong", said, "see the finding about the box")
 
     class Never:
         reason = ""

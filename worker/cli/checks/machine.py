@@ -1,4 +1,4 @@
-"""The machine itself: can sessions be written, and is there room for them."""
+"""The machine itself: can sessions be written, is there room for them, which validators are installed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding, State
 
@@ -24,6 +25,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
     writable = sessions(settings)
     yield writable
     yield box(settings)
+    yield validators(settings.validators, offered_validators())
     yield disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
 
 
@@ -68,6 +70,16 @@ def in_container(root: Path = Path("/")) -> bool:
     """True inside a container of Docker, Podman or Kubernetes, as far as these say so."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv", root / "var/run/secrets/kubernetes.io")
     return any(mark.exists() for mark in marks)
+
+
+def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
+    """Whether every active validator is offered by what is installed here. Pure."""
+    if missing := [name for name in active if name not in offered]:
+        fix = "install the package that offers it wherever relay and workers run, or change HELIX_VALIDATORS"
+        return Finding("validators", "wrong", f"active, but not offered on this machine: {', '.join(missing)}", fix)
+    besides = [name for name in offered if name not in active]
+    more = f"; offered besides: {', '.join(besides)}" if besides else ""
+    return Finding("validators", "ok", f"active: {', '.join(active) or 'none'}{more}")
 
 
 def disk(free: int, where: str) -> Finding:

@@ -37,6 +37,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
         return
     yield from alive(told, time.time())
     yield from shared(told)
+    yield from same_validators(told)
     for probe in probes:
         yield claimed(probe)
     yield from backlog(facts)
@@ -79,6 +80,20 @@ def shared(told: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding("sessions shared", "wrong", f"the workers on {hosts} see different session folders", fix)
     elif folders:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
+
+
+def same_validators(told: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Whether all workers offer the same validators: each must be able to judge any turn. Pure."""
+    offers = {each["name"]: frozenset(each["validators"]) for each in told if "validators" in each}
+    everything = frozenset[str]().union(*offers.values())
+    lacking = sorted(
+        f"{name} lacks {', '.join(sorted(everything - has))}" for name, has in offers.items() if everything - has
+    )
+    if lacking:
+        fix = "install the same packages on all of them; a turn that a worker cannot judge ends as an error"
+        yield Finding("validators offered", "wrong", "; ".join(lacking), fix)
+    elif offers:
+        yield Finding("validators offered", "ok", "all workers offer the same validators")
 
 
 def claimed(probe: QueueProbe) -> Finding:

@@ -41,7 +41,12 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
 @click.argument("message")
 @click.option("--session", help="Session the turn belongs to; its turns run in order. Default: a new one.")
 @click.option("--model", help="One of HELIX_MODELS. Default: the first.")
-@click.option("--validator", "validators", multiple=True, help="Active validator; may be repeated. Default: all set.")
+@click.option(
+    "--validator",
+    "validators",
+    multiple=True,
+    help="An offered validator to be active; may be repeated. Default: HELIX_VALIDATORS.",
+)
 @click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
 @click.option("--max-attempts", type=int, help="Agent runs at most.")
 @click.option("--deadline", type=float, help="Wall time over all attempts, in seconds.")

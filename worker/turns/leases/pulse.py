@@ -22,6 +22,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys
+from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from worker.turns.record.store import connect
 
@@ -152,6 +153,7 @@ class Pulse:
             "free": free,
             "deaf": deaf,
             "sessions": self._sessions,
+            "validators": offered_validators(),
         }
         try:
             self._store.hset(self._workers, self._work.name, json.dumps(told))

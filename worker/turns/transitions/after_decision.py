@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
-from api_client.contract.words.messages import asked_again, rejected
+from api_client.contract.words.messages import asked_again, line_of, rejected
 from worker.enforcement.documents.step import step_of
 from worker.turns.transitions.after_judging import gave_up_counters
 from worker.turns.transitions.moves import Answer, EventData, Move, again
@@ -45,7 +45,7 @@ def _accepts(turn: Turn, number: int, text: str) -> Move:
 def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) -> Move:
     """Another set of attempts, with what the person said; if it fails too, it comes back to the inbox."""
     issues = (best.remaining or best.issues) if best else ()
-    hints = [f"{issue.get('code', '')}: {issue.get('message', '')}" for issue in issues]
+    hints = [line_of(issue) for issue in issues]
     feedback = asked_again(note, turn.request.locale, hints)
     allowed = number + turn.request.max_attempts
     asking: EventData = (
@@ -73,7 +73,7 @@ def _rejects(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
     """The honest end: why it was handed to a person, and that nobody accepted it."""
     decision = turn.decision
     issues = (best.remaining or best.issues) if best else ()
-    lines = [f"{issue.get('code', '')}: {issue.get('message', '')}" for issue in issues]
+    lines = [line_of(issue) for issue in issues]
     timed_out = decision.get("by") == "timeout"
     code = "undecided" if timed_out else "rejected"
     error = {

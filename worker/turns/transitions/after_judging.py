@@ -10,7 +10,7 @@ from typing import Any
 from api_client.contract.counters import OTHER, counter, model_of
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.contract.words.messages import broken_off, ending
+from api_client.contract.words.messages import broken_off, ending, line_of
 from worker.enforcement.codes import CODES
 from worker.enforcement.documents.step import step_of
 from worker.enforcement.issue import ValidationIssue
@@ -148,7 +148,7 @@ def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Seq
     """The honest end of a turn that has no acceptable answer: the message its user reads."""
     outcome = Outcome(failing["outcome"])
     if outcome is Outcome.FAILED:
-        lines = [f"{issue['code']}: {issue['message']}" for issue in issues if issue["severity"] == "error"]
+        lines = [line_of(issue) for issue in issues if issue["severity"] == "error"]
     else:
         lines = [broken_off(failing.get("why") or failing["code"], turn.request.locale, failing["reason"])]
     error = {

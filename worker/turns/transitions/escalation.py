@@ -15,7 +15,7 @@ from typing import Any
 from api_client.contract.counters import counter
 from api_client.contract.escalation import Escalation
 from api_client.contract.turn import Turn, TurnState
-from api_client.contract.words.messages import consulted
+from api_client.contract.words.messages import consulted, line_of
 from worker.turns.transitions.moves import EventData, Move, again
 
 STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
@@ -34,7 +34,7 @@ def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequenc
     escalation = turn.request.escalation
     if escalation is None:
         return None
-    if turn.stage < STAGE_CONSULTANT and escalation.model:
+    if turn.stage < STAGE_CONSULTANT and escalation.model and escalation.runs:
         return _asks_consultant(turn, move, escalation, best, reason, issues)
     if escalation.human:
         return _parks(turn, move, escalation, best, reason, issues)
@@ -54,7 +54,7 @@ def _asks_consultant(
             "issues": list(issues),
         },
     )
-    hints = [f"{issue.get('code', '')}: {issue.get('message', '')}" for issue in issues]
+    hints = [line_of(issue) for issue in issues]
     return replace(
         move,
         state=TurnState.QUEUED,

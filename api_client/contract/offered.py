@@ -1,0 +1,48 @@
+"""Which validators are offered here: the built-in ones, and those of installed packages.
+
+*Offered* is what can be asked for; *active* is what judges: by HELIX_VALIDATORS, or by the request. The names of the
+offered ones come from the metadata of installed packages. No code of theirs is imported, so the relay may ask too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+
+#: The group of entry points in which packages name their validators (docs/validators.md).
+GROUP = "helix_turns.validators"
+#: Ours: ADR-038's three.
+BUILT_IN = ("step_marker", "adr_structure", "file_existence")
+
+
+def installed_validators() -> Mapping[str, EntryPoint]:
+    """The entry points of installed packages, by name; a name of ours is never replaced by another package's."""
+    return _installed(tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP)) if entry.name not in BUILT_IN}
+
+
+def offered_validators() -> tuple[str, ...]:
+    """The names that can be asked for: ours first, then those of installed packages, sorted."""
+    return (*BUILT_IN, *installed_validators())
+
+
+def askable(active: Collection[str]) -> tuple[str, ...]:
+    """The names a request may have: what is offered here, and what the settings have made active.
+
+    Whoever activated a validator on a relay without its package says by this that the workers offer it.
+    """
+    return tuple(dict.fromkeys((*offered_validators(), *active)))
+
+
+def not_offered(name: str, offered: Sequence[str]) -> str:
+    """The message about a name nobody offers: the likely one, and all there are."""
+    near = get_close_matches(name, offered, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown validator {name[:80]!r}{hint} (offered: {', '.join(offered) or 'none'})"
