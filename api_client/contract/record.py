@@ -81,6 +81,7 @@ def _attempt(number: int, raw: Mapping[str, str]) -> AttemptRecord:
         issues=tuple(parsed("issues", "[]")),
         decision=raw.get("decision", ""),
         feedback=raw.get("feedback", ""),
+        goes_on=bool(raw.get("goes_on")),
         mended=raw.get("mended", ""),
         remaining=tuple(parsed("remaining", "[]")),
         changes=tuple(parsed("changes", "[]")),

@@ -241,12 +241,13 @@ class AttemptRecord:
 
     Attributes:
         prompt: what the agent was asked: the user's message, or the feedback.
-        text: the raw answer of this attempt.
+        text: the raw answer of this attempt; of one that went on from a break: the text so far, and what it added.
         answer: the text that was judged: ``text``, or the repaired part spliced into the answer before it.
         completion: evidence of the completion gate: ``{"verdict": ..., "reason": ..., ...}``.
         issues: what the validators found, as mappings with code, message, fix_hint, severity, validator.
         decision: accept | retry | fallback | fail, or empty when it was never judged.
         feedback: what the agent is asked because of this attempt, when it is asked again.
+        goes_on: this attempt broke off, and the next one goes on from its text.
         mended, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
         verification: of a phase: what gates and verifier found.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
@@ -261,6 +262,7 @@ class AttemptRecord:
     issues: tuple[dict[str, Any], ...] = ()
     decision: str = ""
     feedback: str = ""
+    goes_on: bool = False
     mended: str = ""
     changes: tuple[str, ...] = ()
     remaining: tuple[dict[str, Any], ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import Request
 from worker.enforcement.documents.part import describe
+from worker.enforcement.going_on import last_lines
 from worker.enforcement.issue import ValidationIssue
 
 #: Most issues that one feedback lists; the rest is counted.
@@ -99,6 +100,20 @@ def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
         locale,
         "WICHTIG: Deine letzte Antwort brach ab, bevor sie fertig war. Bitte gib die vollständige Antwort noch einmal.",
         "IMPORTANT: Your last answer broke off before it was finished. Please give the complete answer once more.",
+    )
+
+
+def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
+    """The prompt of a retry that goes on from the text so far, whose last lines it quotes."""
+    quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(so_far).split("\n"))
+    return words(
+        locale,
+        "WICHTIG: Deine letzte Antwort brach ab, bevor sie fertig war. Was bis dahin kam, liegt vor und bleibt. "
+        f"Die letzten Zeilen davon:\n\n{quoted}\n\nSetze deine Antwort dort fort: Beginne mit der letzten zitierten "
+        "Zeile, wörtlich, und schreibe von da an weiter bis zum Ende. Wiederhole nichts, was davor stand.",
+        "IMPORTANT: Your last answer broke off before it was finished. What had come by then is kept. "
+        f"Its last lines:\n\n{quoted}\n\nGo on from there: begin with the last quoted line, word for word, and write "
+        "on to the end. Repeat nothing that stood before it.",
     )
 
 

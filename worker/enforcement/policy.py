@@ -14,7 +14,8 @@ from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
 from worker.enforcement.content_guard import LOST, requested
 from worker.enforcement.examine import examine
-from worker.enforcement.feedback import build_feedback, incomplete_feedback
+from worker.enforcement.feedback import build_feedback, go_on_feedback, incomplete_feedback
+from worker.enforcement.going_on import unfinished
 from worker.enforcement.issue import Severity, ValidationIssue
 from worker.enforcement.repair.mend import Mended, mend
 
@@ -72,6 +73,7 @@ class Policy:
         order: what is tried for a validator's errors, one after the other; validators that are not named follow
             ``default``.
         default: retry, then fallback, then fail.
+        go_on: an answer that broke off is asked to go on; else it is asked for in full.
 
     Raises:
         ValueError: no attempt is allowed, the locale is unknown, or an action does not exist.
@@ -81,6 +83,7 @@ class Policy:
     locale: str = DEFAULT_LOCALE
     order: Mapping[str, Sequence[str]] = field(default_factory=dict)
     default: Sequence[str] = DEFAULT_ORDER
+    go_on: bool = True
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -109,10 +112,16 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Run the agent again with this feedback. ``codes`` names the errors, for events and metrics."""
+    """Run the agent again with this feedback.
+
+    Attributes:
+        codes: names the errors, for events and metrics.
+        goes_on: the run goes on from the text so far (``going_on.unfinished``).
+    """
 
     feedback: str
     codes: tuple[str, ...]
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,8 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     if not last.complete:
         if used_up:
             return Fail((best(history) or last).number, "incomplete")
+        if policy.go_on and (so_far := unfinished(history)):
+            return Retry(go_on_feedback(so_far, policy.locale), ("INCOMPLETE_RESPONSE",), goes_on=True)
         return Retry(incomplete_feedback(policy.locale), ("INCOMPLETE_RESPONSE",))
     errors = [issue for issue in demote(last.issues, policy) if issue.is_error]
     if not errors:

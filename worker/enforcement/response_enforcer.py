@@ -13,6 +13,7 @@ from worker.enforcement.attempt import Attempt
 from worker.enforcement.codes import issue
 from worker.enforcement.documents.marker import UNKNOWN
 from worker.enforcement.documents.step import extract_step, step_of
+from worker.enforcement.going_on import go_on, unfinished
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
@@ -149,11 +150,14 @@ class ResponseEnforcer:
         active = select(self.validators, validator_names)
         judged = ({"locale": self.locale} if self.locale else {}) | dict(context or {})
         history: list[Attempt] = []
-        feedback = ""
+        feedback = so_far = ""
         while True:
             start = self.runner.continue_session if history else self.runner.run_session
             result = await start(session_id=session_id, prompt=feedback or prompt, **runner_kwargs)
             text, complete = _read(result)
+            if so_far:
+                continued = go_on(so_far, text, complete=complete)
+                text, complete = continued.text, complete and continued.fits
             history.append(
                 judge(history, text, active, judged, policy=self.policy, complete=complete, feedback=feedback)
             )
@@ -161,6 +165,7 @@ class ResponseEnforcer:
             if not isinstance(decision, Retry):
                 break
             feedback = decision.feedback
+            so_far = unfinished(history) if decision.goes_on else ""
         chosen = history[decision.attempt - 1]
         if isinstance(decision, Accept):
             return self._settled(history, chosen, success=True)

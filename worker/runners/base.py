@@ -110,6 +110,7 @@ class Order:
         messages: the conversation so far, oldest first, the user's message last.
         workdir: the session's folder. directory: this delivery's own folder; all the agent writes belongs there.
         agent_session: the agent session to continue from, or empty for a fresh one.
+        so_far: the text of this answer that came before a break, and that the agent is asked to go on from; or empty.
         option: what stands after ``:`` in the model's runner, such as a script's path.
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
@@ -127,6 +128,7 @@ class Order:
     workdir: Path
     directory: Path
     agent_session: str = ""
+    so_far: str = ""
     option: str = ""
     deadline: float
     idle_seconds: float = 600.0

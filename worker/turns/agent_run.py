@@ -11,6 +11,7 @@ from api_client.contract.failpoints import reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
+from worker.enforcement.going_on import known
 from worker.files import session
 from worker.files.holding import holding
 from worker.files.workspace import DeliveryTaken, delivery_directory
@@ -20,6 +21,7 @@ from worker.turns import folders
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
+from worker.turns.continuation import Continuation
 from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
@@ -50,6 +52,7 @@ class AgentRun:
         self._turn = lease.claim.turn
         self._history = history
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
+        self._so_far = known(history[-1].text) if history and history[-1].goes_on else ""
 
     def run(self) -> RunResult:
         """Run the agent to its end. What keeps it from being started is an error of the result, not an exception.
@@ -70,7 +73,10 @@ class AgentRun:
         reach("B5")
         self._lease.confirm(self._ledger)
         with EventWriter(self._ledger, self._lease.claim) as writer:
-            return runner.run(order, writer.emit, self._lease)
+            if not self._so_far:
+                return runner.run(order, writer.emit, self._lease)
+            continuation = Continuation(self._so_far, writer.emit)
+            return continuation.ended(runner.run(order, continuation.emit, self._lease))
 
     def _require_gates(self) -> None:
         """Refuse, before its agent is paid for, a phase whose gates may not run here.
@@ -116,6 +122,7 @@ class AgentRun:
             workdir=workdir,
             directory=directory,
             agent_session=turn.agent_session,
+            so_far=self._so_far,
             option=option,
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,

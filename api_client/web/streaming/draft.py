@@ -3,8 +3,9 @@
 A draft is shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or is
 rejected, or the store lost the log. One rejection takes nothing back: when only named parts are missing (the step
 marker, a section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so the page
-keeps it too, and what the agent sends for it is not shown. The same holds while a fallback mends the answer. In the end
-the page holds the accepted answer without its marker, or nothing.
+keeps it too, and what the agent sends for it is not shown. The same holds while a fallback mends the answer. Nor is a
+draft taken back that broke off and that the next attempt goes on from: that attempt tells it again, and the page takes
+over what is new. In the end the page holds the accepted answer without its marker, or nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Draft:
         self._coming = VisibleText()
         self._judged = False  # what is shown was judged; it may still become the answer
         self._only_parts = False  # ... and lacks nothing but parts that can be put into it
+        self._goes_on = False  # the attempt goes on from what is shown, and tells it again first
+        self._again: str | None = None  # what it has told of that; None when nothing is told again
 
     @property
     def shown(self) -> str:
@@ -43,15 +46,15 @@ class Draft:
         data = event.data
         match event.kind:
             case "attempt.output":
-                piece = self._coming.feed(str(data.get("text") or ""))
-                return [] if self._judged else self._add(piece)
+                return self._come(self._coming.feed(str(data.get("text") or "")))
             case "attempt.rejected":
                 self._judged, self._only_parts = True, only_parts_missing(data.get("issues"))
-            case "turn.retrying" if data.get("reason") == "rejected" and not self._only_parts:
-                return self._take_back()
-            case "attempt.started" | "attempt.reset":
+            case "turn.retrying" if data.get("reason") == "rejected":
+                return [] if self._only_parts else self._take_back()
+            case "turn.retrying":
+                self._goes_on = bool(data.get("goes_on")) and not self._judged
                 return self._begin_again()
-            case "attempt.completed" if data.get("verdict") != "complete":
+            case "attempt.started" | "attempt.reset":
                 return self._begin_again()
             case "attempt.lost" if data.get("during") != "validating":  # a judge that dies takes no text with it
                 return self._begin_again()
@@ -61,18 +64,27 @@ class Draft:
                 return self._take_back()
         return []
 
-    def _add(self, text: str) -> list[Edit]:
-        if not text:
+    def _come(self, text: str) -> list[Edit]:
+        if self._judged or not text:
             return []
-        self._shown.append(text)
-        return [Edit(text)]
+        if self._again is None:
+            self._shown.append(text)
+            return [Edit(text)]
+        self._again += text
+        if self.shown.startswith(self._again):
+            return []
+        told, self._again = self._again, None
+        return self._settle(told)
 
     def _begin_again(self) -> list[Edit]:
         self._coming = VisibleText()
+        if self._goes_on:
+            self._again = ""
+            return []
         return [] if self._judged and self._only_parts else self._take_back()
 
     def _take_back(self) -> list[Edit]:
-        self._coming, self._judged = VisibleText(), False
+        self._coming, self._judged, self._goes_on, self._again = VisibleText(), False, False, None
         if not self._shown:
             return []
         self._shown.clear()

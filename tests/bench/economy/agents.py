@@ -31,7 +31,7 @@ def obedient(case: Case, feedback: str, number: int) -> Said:
     """Sends just what is asked for, and nothing else."""
     asked = read(feedback)
     if asked.quoted:
-        return rest(case, asked.quoted), True
+        return asked.quoted.rpartition("\n")[2] + rest(case, asked.quoted), True
     return (case.good.text() if asked.whole else "\n\n".join(parts(case.good, asked)) + "\n"), True
 
 
@@ -39,7 +39,7 @@ def natural(case: Case, feedback: str, number: int) -> Said:
     """Sends what is asked for, in the forms in which models write it."""
     asked = read(feedback)
     if asked.quoted:
-        return forms.going_on(asked.quoted, rest(case, ""), case.number, case.good.lang), True
+        return forms.going_on(asked.quoted, rest(case, asked.quoted), case.number, case.good.lang), True
     if asked.whole:
         return forms.whole(case.good, case.number), True
     own = tuple(own_title(case.good, title) for title in asked.sections)

@@ -23,6 +23,7 @@ from worker.enforcement import (
     judge,
     mend,
 )
+from worker.enforcement.going_on import go_on, unfinished
 
 #: How often the agent runs at most (ADR-038).
 RUNS = 3
@@ -72,14 +73,17 @@ def play(case: Case, agent: Agent, root: Path, order: dict[str, Sequence[str]] |
     policy = Policy(max_attempts=RUNS, locale=lang, order=order or {})
     validators, context = build_validators(NAMES, root=root), {"locale": lang}
     told, history, feedback = [], [], ""
-    text, complete = case.first, case.complete
+    text, complete, so_far = case.first, case.complete, ""
     while True:
         told.append(text)
+        if so_far:
+            continued = go_on(so_far, text, complete=complete)
+            text, complete = continued.text, complete and continued.fits
         history.append(judge(history, text, validators, context, policy=policy, complete=complete, feedback=feedback))
         decision = decide(history, policy)
         if not isinstance(decision, Retry):
             break
-        feedback = decision.feedback
+        feedback, so_far = decision.feedback, unfinished(history) if decision.goes_on else ""
         text, complete = agent(case, feedback, len(history))
     success, answer = _end(decision, history, validators, context)
     return _judged(case, root, told, success, answer, seeds(case, agent, root))

@@ -19,7 +19,7 @@ class Request:
 
     Attributes:
         sections: titles as the feedback writes them.
-        quoted: the last lines of the text so far, when the model shall go on behind them.
+        quoted: the last lines of the text so far, when the model shall go on behind them, and begin with the last one.
     """
 
     marker: bool = False

@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings
 from worker.runners.base import Order
 from worker.runners.claude import hooks as claude_hooks
 from worker.runners.claude.cli_command import arguments, environment, find_program, prepare
-from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE, prompt_for
+from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE, SO_FAR, prompt_for
 from worker.runners.claude.cli_sessions import Base, cost_in, keep, session_of
 from worker.runners.claude.hooks import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
 
@@ -127,6 +127,11 @@ def test_a_session_that_knows_the_message_is_told_the_feedback() -> None:
 
 def test_feedback_to_a_session_that_knows_nothing_comes_with_the_message() -> None:
     assert prompt_for("Fehlt", TALK[:1]).decode() == f"{MESSAGE}\n\nEins\n\n{FEEDBACK}\n\nFehlt"
+
+
+def test_an_agent_that_is_to_go_on_reads_its_text_before_the_feedback() -> None:
+    told = prompt_for("Setze fort", TALK[:1], so_far="Halber Te").decode()
+    assert told == f"{MESSAGE}\n\nEins\n\n{SO_FAR}\n\nHalber Te\n\n{FEEDBACK}\n\nSetze fort"
 
 
 def test_something_is_always_said() -> None:

@@ -115,6 +115,20 @@ def test_an_answer_that_stops_and_is_done_is_complete(ask: Ask, service: Service
     assert service.seen[0]["authorization"] == "Bearer sk-hidden"
 
 
+def test_a_service_that_is_to_go_on_finds_its_text_in_the_conversation(ask: Ask, service: Service) -> None:
+    ran = ask(prompt="Setze fort", so_far="Halber Te")
+    user, so_far, prompt = service.requests[0]["messages"]
+    assert user == {"role": "user", "content": "Hallo"}
+    assert (so_far, prompt) == (
+        {"role": "assistant", "content": "Halber Te"},
+        {"role": "user", "content": "Setze fort"},
+    )
+
+    ask(prompt="Nun fort", so_far="Halber Te", agent_session=ran.result.agent_session, delivery=2)
+    roles = [message["role"] for message in service.requests[1]["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant", "user", "assistant", "user"]
+
+
 def test_it_can_ask_from_a_box_too(ask: Ask) -> None:
     if problem := obstacle():
         pytest.skip(problem)

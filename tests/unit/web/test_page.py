@@ -52,6 +52,11 @@ def again(reason: str = "rejected") -> tuple[str, dict[str, Any]]:
     return "turn.retrying", {"attempt": 2, "max_attempts": 3, "reason": reason, "codes": [], "delay_seconds": 0}
 
 
+def goes_on() -> tuple[str, dict[str, Any]]:
+    kind, data = again("incomplete")
+    return kind, data | {"goes_on": True}
+
+
 def end(response: str = "", outcome: str = "passed") -> tuple[str, dict[str, Any]]:
     return "turn.finished", finished(1, outcome, response=response).data
 
@@ -184,6 +189,49 @@ def test_nothing_flickers_when_a_fallback_mends_the_answer() -> None:
     assert reader.seen == ["", "Gut.", "Gut.\n\nHinweis."]
 
 
+@pytest.mark.parametrize("between", [[], [lost("running"), started(2)], [("attempt.reset", {"attempt": 2})]])
+def test_a_draft_that_the_next_attempt_goes_on_from_stays(between: list[tuple[str, dict[str, Any]]]) -> None:
+    reader = live(
+        started(),
+        output("Der Cache liegt vor"),
+        completed("incomplete"),
+        goes_on(),
+        started(2),
+        output("Der Cache", 2),
+        *between,
+        output("Der Cache liegt vor"[9 if not between else 0 :], 2),
+        output(" dem Index.", 2),
+        completed(),
+        end("Der Cache liegt vor dem Index.\n\n<!-- STEP: done -->"),
+    )
+    assert reader.seen == ["", "Der Cache liegt vor", "Der Cache liegt vor dem Index."]
+
+
+def test_a_marker_broken_by_the_break_is_not_shown() -> None:
+    marker = "<!-- STEP: done -->"
+    reader = live(
+        started(), output("Gut.\n\n<!-- STEP: do"), completed("incomplete"), goes_on(), started(2),
+        output("Gut.\n\n<!-- STEP: do", 2), output("ne -->", 2), completed(), end(f"Gut.\n\n{marker}"),
+    )  # fmt: skip
+    assert reader.seen == ["", "Gut."]
+
+
+def test_an_agent_that_begins_again_instead_changes_only_what_differs() -> None:
+    reset = ("attempt.reset", {"attempt": 2, "reason": ""})
+    reader = live(
+        started(), output("Der Cache liegt vor"), completed("incomplete"), goes_on(), started(2),
+        output("Der Cache liegt vor", 2), reset, output("Der Cache steht vorn.", 2), completed(),
+        end("Der Cache steht vorn."),
+    )  # fmt: skip
+    assert reader.seen == ["", "Der Cache liegt vor", "Der Cache ", "Der Cache steht vorn."]
+
+
+def test_a_draft_that_broke_off_goes_when_the_turn_ends_so_or_all_is_asked_for_again() -> None:
+    begun = [started(), output("Der Cache"), completed("incomplete"), goes_on(), started(2), output("Der Cache li", 2)]
+    assert live(*begun, completed("incomplete"), end("", "incomplete")).seen[-1] == ""
+    assert live(*begun, completed("incomplete"), again("incomplete"), started(3)).seen[-1] == ""
+
+
 def test_a_failed_turn_leaves_its_error_alone_on_the_page() -> None:
     reader = live(started(), output("Falsch."), completed(), rejected(MARKER), end("", "failed"))
     assert reader.seen == ["", "Falsch.", ""]
@@ -225,6 +273,7 @@ middles = st.one_of(
     st.sampled_from(["complete", "incomplete", "error"]).map(completed),
     issue_lists.map(lambda issues: rejected(*issues)),
     st.sampled_from(["rejected", "incomplete", "transient"]).map(again),
+    st.builds(goes_on),
     st.sampled_from(["running", "validating", ""]).map(lost),
     st.sampled_from(OTHERS).map(lambda kind: (kind, {})),
 )

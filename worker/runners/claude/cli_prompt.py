@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 MESSAGE = "Nachricht des Nutzers:"
 FEEDBACK = "Rückmeldung der automatischen Prüfung zu deiner letzten Antwort:"
+SO_FAR = "Deine Antwort bis zu der Stelle, an der sie abbrach:"
 HISTORY = "Bisheriges Gespräch, zur Kenntnis; beantwortet wird nur die Nachricht danach:"
 
 _SPEAKERS = {"user": "Nutzer", "assistant": "Consultant", "system": "Vorgabe"}
@@ -17,7 +18,7 @@ _SPEAKERS = {"user": "Nutzer", "assistant": "Consultant", "system": "Vorgabe"}
 _MAX_HISTORY = 200_000
 
 
-def prompt_for(prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "") -> bytes:
+def prompt_for(prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "") -> bytes:
     """The text for one run.
 
     Args:
@@ -25,6 +26,7 @@ def prompt_for(prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str
         messages: the conversation, the user's message last.
         knows: what the agent session it continues from has heard already: ``""`` nothing, ``"history"`` all but the
             user's message, ``"message"`` that too.
+        so_far: the answer's text before a break; no agent session holds it.
     """
     message = messages[-1].get("content", "") if messages else prompt
     parts: list[str] = []
@@ -32,6 +34,8 @@ def prompt_for(prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str
         parts.append(f"{HISTORY}\n\n{_told(messages[:-1])}")
     if knows != "message":
         parts.append(f"{MESSAGE}\n\n{message}")
+    if so_far:
+        parts.append(f"{SO_FAR}\n\n{so_far}")
     if prompt != message:
         parts.append(f"{FEEDBACK}\n\n{prompt}")
     if not parts:

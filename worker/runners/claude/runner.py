@@ -74,7 +74,7 @@ class ClaudeCliRunner:
         except OSError as error:
             reason = f"the run's folders could not be made: {error}"
             return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason=reason))
-        prompt = prompt_for(order.prompt, order.messages, knows=base.knows)
+        prompt = prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
         launch = Launch(
             argv=[program, *arguments(self._settings, order, settings_file, session, base)],
             env=environment(self._settings, home),

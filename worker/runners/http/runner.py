@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 Message = dict[str, str]
 
 _NO_TOOLS = "\n\nDu hast hier keine Werkzeuge und keine Dateien: Deine Antwort ist allein der Text, den du schreibst.\n"
+#: Stands for the feedback that the agent answered when it broke off: many services want two speakers in turn.
+_AGAIN = "Bitte korrigiere deine Antwort."
 _UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
 _MAX_KEPT = 64 * 2**20
 
@@ -89,8 +91,11 @@ class OpenAiHttpRunner:
 def conversation(order: Order) -> list[Message]:
     """What the service is sent: the conversation, and with feedback also the answer it is about."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
+    if order.so_far:
+        feedback.insert(0, {"role": "assistant", "content": order.so_far})
     if order.agent_session and (kept := _kept(order)):
-        return [*kept, *feedback]
+        between: list[Message] = [{"role": "user", "content": _AGAIN}] if order.so_far else []
+        return [*kept, *between, *feedback]
     messages = list(order.messages)
     asked = messages[-1].get("content") if messages else None
     return messages if asked == order.prompt else [*messages, *feedback]

@@ -180,7 +180,7 @@ def _incomplete(
     ended: EventData,
     history: Sequence[AttemptRecord],
 ) -> Move:
-    this = Attempt(number=link.attempt, text="", answer="", complete=False, issues=())
+    this = Attempt(number=link.attempt, text=facts["text"], answer="", complete=False, issues=())
     decision = decide([*judged(history), this], policy_of(turn))
     if isinstance(decision, Retry):
         return Move(
@@ -188,7 +188,7 @@ def _incomplete(
             state=TurnState.QUEUED,
             next=again(turn, link.attempt + 1),
             fields={"transients": "0"},
-            facts={**facts, "decision": "retry", "feedback": decision.feedback},
+            facts={**facts, "decision": "retry", "feedback": decision.feedback, "goes_on": "1" * decision.goes_on},
             events=[ended, retrying(turn, link, "incomplete", decision)],
             run_ended=True,
         )

@@ -106,7 +106,12 @@ def read_move(text: str, events: list[EventData]) -> Move:
 def policy_of(turn: Turn) -> Policy:
     """The policy a turn was submitted with; an escalation or a person may have allowed more attempts."""
     request = turn.request
-    return Policy(max_attempts=turn.allowed or request.max_attempts, locale=request.locale, order=request.policy)
+    return Policy(
+        max_attempts=turn.allowed or request.max_attempts,
+        locale=request.locale,
+        order=request.policy,
+        go_on=request.phase is None,  # a phase's result is its files
+    )
 
 
 def again(turn: Turn, attempt: int) -> Link:
@@ -145,6 +150,7 @@ def retrying(turn: Turn, link: Link, reason: str, decision: Retry) -> EventData:
             "reason": reason,
             "codes": list(decision.codes),
             "feedback": decision.feedback,
+            "goes_on": decision.goes_on,
             "delay_seconds": 0,
         },
     )

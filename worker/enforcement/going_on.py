@@ -1,0 +1,324 @@
+"""Going on after a break: which text the agent goes on from, and what it sends put behind it. Pure.
+
+Source: ADR-036 (an incomplete answer is never judged); docs/enforcement.md, "Going on after a break". The engine and
+``ResponseEnforcer`` share it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from worker.enforcement.attempt import Attempt
+
+#: A shorter text is not worth going on from, in characters.
+LEAST = 80
+#: So much of a text's end is quoted: lines, characters of the last line, characters in all.
+_LINES, _LAST_LINE, _QUOTE = 3, 160, 320
+#: So many trailing lines may be bare marks; lines before what an agent really sends, and characters of each; letters
+#: that tell the place behind a line of which nothing is known.
+_MOST_MARKS, _PRELUDE, _PRELUDE_LINE, _SHORT_LINE, _SURELY = 50, 4, 200, 60, 16
+#: So many runs in a row may bring nothing that fits.
+_MOST_STALLS = 2
+#: A whole answer is no shorter than this share of its fragment, and each section, and the number of words they share,
+#: than that share: or something was lost.
+_WHOLE, _SHARE = 0.9, 0.7
+#: Words compared to see whether a reply begins like the text so far, how many of them at the very beginning, and how
+#: alike both are then.
+_WORDS, _FIRST, _ALIKE = 40, 5, 0.7
+
+_WORD = re.compile(r"\w+")
+_HEADING = re.compile(r"(#{1,2})[ \t]+(\S.*)")
+_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})[ \t]*([\w+-]{0,20})[ \t]*$")
+_ADR_ID = re.compile(r"^[\"']?adr_id[\"']?[ \t]*:", re.MULTILINE)
+_GOES_ON = re.compile(r"\b(?:weiter\w*|fort\w*|fahre|rest|continu\w*|go(?:es|ing)? on)\b", re.IGNORECASE)
+_MARKER = re.compile(r"<!--\s{0,40}STEP\b[^>]{0,200}-->", re.IGNORECASE)
+_ROW = re.compile(r"[ \t]*(?:\||[-*+][ \t]|\d{1,9}[.)][ \t])")
+_SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What a run that was asked to go on makes of the text so far.
+
+    Attributes:
+        text: the whole text.
+        kept: how many characters of the text so far it begins with; 0 where the agent began again.
+        fits: False when the reply does not fit behind the break; then ``text`` is the text so far.
+    """
+
+    text: str
+    kept: int
+    fits: bool = True
+
+
+def unfinished(history: Sequence[Attempt]) -> str:
+    """The text the next run goes on from; empty when it is asked for a whole answer.
+
+    A run goes on from an incomplete attempt whose text is known and long enough, as long as each run brings more. After
+    ``_MOST_STALLS`` in a row that brought nothing that fits, the whole answer is asked for.
+    """
+    broken = [known(attempt.text) for attempt in itertools.takewhile(lambda a: not a.complete, reversed(history))]
+    if not broken or len(broken[0]) < LEAST:
+        return ""
+    stalls = itertools.takewhile(lambda pair: len(pair[0]) <= len(pair[1]), itertools.pairwise(broken))
+    return "" if len(list(stalls)) >= _MOST_STALLS else broken[0]
+
+
+def known(text: str) -> str:
+    """A text that broke off, without last lines that hold no word: a mark such as ``#`` may be half of one."""
+    for _ in range(_MOST_MARKS):
+        start = text.rstrip().rfind("\n") + 1
+        if _letters(text[start:]) >= 3:
+            return text
+        text = text[:start]
+        if not text:
+            break
+    return ""
+
+
+def last_lines(text: str) -> str:
+    """The end of a text as it is quoted to the agent that wrote it: whole lines, or the last words of a long one."""
+    lines = text.rstrip().split("\n")
+    last = lines[-1]
+    if len(last) > _LAST_LINE:
+        return last[-_LAST_LINE:].partition(" ")[2] or last[-_LAST_LINE:]
+    quoted = last
+    for line in reversed(lines[-_LINES:-1]):
+        if len(line) + len(quoted) > _QUOTE:
+            break
+        quoted = f"{line}\n{quoted}"
+    return quoted.lstrip("\n")
+
+
+def go_on(so_far: str, reply: str, *, complete: bool = True) -> Continued:
+    """Put what an agent sent behind the text it goes on from.
+
+    Lines that it repeats count once, words before what it sends go, and so does a fence around it. An agent that began
+    again, with the whole answer or with a section, is noticed: then its version counts from there, unless it lacks what
+    stands in the text so far.
+
+    Args:
+        so_far: the text so far, as ``unfinished`` gives it.
+        reply: what the agent sent.
+        complete: whether it finished; else a new version that is shorter than the text so far does not replace it.
+    """
+    joined = _joined(so_far, reply, complete) if reply.strip() else None
+    if joined is None or (not complete and len(joined.text) < len(so_far)):
+        return Continued(so_far, len(so_far), fits=False)
+    return joined
+
+
+def shortened(before: str, after: str) -> bool:
+    """True when a new version lacks the header or a section of the one before it, or a good part of their words."""
+    if len(after.strip()) < _WHOLE * len(before.strip()) or (_ADR_ID.search(before) and not _ADR_ID.search(after)):
+        return True
+    words = set(_WORD.findall(before.casefold()))
+    if len(words & set(_WORD.findall(after.casefold()))) < _SHARE * len(words):
+        return True
+    new, old = dict(_sections(after)), list(_sections(before))
+    return any(title and len(new.get(title, "")) < _SHARE * len(body) for title, body in old)
+
+
+def _joined(so_far: str, reply: str, complete: bool) -> Continued | None:
+    start = 0
+    for start, least in _starts(so_far, reply):
+        piece = reply[start:]
+        if (end := _repeated(so_far, piece, least)) is not None:
+            return _behind(so_far, _unwrapped(so_far, reply, start, piece[end:]))
+        if (kept := _begun_again(so_far, piece)) is not None:
+            text = so_far[:kept] + (piece if kept else reply)
+            return None if shortened(so_far, text) else Continued(text, kept)
+        if least:
+            start = 0
+    return _plain(so_far, _unwrapped(so_far, reply, start, reply[start:]), complete)
+
+
+def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
+    """Where what an agent really sends may begin, and how many letters must be repeated there to tell it.
+
+    That is at its first line, and behind lines that surely are no part of the answer; and, where much is repeated,
+    behind a paragraph of one line.
+    """
+    at, least = 0, 0
+    lines = reply.split("\n", 3 * _PRELUDE)
+    for number, line in enumerate(lines[: 2 * _PRELUDE]):
+        if line.strip():
+            yield at, least
+            sure = _is_frame(so_far, line, lines[number + 1] if number + 1 < len(lines) else "")
+            alone = lines[number + 1 : number + 2] == [""] and line[0].isupper() and _is_talk(line)
+            if not (sure or alone):
+                return
+            least = least if sure else _SURELY
+        at += len(line) + 1
+
+
+def _is_frame(so_far: str, line: str, following: str) -> bool:
+    """True when a line only says that the answer goes on, opens a fence around it, or repeats a table's head."""
+    if line.startswith("|"):
+        table = so_far.rstrip().rpartition("\n\n")[2].split("\n")
+        return line in table[:2] and table.index(line) + 1 < len(table)
+    if fence := _FENCE.match(line):
+        return fence[2] in ("markdown", "md") or (_in_fence(so_far) and bool(fence[2]))
+    return line.rstrip().endswith(":") and bool(_GOES_ON.search(line)) and not following.strip()
+
+
+def _is_talk(line: str) -> bool:
+    announces = line.rstrip().endswith(":") or bool(_GOES_ON.search(line))
+    return len(line) <= (_PRELUDE_LINE if announces else _SHORT_LINE)
+
+
+def _repeated(so_far: str, piece: str, least: int) -> int | None:
+    """How many characters of a reply repeat the end of the text so far, ``least`` letters; None when none do."""
+    base = so_far.rstrip()
+    quoted = _unquoted(piece)
+    lead = len(quoted) - len(quoted.lstrip())
+    shift = len(piece) - len(quoted)
+    for start in _anchors(base):
+        if quoted.startswith(base[start:], lead) and _letters(base[start:]) >= least:
+            return shift + lead + len(base) - start
+    word = _last_word(base)
+    if not least and len(word) >= 3 and quoted.startswith(word, lead) and quoted[lead + len(word) :][:1].isalnum():
+        return shift + lead + len(word)
+    return None
+
+
+def _anchors(base: str) -> Iterator[int]:
+    """Where a repeated end of the text may begin, the longest first: at a line, or a few words before the end."""
+    starts, end = [len(base) - len(last_lines(base))], len(base)
+    for _ in range(_LINES + 1):
+        start = base.rfind("\n", 0, end) + 1
+        line = base[start:end]
+        if line.strip():
+            starts.append(start + len(line) - len(line.lstrip()))
+        if not start:
+            break
+        end = start - 1
+    yield from sorted(starts)
+    for word in _WORD.finditer(base, max(starts[1] if len(starts) > 1 else 0, len(base) - _LAST_LINE)):
+        if _letters(base[word.start() :]) >= 8:
+            yield word.start()
+
+
+def _unquoted(piece: str) -> str:
+    """A reply without the ``> `` or dots that some models put before the line they go on from."""
+    return re.sub(r"\A\s*(?:>[ \t]?|…[ \t]?|\.\.\.[ \t]?)", "", piece)
+
+
+def _behind(so_far: str, rest: str) -> Continued:
+    """The text with the rest behind its last word; white space at the joint counts once."""
+    base = so_far.rstrip()
+    space = so_far[len(base) :]
+    lead = rest[: len(rest) - len(rest.lstrip())]
+    if lead.startswith(space):
+        return Continued(so_far + rest[len(space) :], len(so_far))
+    if "\n" in space:
+        return Continued(so_far + rest[lead.rfind("\n") + 1 :], len(so_far))
+    return Continued(base + rest, len(base))
+
+
+def _begun_again(so_far: str, piece: str) -> int | None:
+    """How much of the text so far stays where the agent began again: 0 for the whole answer, or up to a section."""
+    line = piece.partition("\n")[0].strip()
+    if line == "---" and _ADR_ID.search(piece[:400]) and _ADR_ID.search(so_far):
+        return 0
+    first = [one for one in so_far.split("\n", 12)[:12] if _letters(one) >= 8][:3]
+    if _letters(line) >= 8 and any(_plain_words(line) == _plain_words(one) for one in first):
+        return 0
+    if heading := _HEADING.match(line):
+        places = {_plain_words(title): at for at, title in _headings(so_far)}
+        if (at := places.get(_plain_words(heading[2]))) is not None:
+            return at
+    ours, theirs = (_WORD.findall(text[:1000].casefold())[:_WORDS] for text in (so_far, piece))
+    same = [our == their for our, their in zip(ours[:_FIRST], theirs[:_FIRST], strict=False)]
+    if sum(same) < _FIRST - 1 or not same[0]:
+        return None
+    return 0 if difflib.SequenceMatcher(None, ours, theirs, autojunk=False).ratio() >= _ALIKE else None
+
+
+def _unwrapped(so_far: str, reply: str, start: int, rest: str) -> str:
+    """The rest of an answer without the end of a fence that was put around it, when one begins before it."""
+    opening = _FENCE.match(reply[:start].rstrip("\n").rpartition("\n")[2]) if start else None
+    if not opening:
+        return rest
+    lines = rest.split("\n")
+    ends = [n for n, line in enumerate(lines) if line.rstrip() == opening[1]]
+    if not ends:
+        return rest
+    without = "\n".join(lines[: ends[-1]] + lines[ends[-1] + 1 :])
+    # An agent may open the code again in which it broke off; then the fence's end is the code's own.
+    return rest if not _in_fence(so_far + rest) and _in_fence(so_far) else without
+
+
+def _plain(so_far: str, rest: str, complete: bool) -> Continued | None:
+    """The text with a reply behind it that repeats nothing; None when it does not look like its continuation."""
+    if not rest.strip() or (complete and _in_fence(so_far) and _in_fence(so_far + rest)):
+        return None  # the rest of an answer that broke off in a block of code ends that block
+    if so_far.endswith(" ") and rest.startswith(" "):
+        so_far = so_far.rstrip(" ")
+    elif so_far.endswith("\n") and rest.startswith("\n") and _ROW.match(rest[1:]) and _ROW.match(_last_line(so_far)):
+        rest = rest[1:]  # a blank line would end the table, or loosen the list
+    tail, head = so_far[-1:], rest[:1]
+    if not _MARKER.sub("", rest).strip() and (_in_fence(so_far) or not so_far.rstrip().endswith(_SENTENCE_END)):
+        return None  # the agent thinks that it is done, and its text ends in mid-sentence
+    if tail.isspace() or head.isspace() or _in_fence(so_far):
+        return Continued(so_far + rest, len(so_far))
+    if _HEADING.match(rest) or rest.startswith("<!--"):
+        return Continued(f"{so_far}\n\n{rest}", len(so_far))
+    # A word goes on in lower case; what begins with a capital is more often a new beginning.
+    return None if head.isupper() else Continued(so_far + rest, len(so_far))
+
+
+def _in_fence(text: str) -> bool:
+    """True when a text ends inside a block of code."""
+    return any(state for state, _ in _fenced(text, last=True))
+
+
+def _fenced(text: str, *, last: bool = False) -> Iterator[tuple[str, int]]:
+    """The fence that is open at each line, and where the line begins; only the state behind the text with ``last``."""
+    fence, at = "", 0
+    for line in text.split("\n"):
+        if not last:
+            yield fence, at
+        found = _FENCE.match(line) or (None if fence else re.match(r"[ \t]{0,3}(`{3,}|~{3,})([^`]*)$", line))
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence) and not found[2]:
+            fence = ""
+        at += len(line) + 1
+    if last:
+        yield fence, at
+
+
+def _headings(text: str) -> Iterator[tuple[int, str]]:
+    """The headings of level 1 and 2 outside code: where they begin, and their titles."""
+    for fence, at in _fenced(text):
+        if not fence and (found := _HEADING.match(text[at:].partition("\n")[0])):
+            yield at, found[2]
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """The text between headings, with the heading's words; what stands before the first has none."""
+    places = [(0, ""), *_headings(text)]
+    for (at, title), end in zip(places, [*[at for at, _ in places[1:]], len(text)], strict=True):
+        yield _plain_words(title), text[at:end].strip()
+
+
+def _plain_words(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def _last_line(text: str) -> str:
+    return text.rstrip().rpartition("\n")[2]
+
+
+def _last_word(text: str) -> str:
+    found = re.search(r"\w{1,80}\Z", text)
+    return found[0] if found else ""
+
+
+def _letters(text: str) -> int:
+    return sum(char.isalnum() for char in text)

@@ -1,0 +1,76 @@
+"""A run that goes on from a break: what its agent says is told, and counts, behind the text so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from worker.enforcement.going_on import go_on
+from worker.runners.base import AgentEvent, Completion, Emit, RunResult, Verdict, Why
+
+#: So many characters of what the agent says show where it begins.
+_ENOUGH = 600
+_NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
+
+
+class Continuation:
+    """Stands between a runner and the log. It tells the text so far first: this attempt's text is whole."""
+
+    def __init__(self, so_far: str, emit: Emit) -> None:
+        self._so_far = so_far
+        self._emit = emit
+        self._held: list[str] = []  # what the agent says, until it shows where that begins
+        self._length = 0
+        self._seen = False  # enough was held to see it; ``_flows``: then what comes is passed on as it comes
+        self._flows = False
+        self._told: list[str] = []
+        self._tell(so_far)
+
+    def emit(self, event: AgentEvent) -> None:
+        """Take what the agent does."""
+        if event.kind == "reset":
+            self._held.clear()
+            self._length, self._seen, self._flows = 0, False, False
+            self._become(self._so_far, event.text)
+        elif event.kind != "output":
+            self._emit(event)
+        elif self._flows:
+            self._tell(event.text)
+        else:
+            self._held.append(event.text)
+            self._length += len(event.text)
+            if self._length >= _ENOUGH and not self._seen:
+                self._seen = True
+                self._begin()
+
+    def _begin(self) -> None:
+        """Tell what was held, when it goes on; a new beginning is told when it is whole, if it counts then."""
+        continued = go_on(self._so_far, "".join(self._held), complete=False)
+        if continued.fits:
+            self._flows = True
+            self._become(continued.text)
+
+    def ended(self, result: RunResult) -> RunResult:
+        """The result with the whole text. A complete run whose text does not fit behind the break is incomplete."""
+        completion = result.completion
+        continued = go_on(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
+        self._become(continued.text)
+        added = len(continued.text) - continued.kept
+        evidence = {**completion.evidence, "went_on": {"kept": continued.kept, "added": added, "fits": continued.fits}}
+        if completion.verdict is Verdict.COMPLETE and not continued.fits:
+            broken = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=_NO_FIT, evidence=evidence)
+            return replace(result, completion=broken, text=continued.text, agent_session="")
+        return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
+
+    def _become(self, text: str, reason: str = "") -> None:
+        """Tell what is missing of a text; where something else was told, all of it anew."""
+        told = "".join(self._told)
+        if not text.startswith(told):
+            self._emit(AgentEvent(kind="reset", text=reason))
+            self._told.clear()
+            told = ""
+        self._tell(text[len(told) :])
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self._told.append(text)
+            self._emit(AgentEvent(kind="output", text=text))
