@@ -177,7 +177,7 @@ def _repeated(so_far: str, piece: str, least: int) -> int | None:
     quoted = _unquoted(piece)
     lead = len(quoted) - len(quoted.lstrip())
     shift = len(piece) - len(quoted)
-    for start in _anchors(base):
+    for start in _anchors(base, words=not least):
         if quoted.startswith(base[start:], lead) and _letters(base[start:]) >= least:
             return shift + lead + len(base) - start
     word = _last_word(base)
@@ -186,7 +186,7 @@ def _repeated(so_far: str, piece: str, least: int) -> int | None:
     return None
 
 
-def _anchors(base: str) -> Iterator[int]:
+def _anchors(base: str, *, words: bool) -> Iterator[int]:
     """Where a repeated end of the text may begin, the longest first: at a line, or a few words before the end."""
     starts, end = [len(base) - len(last_lines(base))], len(base)
     for _ in range(_LINES + 1):
@@ -198,6 +198,8 @@ def _anchors(base: str) -> Iterator[int]:
             break
         end = start - 1
     yield from sorted(starts)
+    if not words:
+        return
     for word in _WORD.finditer(base, max(starts[1] if len(starts) > 1 else 0, len(base) - _LAST_LINE)):
         if _letters(base[word.start() :]) >= 8:
             yield word.start()
@@ -232,6 +234,8 @@ def _begun_again(so_far: str, piece: str) -> int | None:
         places = {_plain_words(title): at for at, title in _headings(so_far)}
         if (at := places.get(_plain_words(heading[2]))) is not None:
             return at
+    if not piece[:1].isupper() and piece[:1] != so_far.lstrip()[:1]:
+        return None
     ours, theirs = (_WORD.findall(text[:1000].casefold())[:_WORDS] for text in (so_far, piece))
     same = [our == their for our, their in zip(ours[:_FIRST], theirs[:_FIRST], strict=False)]
     if sum(same) < _FIRST - 1 or not same[0]:

@@ -18,10 +18,10 @@ from worker.files.workspace import DeliveryTaken, delivery_directory
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
 from worker.runners.guard.marks import sweep_before
 from worker.turns import folders
+from worker.turns.continuation import Continuation
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
-from worker.turns.continuation import Continuation
 from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()

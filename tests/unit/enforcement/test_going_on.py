@@ -20,25 +20,14 @@ ANSWERS = [
 WORDS = st.sampled_from(
     ["Cache", "Index", "ist", "und", "schneller.", "ADR-040", "`find()`", "ä", "1.", "#", "|", "---"]
 )
-FIXED = [
-    "",
-    "",
-    "## Kontext",
-    "### Positiv",
-    "- [ ] Punkt",
-    "| a | b |",
-    "|---|---|",
-    "```python",
-    "```",
-    "---",
-    "    x = 1",
-]
-LINES = st.lists(WORDS, min_size=1, max_size=14).map(" ".join) | st.sampled_from(FIXED)
+SHAPES = ["{n} {words}", "", "", "## Kontext {n}", "- [ ] Punkt {n}", "| {n} | {words} |", "|---|---|"]
+SHAPES += ["```python{n}", "```", "---", "    x{n} = 1", "Satz{n} {words}", "Satz{n} {words}", "Satz{n} {words}"]
+LINES = st.tuples(st.sampled_from(SHAPES), st.lists(WORDS, min_size=1, max_size=14).map(" ".join))
 
 
-def numbered(lines: list[str]) -> str:
-    """No two lines of words alike: where a text says the same twice, nobody can know from which place it goes on."""
-    return "\n".join(line if line in FIXED else f"Satz{n} {line}" for n, line in enumerate(lines))
+def numbered(lines: list[tuple[str, str]]) -> str:
+    """No two lines with words alike: where a text says the same twice, nobody can know from which place it goes on."""
+    return "\n".join(shape.format(n=n, words=words) for n, (shape, words) in enumerate(lines))
 
 
 TEXTS = st.sampled_from(ANSWERS) | st.lists(LINES, min_size=4, max_size=30).map(numbered)

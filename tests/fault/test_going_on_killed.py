@@ -1,0 +1,66 @@
+"""A worker is killed while its agent goes on from a break: the answer is whole all the same, and the attempts count."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
+from api_client.web.streaming.draft import Draft
+from tests.bench.economy.answers import chat
+from tests.conftest import WorkerProcess
+from tests.fault.conftest import judged, message
+from tests.support import wait_until
+
+WHOLE = chat(7, "de", 1500).text()
+BREAK = WHOLE.index("(#007-009)")
+LINE = WHOLE.rindex("\n", 0, BREAK) + 1
+#: Behind the place at which it is seen where the rest begins, so that some of it is told before the worker dies.
+LATER = LINE + 700
+
+
+@pytest.fixture
+def dying(settings: Settings, tmp_path: Path) -> Settings:
+    """An agent that dies in its answer; the one that goes on from there waits in the middle of the rest."""
+    wait = [{"touch": f"{tmp_path}/begun"}, {"wait_for": f"{tmp_path}/go"}]
+    rest = [{"say": {"text": WHOLE[LINE:LATER], "pieces": 20}}, *wait, {"say": WHOLE[LATER:]}]
+    script = [{"attempts": [[{"say": {"text": WHOLE[:BREAK], "pieces": 20}}, "die"], rest]}]
+    (tmp_path / "script.yaml").write_text(yaml.safe_dump(script, allow_unicode=True))
+    return replace(settings, models={"scripted": f"scripted:{tmp_path}/script.yaml"}, lease_seconds=3.0)
+
+
+@pytest.mark.parametrize("moment", ["turn.retrying", "attempt.output"])
+async def test_the_worker_killed_before_or_while_its_agent_goes_on(
+    moment: str, dying: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker = worker_process(settings=dying)
+    async with TurnsClient(dying) as client:
+        turn_id = await client.submit(message("Was tun?"))
+        if moment == "turn.retrying":
+            async for event in client.follow(turn_id):
+                if event is not None and event.kind == moment:
+                    break
+        else:
+            await wait_until(lambda: (tmp_path / "begun").exists())
+        for pid in worker.children().values():
+            os.kill(pid, signal.SIGKILL)
+        (tmp_path / "go").touch()
+        turn, events = await judged(client, turn_id)
+
+    assert (turn.outcome, turn.attempt, turn.response) == (Outcome.PASSED_AFTER_RETRY, 2, WHOLE)
+    assert [event.data["goes_on"] for event in events if event.kind == "turn.retrying"] == [True]
+    if moment == "attempt.output":
+        assert [event.kind for event in events].count("attempt.lost") == 1
+    draft, shown = Draft(), ""
+    for event in events:
+        draft.take(event)
+        assert draft.shown.startswith(shown), "what was shown stays"
+        shown = draft.shown
