@@ -27,7 +27,7 @@ KINDS = {
     "attempt.accepted": "Every active validator accepts. data: attempt, issues (warnings)",
     "attempt.rejected": "Validators found errors; the draft is taken back. data: attempt, issues",
     "attempt.lost": "The worker died or froze; the draft is taken back. data: attempt, delivery, during, silent_ms",
-    "turn.retrying": "The agent is asked again. data: attempt, max_attempts, reason, codes, feedback, goes_on, delay_seconds",
+    "turn.retrying": "Asked again. data: attempt, max_attempts, reason, codes, feedback, goes_on, delay_seconds",
     "turn.fallback": "A fallback is tried on the best answer. data: attempt, codes",
     "turn.mended": "The fallback changed the answer. data: attempt, changes, step, step_source",
     "turn.escalated": "All attempts failed. data: attempt, stage (1 another model, 2 a person), reason, model, issues",
