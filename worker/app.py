@@ -18,6 +18,7 @@ from api_client.contract.tasks import celery_settings
 from worker.logs import configure_logging
 from worker.turns.engine import Engine
 from worker.turns.leases.pulse import Work
+from worker.turns.messages import drop_what_is_none
 from worker.turns.tasks import register
 from worker.verification.scratch import sweep
 
@@ -33,6 +34,7 @@ _CONSUMER: dict[str, Any] = {}
 
 def create_app(settings: Settings) -> Celery:
     """The Celery application of a worker with these settings."""
+    drop_what_is_none()
     celery = Celery("helix-turns", set_as_current=False)
     celery.conf.update(celery_settings(settings))
     register(celery, lambda: engine().service, _report)

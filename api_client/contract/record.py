@@ -66,6 +66,8 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
         )
     except KeyError as error:
         raise ValueError(f"not a turn's record: {error.args[0]} is missing") from error
+    except (AttributeError, TypeError) as error:  # JSON of another shape
+        raise ValueError(f"not a turn's record: {error}") from error
 
 
 def _attempt(number: int, raw: Mapping[str, str]) -> AttemptRecord:

@@ -154,7 +154,9 @@ def main(arguments: list[str] | None = None) -> None:
     except HelixError as error:
         code = _complain([str(error)], USAGE, error.code)
     except OSError as error:
-        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        said = (
+            f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
+        )
         code = _complain([said], USAGE)
     sys.exit(code)
 

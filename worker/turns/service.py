@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import structlog
+from redis.exceptions import ResponseError
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
@@ -123,7 +124,12 @@ class TurnService:
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
-        claim = self._ledger.claim(turn_id, session_id, link, alone=alone)
+        try:
+            claim = self._ledger.claim(turn_id, session_id, link, alone=alone)
+        except (ResponseError, ValueError) as error:
+            self._ledger.put_aside(turn_id, error)
+            tell("", "its record is damaged")
+            return False
         if isinstance(claim, Refusal):
             if claim.why == "missing":
                 log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)

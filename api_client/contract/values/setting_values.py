@@ -68,6 +68,8 @@ def directory(value: str) -> Path:
     path = Path(value).expanduser()
     if not path.is_dir():
         raise ValueError("must be an existing directory")
+    if path.resolve() == Path("/"):
+        raise ValueError("must not be /, nor a link to it: it is the project, which agents read")
     return path.resolve()
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import structlog
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
@@ -24,10 +24,6 @@ log = structlog.get_logger()
 
 #: A clock that moves this much against ours between two looks has jumped, in seconds.
 _JUMP_SECONDS = 1.0
-#: Errors of a store that takes no writes at all: no fault of the turn.
-_REFUSALS = (OutOfMemoryError, ReadOnlyError)
-#: A turn whose record cannot be handled is looked at again so much later.
-_DAMAGED_SECONDS = 60.0
 
 
 class Watch:
@@ -112,11 +108,7 @@ class Reaper:
                 try:
                     self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
                 except (ResponseError, ValueError) as error:
-                    if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
-                        raise
-                    # A damaged record: put aside for a while, so that it holds up no other turn.
-                    log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
-                    self._ledger.put_off(turn_id, _DAMAGED_SECONDS)
+                    self._ledger.put_aside(turn_id, error)
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what == "announce":

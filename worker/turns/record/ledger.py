@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
 from api_client.contract.keys import Keys, keys_of
@@ -30,6 +30,10 @@ from worker.turns.transitions.moves import EventData, Move
 log = structlog.get_logger()
 
 _LUA = Path(__file__).with_name("lua")
+#: Errors of a store that takes no writes at all: no fault of the turn.
+_REFUSALS = (OutOfMemoryError, ReadOnlyError)
+#: A turn whose record cannot be handled is looked at again so much later.
+_DAMAGED_SECONDS = 60.0
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
 
@@ -214,6 +218,17 @@ class Ledger:
         now = int(self.server_time() * 1000)
         if ids:
             self._redis.zadd(key, {turn_id.decode(): now for turn_id in ids}, xx=True, lt=True)
+
+    def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
+        """Put a turn aside for a while whose record is damaged, so that it holds up no other turn.
+
+        Raises:
+            ResponseError: the store takes no writes at all: that is no fault of the turn.
+        """
+        if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
+            raise error
+        log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
+        self.put_off(turn_id, _DAMAGED_SECONDS)
 
     def put_off(self, turn_id: str, seconds: float) -> None:
         """Have a turn looked at later, if it is to be looked at at all; its record is not touched."""
