@@ -1,6 +1,6 @@
 """What lies in a queue and is no message of Celery's: dropped and logged, instead of ending the worker.
 
-kombu's Redis transport lets an item that is no JSON, or JSON of another shape, end the worker, with every agent it runs.
+kombu's Redis transport lets an item that is no JSON, or JSON of another shape, end the worker with every agent it runs.
 Nothing is lost by dropping it: a turn's record says what comes next, and reapers announce that again.
 """
 
