@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import issue
 from worker.enforcement.documents.adr import Adr, Section
-from worker.enforcement.documents.content import has_content
+from worker.enforcement.documents.content import has_content, leaves_out
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.header_lines import blocks
 from worker.enforcement.documents.part import FILES, STEP_MARKER, YAML_HEADER, header_key, in_header, section_title
@@ -103,14 +103,14 @@ def lost(
     errors: Sequence[ValidationIssue],
     after: str,
     locale: str,
-    files: Iterable[str] = (),
+    files: Sequence[str] = (),
     *,
     adrs_only: bool = False,
 ) -> list[ValidationIssue]:
     """CONTENT_LOST for each ADR of the answer before that the one after it lacks, and for each good section.
 
-    Good is a section with content that no error named; a required one also when an error named it. A section that was
-    lost earlier is lost until it is back. What stands in a file is not lost.
+    Good is a section with content that no error named; a required one also when an error named it. What stands in a
+    file is not lost.
 
     Args:
         answer: the answer before.
@@ -120,8 +120,7 @@ def lost(
         files: texts that the agent wrote to files beside the new answer.
         adrs_only: sections may go, as when an error's rule says that it shortens.
     """
-    again = {title for error in errors if error.code == LOST and (title := section_title(error.part))}
-    if after == answer and not again:
+    if after == answer:
         return []
     adrs_only = adrs_only or any(error.shortens for error in errors)
     named = {key(title) for error in errors if not error.file and (title := section_title(error.part))}
@@ -134,9 +133,30 @@ def lost(
             guarded = (one for one in adr.sections if required(one.title) or key(one.title) not in named)
             bodies = ((plain(one.title), body_of(adr, one)) for one in guarded)
             found |= {f"## {title}": None for title, body in bodies if has_content(body) and not there.has(title, body)}
-    found |= {f"## {title}": None for title in again if not there.has(title)}
     surgical = only_adr(after) is not None
     return [_lost(what, locale, what if surgical and section_title(what) else "") for what in found]
+
+
+def still_lost(
+    missing: Iterable[ValidationIssue],
+    earlier: Iterable[Attempt],
+    after: str,
+    locale: str,
+    files: Sequence[str] = (),
+) -> list[ValidationIssue]:
+    """Those of the CONTENT_LOST issues of an attempt that a later answer does not settle either.
+
+    Args:
+        missing: issues of the attempt; others than CONTENT_LOST are left out.
+        earlier: the attempts before it.
+        after: the later answer.
+        locale: ``de`` or ``en``.
+        files: as for ``lost``.
+    """
+    open_ = {issue.message for issue in missing if issue.code == LOST}
+    texts = ((attempt.answer or attempt.text, attempt.errors) for attempt in earlier if open_)
+    found = (issue for text, errors in texts for issue in lost(text, errors, after, locale, files))
+    return list({issue.message: issue for issue in found if issue.message in open_}.values())
 
 
 def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[str]) -> tuple[str, list[str]]:
@@ -149,7 +169,7 @@ def restored(answer: str, errors: Iterable[ValidationIssue], earlier: Iterable[s
             continue
         for text in reversed(texts):
             body = next((body for adr in parse(text).adrs if (body := _body(adr, title))), "")
-            if body and (after := put_section(answer, title, strip_marker(body))) != answer:
+            if body and (after := put_section(answer, title, strip_marker(body).strip())) != answer:
                 answer = after
                 back.append(title)
                 break
@@ -179,7 +199,8 @@ class _There:
     def __init__(self, texts: Sequence[str]) -> None:
         self._adrs = [parse(text).adrs for text in texts]
         every = [(adr, section) for adrs in self._adrs for adr in adrs for section in adr.sections]
-        self._sections = {key(section.title) for adr, section in every if has_content(body_of(adr, section))}
+        bodies = ((key(section.title), body_of(adr, section)) for adr, section in every)
+        self._sections = {name for name, body in bodies if has_content(body) and not leaves_out(body)}
         self._lines = {line.strip() for text in texts for line in text.split("\n")}
 
     def has_adr(self, adr: Adr, place: int) -> bool:
@@ -221,16 +242,16 @@ def _spliced(answer: str, errors: Sequence[ValidationIssue], offer: Offer, parts
         answer = _safe(answer, put_key(answer, name, lines, named))
     if offer.header:
         answer = _safe(answer, put_header(answer, offer.header))
-    for title in dict.fromkeys(title for part in parts if (title := section_title(part))):
-        if body := offer.sections.get(key(title)):
+    for name, title in {key(title): title for part in parts if (title := section_title(part))}.items():
+        if body := offer.sections.get(name):
             answer = _safe(answer, put_section(answer, title, body))
     return put_marker(answer, offer.step) if offer.step else answer
 
 
 def _safe(before: str, after: str) -> str:
-    """The text after a change that neither adds an ADR nor hides a section; else the text before it."""
+    """The text after a change that neither adds an ADR nor hides a section or a marker; else the text before it."""
     old, new = parse(before).adrs, parse(after).adrs
-    if len(old) != len(new):
+    if len(old) != len(new) or len(parse(after).markers) < len(parse(before).markers):
         return before
     kept = (_titles(was) <= _titles(adr) for was, adr in zip(old, new, strict=True))
     return after if all(kept) else before

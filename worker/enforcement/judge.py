@@ -8,7 +8,7 @@ from typing import Any
 
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE
-from worker.enforcement.content_guard import assemble, lost
+from worker.enforcement.content_guard import assemble, lost, still_lost
 from worker.enforcement.examine import examine
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Policy, weighed
@@ -60,11 +60,14 @@ def _lost(history: Sequence[Attempt], new: Attempt, answer: str, context: Mappin
     if new.fresh:
         kept = best(history)
         return lost(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
+    files = _documents(context)
     kept = best(latest_set(history))
     if kept is not None:
-        return lost(kept.answer, kept.errors, answer, locale, _documents(context))
+        found = lost(kept.answer, kept.errors, answer, locale, files)
+        earlier = [attempt for attempt in history if attempt.number < kept.number]
+        return [*found, *still_lost(kept.errors, earlier, answer, locale, files)]
     drafts = [attempt.text for attempt in latest_set(history) if attempt.text.strip()]
-    return lost(drafts[-1], (), answer, locale, _documents(context)) if drafts else []
+    return lost(drafts[-1], (), answer, locale, files) if drafts else []
 
 
 def _documents(context: Mapping[str, Any]) -> list[str]:

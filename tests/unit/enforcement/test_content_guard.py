@@ -161,7 +161,18 @@ def test_a_new_answer_that_drops_a_good_section_is_asked_again_for_that_section(
     assert "Mehr Speicher." in history[-1].answer
 
 
-@pytest.mark.parametrize("body", ["", "(unverändert)", "[… wie bisher …]", "<!-- siehe\noben -->", "\u200b", "TODO"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "(unverändert)",
+        "[… wie bisher …]",
+        "<!-- siehe\noben -->",
+        "\u200b",
+        "TODO",
+        "Erstens viel.\n\n[… Rest wie bisher …]",
+    ],
+)
 def test_what_only_stands_for_a_section_does_not_count_as_the_section(body: str) -> None:
     new = ADR.replace("Cache", "Index") + f"\n## Konsequenzen\n\n{body}\n" + MARKER
     assert codes(turn(f"{ADR}\n{LAST}{MARKER}", new, rules=WHOLE)[1][-1].issues) == ["CONTENT_LOST"]

@@ -23,6 +23,13 @@ _PLACEHOLDER = re.compile(
     r")?[\s)\]}>*_`~.\u2026!-]{0,20}$",
     re.IGNORECASE,
 )
+#: A line that says that text was left out here: "(unverändert)", "[… rest as before …]", "<!-- unchanged -->".
+_LEFT_OUT = re.compile(
+    r"[ \t*_>-]{0,8}(?:[(\[{\u2026]|\.{3}|<!--|\*|_).{0,100}"
+    r"\b(?:unverändert|unchanged|wie (?:oben|bisher|gehabt|zuvor|vorher)|as (?:above|before)|siehe oben|see above"
+    r"|omitted|ausgelassen|gekürzt|truncated)\b.{0,60}(?:[)\]}\u2026*_]|\.{3}|-->)[ \t\r]{0,8}$",
+    re.IGNORECASE,
+)
 _ANY_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
@@ -93,3 +100,8 @@ def has_content(text: str) -> bool:
         if bare and any(char.isalnum() for char in bare):
             return True
     return False
+
+
+def leaves_out(text: str) -> bool:
+    """True when a line of a section's text says that the rest of it is as before."""
+    return any(_LEFT_OUT.match(line) for line in text.split("\n") if len(line) <= _MAX_PLACE)

@@ -12,6 +12,7 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.marker import marker
 from worker.enforcement.documents.part import FILES
 from worker.enforcement.documents.titles import key, rank
+from worker.enforcement.markdown.scan import outline
 
 _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -42,7 +43,7 @@ def put_marker(answer: str, step: str) -> str:
         and (mark := _FENCE_MARK.match(_line(answer, last_fence.start)))
     ):
         answer += ("" if answer.endswith("\n") else eol) + mark[1]  # nothing after an open fence would be seen
-    return answer + _gap(answer) + marker(step)
+    return answer + _gap(answer, eol) + marker(step)
 
 
 def put_header(answer: str, header: str) -> str:
@@ -62,7 +63,8 @@ def put_header(answer: str, header: str) -> str:
         start, end = (adr.char_of(line) for line in adr.header_lines)
         return answer[:start] + shown + _eol(answer) + answer[min(end, len(answer)) :]
     start = adr.char_of(adr.start)
-    return answer[:start] + shown + _eol(answer) * 2 + answer[start:]
+    before = answer[:start]
+    return before + _gap(before, _eol(answer)) + shown + _eol(answer) * 2 + answer[start:]
 
 
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
@@ -101,7 +103,7 @@ def put_section(answer: str, title: str, body: str) -> str:
     adr = only_adr(answer)
     if adr is None:
         return answer
-    eol, body = _eol(answer), _with_eol(body, answer)
+    eol, body = _eol(answer), _with_eol(_closed(body), answer)
     present = [section for section in adr.sections if key(section.title) == key(title)]
     if present:
         ranges = [_body_range(answer, adr, section) for section in present]
@@ -111,11 +113,19 @@ def put_section(answer: str, title: str, body: str) -> str:
             return head + eol + body + answer[end:]
         return head + eol + body + eol + answer[start:]
     at = _place(answer, adr, title)
-    before, rest = answer[:at].rstrip(), answer[at:]
-    gap = answer[len(before) : at]
+    before, rest = answer[:at], answer[at:]
     marks = "#" * (adr.sections[0].level if adr.sections else 2)
-    section = f"{marks} {title}{eol}{eol}{body}"
-    return before + eol * 2 + section + (gap if "\n" in gap or not rest else eol * 2) + rest
+    last = eol if before.endswith("\n") else ""
+    gap = last if not rest else "" if rest.startswith(("\n", "\r\n")) else eol * 2
+    return f"{before}{_gap(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
+
+
+def _closed(body: str) -> str:
+    """A body whose last code block ends: else all that follows would be code."""
+    fences = outline(body).fences
+    if not fences or fences[-1].closed or not (mark := _FENCE_MARK.match(body.split("\n")[fences[-1].start])):
+        return body
+    return f"{body}\n{mark[1]}"
 
 
 def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
@@ -149,10 +159,10 @@ def _line(text: str, number: int) -> str:
     return parse(text).out.lines[number]
 
 
-def _gap(answer: str) -> str:
-    """What is missing for a blank line behind an answer; nothing behind an empty one."""
-    tail = answer[-4:].replace("\r", "")
-    return _eol(answer) * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if answer else ""
+def _gap(text: str, eol: str) -> str:
+    """What is missing for a blank line behind a text; nothing behind an empty one."""
+    tail = text[-4:].replace("\r", "")
+    return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip("\ufeff") else ""
 
 
 def _eol(text: str) -> str:

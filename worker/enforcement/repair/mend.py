@@ -8,7 +8,7 @@ from typing import Any
 
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.codes import DEFAULT_LOCALE, words
-from worker.enforcement.content_guard import LOST, holds, lost, restored
+from worker.enforcement.content_guard import LOST, holds, restored, still_lost
 from worker.enforcement.documents.marker import UNKNOWN
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
 from worker.enforcement.examine import examine
@@ -95,9 +95,10 @@ def mend_attempt(
     """
     locale = str((context or {}).get("locale", DEFAULT_LOCALE))
     missing = [issue for issue in chosen.issues if issue.code == LOST]
-    text, back = restored(chosen.answer, missing, [a.answer or a.text for a in history if a.number < chosen.number])
+    earlier = [attempt for attempt in history if attempt.number < chosen.number]
+    text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
     mended = mend(text, validators, context)
-    left = {issue.message for issue in lost(chosen.answer, chosen.errors, mended.text, locale)}
+    left = {issue.message for issue in still_lost(missing, earlier, mended.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
     return replace(
         mended,

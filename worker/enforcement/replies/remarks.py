@@ -16,18 +16,29 @@ _ABOUT = (
     r"|anforderung(?:en)?|requirements?|wunsch|wünsche|fehler|errors?"
 )
 _NAMES = r"entscheidung|kontext|akzeptanzkriterien|kriterien|decision|context|criteria"
-_SAME_DE = r"bleib\w{0,3}|blieb\w{0,2}|unverändert|unberührt|wie (?:bisher|gehabt|zuvor|vorher|er war|es war)"
-_SAME_EN = r"unchanged|untouched|the same|as (?:it|they|before|is|was)|stays?|remains?|kept|is fine"
+_SAME_DE = (
+    r"(?:bleib\w{0,3}|blieb\w{0,2}|ist|sind|wurden?|habe ich|lasse ich)\b.{0,40}?"
+    r"\b(?:unverändert|unberührt|gleich|bestehen|erhalten|so|wie (?:bisher|gehabt|zuvor|vorher|er war|es war)"
+    r"|nicht (?:ge|ver)ändert)\b|bleib\w{0,3}[.!]{0,3}$|unverändert"
+)
+_SAME_EN = (
+    r"(?:is|are|was|were|stays?|remains?|i (?:have )?(?:kept|left))\b.{0,40}?"
+    r"\b(?:unchanged|untouched|(?:the |exactly the )?same|as (?:it|they|before|is|was)|kept|fine)\b"
+    r"|(?:stays?|remains?)[.!]{0,3}$"
+)
 _DONE_DE = r"ergänzt?|hinzugefügt|hinzu|korrigier\w{0,3}|angepasst|nachgereicht|nicht|vergessen|alles"
 _DONE_EN = r"added|fixed|corrected|updated|adjusted|included|missing|unable|forgot\w{0,3}|helps|everything|can(not|'t)"
 _REMARKS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         # the rest stays
-        r"\b(?:rest|übrige\w{0,3}|restliche\w{0,3}|andere[nrs]?|alles (?:andere|übrige|weitere))\b.{0,120}"
-        rf"\b(?:{_SAME_DE})",
-        r"\b(?:the rest|everything else|all else|(?:the )?other (?:section|part)s?|remain(?:der|ing))\b.{0,120}"
-        rf"\b(?:{_SAME_EN})",
+        rf"\brest(?: (?:der|des|vom|von|meiner|deiner|dieser|dieses)(?: \w{{1,20}})? (?:{_ABOUT})\w{{0,2}})?,? "
+        rf"(?:{_SAME_DE})",
+        rf"\b(?:andere|übrige|restliche|weitere)\w{{0,2}} (?:{_ABOUT})\w{{0,2}}\b.{{0,20}}\b(?:{_SAME_DE})",
+        rf"\balles (?:andere|übrige|weitere)\b.{{0,20}}\b(?:{_SAME_DE})",
+        rf"\b(?:the )?rest(?: of (?:the|my|your|this)(?: \w{{1,20}})? (?:{_ABOUT}))?,? (?:{_SAME_EN})",
+        rf"\b(?:everything|all) else (?:{_SAME_EN})|\bother (?:{_ABOUT})\b.{{0,20}}\b(?:{_SAME_EN})",
+        rf"\bremain(?:der|ing (?:{_ABOUT}))\b.{{0,20}}\b(?:{_SAME_EN})",
         r"\b(?:no|nothing) (?:other|else)\b.{0,60}\bchang|\bsonst (?:hat sich |wurde |ist |habe ich )?nichts\b",
         # sorry, sure, done
         r"^(?:entschuldig\w{0,5}|sorry|verzeih\w{0,5}|pardon|(?:es )?tut mir leid)\b",
@@ -41,7 +52,8 @@ _REMARKS = tuple(
         r"\bi(?:'ve|'ll|'m| have| had| will| hope| can(?:not|'t)?| could| am| added| fixed| forgot)\b.{0,200}"
         rf"\b(?:{_ABOUT}|{_DONE_EN})\b",
         r"\b(?:kann|konnte|darf|möchte|will) (?:ich|das|dies|dir|dabei|leider)\b.{0,80}\bnicht\b",
-        r"^(?:leider|unfortunately)\b|\b(?:wie gewünscht|wie gefordert|wie verlangt|as requested|as asked)\b",
+        r"\bleider\b.{0,80}\b(?:ich|möglich|geht)\b|\bgeht\b.{0,20}\bnicht\b|\bunfortunately\b.{0,80}\b(?:i|possible)\b",
+        r"\b(?:wie gewünscht|wie gefordert|wie verlangt|as requested|as asked)\b",
         # here it is
         r"^(?:hier|anbei|nachfolgend|im folgenden|unten|here|below|attached|the following)\b.{0,120}"
         rf"(?::$|\b(?:{_ABOUT}|{_NAMES}|inhalt|fassung|version|korrektur|ergänzung|content|correction)\b)",
@@ -49,8 +61,8 @@ _REMARKS = tuple(
         rf"\b(?:{_ABOUT})\b.{{0,60}}"
         r"\b(?:vollständig|komplett|erfüllt|gültig|korrekt|complete|valid|fulfil\w{0,5}|meets?|satisf\w{0,4}|correct)",
         rf"^(?:der|die|das|the|this) (?:{_ABOUT})\b.{{0,200}}"
-        r"\b(?:ergänzt|hinzugefügt|korrigiert|fehlte?|added|fixed|(?:wa|i)s missing|corrected|beschreibt|describes"
-        r"|legt fest|summari[sz]es|fasst)\b",
+        r"\b(?:ergänzt|hinzugefügt|korrigiert|fehlte?|steht|jetzt|nun|now|added|fixed|(?:wa|i)s missing"
+        r"|corrected|beschreibt|describes|legt fest|summari[sz]es|fasst)\b",
         r"^(?:zusammenfassung|zusammengefasst|kurz gesagt|summary|in short|in summary|to summari[sz]e)\b",
         # what next
         r"\b(?:sag|gib|lass|melde?)\b.{0,30}\b(?:bescheid|wissen|dich)\b|\bbei (?:weiteren )?(?:fragen|rückfragen)\b",

@@ -26,6 +26,7 @@ _BOLD_TITLE = re.compile(r"\*\*([^*]{1,100})\*\*\s{0,5}:?$|__([^_]{1,100})__\s{0
 _HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
 #: The line at which a part in a fence was taken out of the text around it.
 _CUT = "\x00"
+_RULES = ("---", "***", "___")
 #: Most remarks that are taken from the end of a section.
 _MAX_REMARKS = 8
 #: Least words of a section that was sent without its heading.
@@ -33,7 +34,7 @@ _MIN_WORDS = 3
 #: A longer text is no section that was sent without its heading, in characters.
 _MAX_BODY = 20_000
 #: A paragraph of this length that stands in the answer already was repeated, not written for a section.
-_MIN_REPEATED = 30
+_MIN_REPEATED = 12
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
     """What the fences of a reply offer, and the reply without those that offer something."""
     offer, lines = Offer(), text.split("\n")
     for fence in fences_of(lines):
-        found = _read(fence.text, asked)
+        found = _read(fence.text, asked, fenced=True)
         if fence.is_yaml:
             found.take(Offer(None, *read_yaml(fence.text, asked)))
         if found:
@@ -102,19 +103,19 @@ def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
     return offer, "\n".join(lines)
 
 
-def _read(text: str, asked: Collection[str]) -> Offer:
-    """What a text offers, fences left alone."""
+def _read(text: str, asked: Collection[str], *, fenced: bool = False) -> Offer:
+    """What a text offers, fences in it left alone; a text from a fence has no prose around its parts."""
     offer = Offer()
     if STEP_MARKER in asked:
         offer.step = next((m.step for m in reversed(parse(text).markers) if m.step), None)
     if any(in_header(part) for part in asked):
         for yaml_text in yaml_texts(text):
             offer.take(Offer(None, *read_yaml(yaml_text, asked)))
-    offer.sections = _sections(text, asked)
+    offer.sections = _sections(text, asked, fenced=fenced)
     return offer
 
 
-def _sections(text: str, asked: Collection[str]) -> dict[str, str]:
+def _sections(text: str, asked: Collection[str], *, fenced: bool) -> dict[str, str]:
     """The bodies of asked sections, by key; of several with content the last counts."""
     wanted = {key(title) for part in asked if (title := section_title(part))}
     if not wanted:
@@ -131,7 +132,7 @@ def _sections(text: str, asked: Collection[str]) -> dict[str, str]:
             if other <= level or other <= 2 or key(words) in wanted or required(words):
                 end = following
                 break
-        body = _trimmed(lines[line + length : end], bounded=end < len(lines))
+        body = _trimmed(lines[line + length : end], bounded=end < len(lines), fenced=fenced)
         body = _demoted(body, level)
         if has_content(body):
             found[name] = body
@@ -156,7 +157,7 @@ def _headings(text: str, lines: list[str]) -> Iterator[tuple[int, int, str, int]
     return iter(sorted(rows))
 
 
-def _trimmed(lines: Sequence[str], *, bounded: bool) -> str:
+def _trimmed(lines: Sequence[str], *, bounded: bool, fenced: bool) -> str:
     """A section's body without markers, rules, and remarks behind it."""
     cut = next((n for n, line in enumerate(lines) if line == _CUT), None)
     if cut is not None and has_content("\n".join(lines[:cut])):
@@ -166,8 +167,8 @@ def _trimmed(lines: Sequence[str], *, bounded: bool) -> str:
     for _ in range(_MAX_REMARKS):
         text = text.rstrip()
         last = text.rpartition("\n\n")[2]
-        spoken = is_remark(last) or (bounded and introduces(last))
-        if last.strip() in ("---", "***", "___") or (spoken and not _in_fence(text, last)):
+        spoken = not fenced and (is_remark(last) or (bounded and introduces(last)))
+        if last.strip() in _RULES or (spoken and not _in_fence(text, last)):
             text = text[: -len(last)]
         else:
             break
@@ -222,7 +223,7 @@ def _body_alone(text: str, rest: str, answer: str, title: str) -> str:
     paragraphs = body.split("\n\n")
     while paragraphs and (is_remark(paragraphs[0]) or introduces(paragraphs[0])):
         paragraphs = paragraphs[1:]
-    while paragraphs and is_remark(paragraphs[-1]):
+    while paragraphs and (is_remark(paragraphs[-1]) or paragraphs[-1].strip() in _RULES):
         paragraphs = paragraphs[:-1]
     body = "\n\n".join(paragraphs).strip()
     return body if body and _is_body(body, paragraphs, answer, title) else ""
@@ -233,6 +234,9 @@ def _is_body(body: str, paragraphs: Sequence[str], answer: str, title: str) -> b
     if len(body) > _MAX_BODY or len(body.split()) < _MIN_WORDS or not has_content(body):
         return False
     if any(is_remark(part) for part in paragraphs) or body.endswith("?"):
+        return False
+    fenced = {n for fence in outline(body).fences for n in range(fence.start, fence.end)}
+    if not has_content("\n".join(line for n, line in enumerate(body.split("\n")) if n not in fenced)):
         return False
     if body.startswith("---") or header_lines.blocks(paragraphs[0]):
         return False
