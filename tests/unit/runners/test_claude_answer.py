@@ -225,6 +225,12 @@ def test_white_space_at_the_end_is_no_difference(run: Run) -> None:
     assert (left.text, left.origin, left.missing) == ("Guten Tag \n\n", "output", "")
 
 
+def test_nor_is_a_byte_order_mark_which_the_cli_trims(run: Run) -> None:
+    run.stopped("Guten Tag")
+    run.told(block("Guten Tag\ufeff \u2028"), OK | {"result": "Guten Tag\ufeff \u2028"})
+    assert run.left().missing == ""
+
+
 def test_the_file_the_agent_wrote_is_the_answer(run: Run) -> None:
     (run.order.directory / "output" / "response.md").write_text("Aus der Datei\n")
     run.told(block("Fertig."), OK | {"result": "Fertig."})

@@ -104,6 +104,21 @@ def test_a_folder_that_takes_no_marks_passes_and_is_named() -> None:
     assert judge(replace(full, marks={START: MINE}, exit_code=1)).kind is ErrorKind.TRANSIENT
 
 
+@pytest.mark.parametrize(
+    ("error", "kind", "busy"),
+    [("rate_limit", "transient", True), ("server_error", "transient", False), ("invalid_request", "permanent", False),
+     ("authentication_failed", "config", False), ("max_output_tokens", "limit", False), ("something", None, False)],
+)  # fmt: skip
+def test_an_error_whose_result_was_lost_is_known_from_its_hook(error: str, kind: str | None, busy: bool) -> None:
+    marks = {START: MINE, STOP_FAILURE: replace(MINE, error=error, message="API Error"), END: MINE}
+    completion = judge(replace(GOOD, exit_code=1, result={}, marks=marks, text=""))
+    assert (completion.kind, completion.busy) == (kind, busy)
+    assert kind is None or completion.reason == "API Error"
+    assert kind or completion.verdict is Verdict.INCOMPLETE
+    foreign = {**marks, STOP_FAILURE: replace(marks[STOP_FAILURE], run="t.1.2")}
+    assert judge(replace(GOOD, exit_code=1, result={}, marks=foreign, text="")).verdict is Verdict.INCOMPLETE
+
+
 JARGON = '[claude-code:unrecognized_model] {"model": "claude-x"}'
 
 

@@ -197,11 +197,81 @@ def test_a_service_that_is_not_there_passes(ask: Ask) -> None:
     assert ask(url="http://127.0.0.1:9/v1").result.completion.kind == "transient"
 
 
-def test_strange_lines_are_skipped_and_counted(ask: Ask, service: Service) -> None:
-    service.lines = (": comment", "data: {", "data: 3", "data: {}", 'data: {"choices": [{}]}', *GOOD)
+def test_lines_that_say_nothing_do_no_harm(ask: Ask, service: Service) -> None:
+    service.lines = (
+        ": comment",
+        "event: x",
+        "id: 3",
+        "data: {}",
+        'data: {"choices": [{}]}',
+        'data: {"usage": 3}',
+        *GOOD,
+    )
     ran = ask()
     assert (ran.verdict, ran.result.text) == ("complete", "Guten Tag")
-    assert ran.result.completion.evidence["skipped_lines"] == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data: {",
+        "data: 3",
+        'data: {"choices": [{"delta": {"content": "wicht',
+        'ata: {"choices": [{"delta": {"content": "wichtig"}}]}',
+        'data: {"choices": [{"delta": {"content": {"a": 1}}}]}',
+        'data: {"choices": [{"delta": "wichtig"}]}',
+        "data: " + "[" * 99_999,
+    ],
+)
+def test_a_line_that_cannot_be_read_may_have_been_a_piece_of_the_answer(ask: Ask, service: Service, line: str) -> None:
+    service.lines = (piece("Guten "), line, piece("Tag"), piece(finish="stop"), DONE)
+    ran = ask()
+    assert (ran.verdict, ran.result.text) == ("incomplete", "Guten Tag")
+    assert ran.result.completion.evidence["skipped_lines"] >= 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("\ufeff" + piece("Guten "), piece("Tag"), piece(finish="stop"), DONE),
+        (piece("Guten "), piece("Tag"), 'data: {"choices": [{"index": 0, "finish_reason": "stop"}]}', DONE),
+        (piece("Guten "), piece("Tag"), 'data: {"choices": [{"delta": null, "finish_reason": "stop"}]}', DONE),
+        (
+            'data: {"choices": [{"delta":\ndata: {"content": "Guten "}}]}',
+            'data: {"choices": [{"delta": {"content": [{"type": "thinking", "thinking": []},'
+            ' {"type": "text", "text": "Tag"}]}}]}',
+            piece(finish="stop"),
+            DONE,
+        ),
+        (piece("Guten "), 'data: {"choices": [], "usage": {"prompt_tokens": null}}', piece("Tag", "stop"), DONE),
+        (piece("Guten "), piece("Tag", "stop"), piece(finish="stop"), DONE, "danach"),
+    ],
+    ids=["bom", "no-delta", "null-delta", "two-lines-and-parts", "usage-in-between", "reason-twice"],
+)
+def test_a_whole_answer_counts_however_a_service_writes_it(ask: Ask, service: Service, lines: tuple[str, ...]) -> None:
+    service.lines = lines
+    ran = ask()
+    assert (ran.verdict, ran.result.text) == ("complete", "Guten Tag")
+
+
+def test_an_answer_that_was_cut_at_its_length_is_not_made_whole_by_a_later_stop(ask: Ask, service: Service) -> None:
+    service.lines = (piece("halb", "length"), piece(finish="stop"), DONE)
+    ran = ask()
+    assert ran.verdict == "incomplete"
+    assert [e.text for e in ran.events if e.kind == "note"] == ["the answer ended with finish_reason length, stop"]
+
+
+def test_an_answer_in_one_large_piece_is_whole(ask: Ask, service: Service) -> None:
+    service.lines = (piece("ä" * 2_000_000), piece(finish="stop"), DONE)
+    ran = ask()
+    assert (ran.verdict, len(ran.result.text)) == ("complete", 2_000_000)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(400, "permanent"), (429, "transient"), ("server_error", "transient")])
+def test_an_error_in_the_middle_goes_by_its_number(ask: Ask, service: Service, code: object, kind: str) -> None:
+    service.lines = (piece("halb"), "data: " + json.dumps({"error": {"message": "x", "code": code}}))
+    completion = ask().result.completion
+    assert (completion.kind, completion.busy) == (kind, code == 429)
 
 
 def test_feedback_follows_the_answer_it_is_about(ask: Ask, service: Service) -> None:

@@ -17,7 +17,7 @@ from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT, NotReadable, Recorded, content_of, recorded
 from worker.runners.claude.hooks import STOP, Mark, read_marks
-from worker.runners.claude.text import cleaned, ends_with, longest
+from worker.runners.claude.text import cleaned, ends_with, longest, trimmed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def _problem(found: Recorded, marks: Mapping[str, Mark], stream: ClaudeStream) -
     if STOP not in marks or found.lacks(marks[STOP].message):
         return "the transcript does not end with the last message that the Stop hook heard"
     # Not at its end: standard output may have closed between two results.
-    if cleaned(stream.result.get("result")).strip() not in found.text:
+    if trimmed(cleaned(stream.result.get("result"))) not in found.text:
         return "the transcript does not hold the result on standard output"
     return ""
 

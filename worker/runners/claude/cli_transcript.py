@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.files.safe_io import opened, read
-from worker.runners.claude.text import SYNTHETIC, blocks, cleaned, ends_with, gap_after
+from worker.runners.claude.text import SYNTHETIC, blocks, cleaned, ends_with, gap_after, trimmed
 from worker.runners.transcript import MAX_ANSWER
 
 #: Largest transcript that is read or kept, in bytes.
@@ -38,7 +38,7 @@ class Recorded:
 
     def lacks(self, message: str) -> bool:
         """Whether the last message that the Stop hook heard is not at its end."""
-        return not ends_with(self.text, message) or bool(message.strip()) is not bool(self.last.strip())
+        return not ends_with(self.text, message) or bool(trimmed(message)) is not bool(trimmed(self.last))
 
 
 def content_of(transcript: str, session: str, home: Path) -> bytes:

@@ -23,6 +23,7 @@ _PASSING = frozenset({408, 409, 425, 429})
 _BUSY = frozenset({429, 529})
 #: What the CLI says of an error that has no HTTP status.
 _LASTING_ERRORS = frozenset({"invalid_request", "model_not_found"})
+_PASSING_ERRORS = frozenset({"rate_limit", "overloaded", "server_error"})
 _LOGIN_ERRORS = frozenset({"authentication_failed", "billing_error", "oauth_org_not_allowed"})
 _LIMITS = {
     "error_max_turns": "the agent used up its turns",
@@ -106,7 +107,7 @@ def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Complet
         why=why,
         reason=reason,
         retry_after=evidence.retry_after if kind is ErrorKind.TRANSIENT else 0.0,
-        busy=kind is ErrorKind.TRANSIENT and _status(evidence) in _BUSY,
+        busy=kind is ErrorKind.TRANSIENT and _busy(evidence),
         evidence={**(facts or {}), **evidence.facts()},
     )
 
@@ -127,6 +128,8 @@ def _error(evidence: Evidence) -> _Ruling | None:
         return Verdict.ERROR, ErrorKind.LIMIT, limit
     if result.get("is_error") and (kind := _kind_of(evidence, said)):
         return _failed(kind, said)
+    if evidence.exit_code and not result and STOP_FAILURE in evidence.own:
+        return _told_by_hook(evidence.marks[STOP_FAILURE])
     if evidence.unwritable:
         return Verdict.ERROR, ErrorKind.TRANSIENT, f"the run's folder cannot be written: {evidence.unwritable}"
     if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own:
@@ -135,6 +138,21 @@ def _error(evidence: Evidence) -> _Ruling | None:
         if _MISUSE.search(evidence.stderr):
             return _failed(ErrorKind.CONFIG, _plain(evidence.stderr))
     return None
+
+
+def _told_by_hook(mark: Mark) -> _Ruling | None:
+    """An error whose result was lost with standard output: the hook heard what kind it is, and no status."""
+    if mark.error in _TOO_LONG:
+        kind = ErrorKind.LIMIT
+    elif mark.error in _LOGIN_ERRORS:
+        kind = ErrorKind.CONFIG
+    elif mark.error in _LASTING_ERRORS:
+        kind = ErrorKind.PERMANENT
+    elif mark.error in _PASSING_ERRORS:
+        kind = ErrorKind.TRANSIENT
+    else:
+        return None
+    return _failed(kind, mark.message or mark.error)
 
 
 def _said(evidence: Evidence) -> str:
@@ -160,6 +178,11 @@ def _status(evidence: Evidence) -> int:
     """The HTTP status of the error that ended the run; 0 when it has none."""
     status = evidence.result.get("api_error_status")
     return status if isinstance(status, int) else 0
+
+
+def _busy(evidence: Evidence) -> bool:
+    lost = not evidence.result and evidence.marks.get(STOP_FAILURE, Mark()).error in {"rate_limit", "overloaded"}
+    return lost or _status(evidence) in _BUSY
 
 
 def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:

@@ -39,6 +39,7 @@ class Mark:
     Attributes:
         run: the mark of the run whose process ran the hook. session: the agent session.
         background: tasks that still ran. message: the last message of the answer. transcript: where the session is.
+        error: the kind of error that ended the turn, where one did.
     """
 
     run: str = ""
@@ -46,6 +47,7 @@ class Mark:
     background: int = 0
     message: str = ""
     transcript: str = ""
+    error: str = ""
 
 
 def settings(marks: Path, *, readable: Iterable[Path], protected: Iterable[Path], allowed: Sequence[str]) -> str:
@@ -145,6 +147,7 @@ def parse_mark(content: bytes) -> Mark:
         background=len(background) if isinstance(background, list) else 0,
         message=_text(facts, "last_assistant_message"),
         transcript=_text(facts, "transcript_path"),
+        error=_text(facts, "error"),
     )
 
 

@@ -12,6 +12,9 @@ from typing import Any
 #: The CLI's own messages, such as "API Error: ...": nobody's answer.
 SYNTHETIC = "<synthetic>"
 PARAGRAPH = "\n\n"
+#: What both its language and ours call white space.
+_WHITE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+_WHITE += "\u2028\u2029\u202f\u205f\u3000\ufeff"
 #: What the CLI says to a model whose message was cut in mid-sentence: the next message goes on right there.
 _CUT = "Resume directly"
 #: Why a model stopped, where its answer is whole; empty: the CLI does not say.
@@ -43,9 +46,14 @@ def gap_after(told: Mapping[str, Any]) -> str:
     return "" if cut else PARAGRAPH
 
 
+def trimmed(text: str) -> str:
+    """A text without the white space around it, as the CLI trims it; Python alone would leave a byte order mark."""
+    return text.strip(_WHITE)
+
+
 def ends_with(text: str, last: str) -> bool:
     """Whether an answer ends with its last message. The CLI trims the message it tells its hooks."""
-    return text.rstrip().endswith(last.strip())
+    return trimmed(text).endswith(trimmed(last))
 
 
 def cut_short(stop_reason: object) -> str:
@@ -56,4 +64,4 @@ def cut_short(stop_reason: object) -> str:
 
 def longest(*known: str) -> str:
     """The longest of the texts known of an answer that is not whole: each is in order, and they are never mixed."""
-    return max(known, key=lambda text: len(text.strip()))
+    return max(known, key=lambda text: len(trimmed(text)))

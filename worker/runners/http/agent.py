@@ -25,7 +25,10 @@ _PASSING = frozenset({408, 409, 425, 429})
 #: Statuses of a service that has too much to do, or limits us.
 _BUSY = frozenset({429, 529})
 _MAX_ERROR = 2000
-_LONGEST_LINE = 1 << 20
+#: Longest line in bytes; a service may send its whole answer as one.
+_LONGEST_LINE = 16 << 20
+#: Fields of an event stream besides its data.
+_FIELDS = frozenset({b"data", b"event", b"id", b"retry"})
 
 
 def main() -> None:
@@ -59,42 +62,90 @@ def _post(asked: dict[str, Any]) -> http.client.HTTPResponse:
 
 
 def _relay(response: http.client.HTTPResponse) -> None:
-    finish = ""
-    for data in _data_lines(response):
+    """Tell the answer; that it is whole only when nothing else can be: no line of it was unreadable."""
+    reasons: set[str] = set()
+    skipped = False
+    for data in _events(response):
         if data == b"[DONE]":
-            if finish == "stop":
+            if reasons == {"stop"} and not skipped:
                 _tell({"event": "result"})
+            elif skipped:
+                _tell({"event": "note", "text": "a line of the answer could not be read"})
             else:
-                _tell({"event": "note", "text": f"the answer ended with finish_reason {finish or 'missing'}"})
+                said = ", ".join(sorted(reasons)) or "missing"
+                _tell({"event": "note", "text": f"the answer ended with finish_reason {said}"})
             return
         try:
-            chunk = json.loads(data)
-            finish = _hear(chunk) or finish
-        except (ValueError, LookupError, TypeError, AttributeError):
+            reasons |= _hear(json.loads(data))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            skipped = True  # it may have been a piece of the answer
             _tell({"event": "skipped"})
 
 
-def _data_lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The data of each event, at once where one line is all of it. A line of something else comes as it is."""
+    pending: list[bytes] = []
+    first = True
     while line := response.readline(_LONGEST_LINE):
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            yield value.strip()
+        line = line.removeprefix(b"\xef\xbb\xbf") if first else line
+        first = False
+        name, colon, value = line.rstrip(b"\r\n").partition(b":")
+        if name == b"data" and line.endswith(b"\n"):
+            if not pending and (value.strip() == b"[DONE]" or _is_json(value)):
+                yield value.strip()
+            else:
+                pending.append(value.strip())
+        elif not name and not colon:
+            yield from [b"\n".join(pending)] if pending else []
+            pending = []
+        elif name and name not in _FIELDS:
+            yield line.strip()
+    if pending:
+        yield b"\n".join(pending)
 
 
-def _hear(chunk: dict[str, Any]) -> str:
-    """Pass one chunk on; returns its finish_reason."""
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _hear(chunk: dict[str, Any]) -> set[str]:
+    """Pass one chunk on; returns its finish_reason, if it has one.
+
+    Raises:
+        LookupError, TypeError, AttributeError: it is no chunk; it may have been a piece of the answer.
+    """
     if error := chunk.get("error"):
         said = error.get("message", error) if isinstance(error, dict) else error
-        _fail("transient", f"the service failed in the middle: {said}")
-    if usage := chunk.get("usage"):
+        code = error.get("code") if isinstance(error, dict) else None
+        status = code if isinstance(code, int) and code >= 400 else 500
+        _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in _BUSY)
+    if isinstance(usage := chunk.get("usage"), dict):
         told = {"input_tokens": usage.get("prompt_tokens"), "output_tokens": usage.get("completion_tokens")}
-        _tell({"event": "usage", "usage": told})
-    for choice in chunk.get("choices", ()):
+        _tell({"event": "usage", "usage": {name: amount for name, amount in told.items() if isinstance(amount, int)}})
+    for choice in chunk.get("choices") or ():
         if choice.get("index", 0) == 0:
-            if text := choice["delta"].get("content"):
+            if text := _text((choice.get("delta") or {}).get("content")):
                 _tell({"event": "output", "text": text})
-            return str(choice.get("finish_reason") or "")
-    return ""
+            reason = choice.get("finish_reason")
+            return {str(reason)} if reason else set()
+    return set()
+
+
+def _text(content: object) -> str:
+    """The text of a piece: a string, or the ``text`` parts of a list (others are the model's thoughts).
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if part["type"] == "text")
+    if content is None or isinstance(content, str):
+        return content or ""
+    raise TypeError("content is text")
 
 
 def _kind(status: int) -> str:
