@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
-from worker.files.workspace import Written, delivery_name, session_directory, written
+from worker.enforcement.attempt import best, latest_set
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.kept_files import kept_files
+from worker.enforcement.policy import weighed
+from worker.files.workspace import RESPONSE, Written, delivery_name, session_directory, written
 from worker.turns.phases.phase_folders import phase_directory
+from worker.turns.transitions.moves import judged, policy_of
 
 
 def folder_of(settings: Settings, turn: Turn) -> Path:
@@ -34,3 +40,30 @@ def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Pa
 def delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
     """What the attempt's agent wrote into files. Raises as ``folder_of``."""
     return written(delivery_folder(settings, turn, record))
+
+
+def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> tuple[Written, list[ValidationIssue]]:
+    """The files that belong to the last of these attempts' answer, and what a new version of one of them lost.
+
+    Each delivery writes in a folder of its own; an agent that is asked for a part alone does not write its files again.
+    ``response.md`` is the answer itself, and stands for its own attempt only. Raises as ``folder_of``.
+    """
+    files: dict[str, str] = {}
+    lost: list[ValidationIssue] = []
+    own = Written()
+    policy = policy_of(turn)
+    attempts = weighed(judged(records), policy)
+    for at, record in enumerate(records):
+        own = delivered(settings, turn, record)
+        if attempts[at].fresh:
+            files = {}
+        if not attempts[at].complete and not record.goes_on and record is not records[-1]:
+            continue
+        before = best(latest_set(attempts[:at]))
+        answer, errors = (before.answer, before.errors) if before else ("", ())
+        files.pop(RESPONSE, None)
+        if errors:
+            files, lost = kept_files(files, errors, answer, own.files, turn.request.locale)
+        else:
+            files, lost = {**files, **own.files}, []
+    return Written(files=files, refused=own.refused), lost

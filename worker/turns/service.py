@@ -229,31 +229,32 @@ class TurnService:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         history = judged(before)
-        delivered = folders.delivered(self._settings, turn, this)
+        delivered, lost = folders.kept(self._settings, turn, [*before, this])
         case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
         try:
             attempt = self._judges.judge(case)
         except CannotJudge as error:
             return cannot_judge(link, str(error))
-        attempt = replace(attempt, issues=(*attempt.issues, *refused(delivered.refused, policy_of(turn).locale)))
+        attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
         reach("B12")
         decision = decide([*history, attempt], policy_of(turn))
         move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
-        return self._accept(lease, move, this)
+        return self._accept(lease, move, this, delivered.files)
 
     def _fallback(self, lease: Lease) -> Move:
         """Mend the best answer as far as the active validators can, and judge it again."""
         turn, link = lease.claim.turn, lease.claim.link
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records[turn.best or link.attempt]
-        delivered = folders.delivered(self._settings, turn, best)
+        tried = [record for number, record in sorted(records.items()) if number <= best.number]
+        delivered, lost = folders.kept(self._settings, turn, tried)
         try:
             mended = self._judges.mend(self._case(turn, best.answer, delivered.files, judged(list(records.values()))))
         except CannotJudge as error:
             return cannot_judge(link, str(error))
-        mended = replace(mended, issues=(*mended.issues, *refused(delivered.refused, policy_of(turn).locale)))
+        mended = replace(mended, issues=(*mended.issues, *lost, *refused(delivered.refused, turn.request.locale)))
         move = after_fallback(turn, link, best.number, mended)
-        return self._accept(lease, move, best, mended.files)
+        return self._accept(lease, move, best, {**delivered.files, **mended.files})
 
     def _verify(self, lease: Lease) -> Move:
         """Check a phase's output: its gates, each told as it ends, then an independent agent where it asks for one."""
@@ -278,7 +279,14 @@ class TurnService:
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records.get(turn.best or link.attempt)
         move = after_decision(turn, link.attempt, best)
-        return move if best is None else self._accept(lease, move, best)
+        if best is None:
+            return move
+        if turn.request.phase is not None:
+            return self._accept(lease, move, best)
+        delivered, _ = folders.kept(
+            self._settings, turn, [r for _, r in sorted(records.items()) if r.number <= best.number]
+        )
+        return self._accept(lease, move, best, delivered.files)
 
     def _fail(self, lease: Lease) -> Move:
         """End the turn honestly, with what its user can do."""
@@ -298,11 +306,14 @@ class TurnService:
         except (SettingsError, PhaseError) as error:
             log.warning("feedback.not_archived", reason=str(error)[:200])
 
-    def _accept(self, lease: Lease, move: Move, record: AttemptRecord, mended: Mapping[str, str] | None = None) -> Move:
+    def _accept(self, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None) -> Move:
         """A success is published before the commit that tells of it; other moves just go on. Raises ``Fenced``."""
-        accepted = Accepted(
-            move=move, delivery=folders.delivery_of(lease.claim.turn, record), mended=dict(mended or {})
-        )
+        turn = lease.claim.turn
+        other: dict[str, str] = {}
+        if files and move.outcome and move.outcome.success:
+            written = folders.delivered(self._settings, turn, record).files
+            other = {name: text for name, text in files.items() if written.get(name) != text}
+        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=other)
         return self._publisher.publish(lease, accepted)
 
     def _case(
