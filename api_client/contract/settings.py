@@ -233,6 +233,23 @@ class Settings:
         host_names,
         "Hosts that claude_cli may reach from a box besides its model: name[:port],... or *.name; port 443 if none.",
     )
+    limit_memory_mb: int = _setting(
+        4096, integer(0, 10**7), "Memory an agent and all it starts may use together, in MiB; 0: no limit."
+    )
+    limit_processes: int = _setting(
+        1024, integer(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit."
+    )
+    limit_open_files: int = _setting(
+        4096, integer(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker."
+    )
+    limit_tmp_mb: int = _setting(
+        1024, integer(0, 10**7), "Size of a box's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's."
+    )
+    limit_folder_mb: int = _setting(
+        2048,
+        integer(0, 10**7),
+        "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit.",
+    )
     writable: tuple[str, ...] = _setting(
         (), folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr."
     )

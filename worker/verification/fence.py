@@ -15,6 +15,7 @@ from api_client.contract.settings import Settings
 from worker.runners.claude.hooks import readable_entries
 from worker.runners.guard import box
 from worker.runners.guard.box import Bind, BoxError
+from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE
 
 #: Gates that start programs of the phase's own: they run only when the gates before them found no error.
@@ -29,6 +30,7 @@ class Fence:
         mode: ``HELIX_BOX``: auto, off or required.
         root: HELIX_ROOT: programs may read there what agents may read; None for nothing.
         operator: an operator submitted the phase: its programs may run where no box can be made.
+        bounds: what its programs may use of the machine.
         obstacle: why no box can be made here; empty when one can.
         shared: why a box here shares the machine's network; empty when it has its own.
     """
@@ -36,13 +38,14 @@ class Fence:
     mode: str = "auto"
     root: Path | None = None
     operator: bool = True
+    bounds: Bounds = field(default_factory=Bounds)
     obstacle: str = field(default_factory=lambda: box.obstacle())
     shared: str = field(default_factory=lambda: box.network_obstacle())
 
     @classmethod
     def of(cls, settings: Settings, *, operator: bool = True) -> Fence:
         """The fence of an installation."""
-        return cls(mode=settings.box, root=settings.root, operator=operator)
+        return cls(mode=settings.box, root=settings.root, operator=operator, bounds=Bounds.of(settings))
 
     def refusal(self, phase: Phase) -> str:
         """Why the gates of a phase may not run here; empty when they may."""
@@ -63,6 +66,11 @@ class Fence:
             )
         return ""
 
+    @property
+    def boxed(self) -> bool:
+        """True when programs run in a box."""
+        return self.mode != "off" and not self.obstacle
+
     def around(self, argv: Sequence[str], cwd: Path, own: Bind) -> list[str]:
         """The command that runs ``argv`` behind the fence.
 
@@ -76,7 +84,8 @@ class Fence:
         """
         if problem := self.refused(""):
             raise BoxError(problem)
-        if self.mode == "off" or self.obstacle:
+        if not self.boxed:
             return list(argv)
         project = [Bind(path) for path in readable_entries(self.root)] if self.root else []
-        return box.boxed(argv, cwd, box.nested(own, [*OUR_CODE, *project]), cut=not self.shared)
+        binds = box.nested(own, [*OUR_CODE, *project])
+        return box.boxed(argv, cwd, binds, cut=not self.shared, tmp_mb=self.bounds.tmp_mb)

@@ -18,6 +18,7 @@ from pathlib import Path
 from worker.runners.base import Stop
 from worker.runners.guard import box, processes
 from worker.runners.guard.box import Bind
+from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.limited import CANNOT_RUN
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.supervision import Supervision
@@ -48,12 +49,13 @@ class Ran:
 
     Attributes:
         code: exit code, negative for a signal, None when nobody knows.
-        cause: why we ended it: ``deadline``, ``idle`` or ``limit``; empty when it ended by itself.
+        cause: why we ended it: ``deadline``, ``idle`` or ``limit``; empty when it ended by itself. detail: which limit.
         error: why it could not be started, or empty. lines: the end of its output.
     """
 
     code: int | None
     cause: str = ""
+    detail: str = ""
     error: str = ""
     lines: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
@@ -62,7 +64,7 @@ class Ran:
     def problem(self) -> str:
         """What became of it when it was ended, in a few words; empty when it ended by itself."""
         told = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
-        return told.get(self.cause, "> 256 MiB output") if self.cause else ""
+        return told.get(self.cause, self.detail) if self.cause else ""
 
     @property
     def last_line(self) -> str:
@@ -117,8 +119,10 @@ def run_program(
     if home is not None:
         home.mkdir(exist_ok=True)
     lines: deque[str] = deque(maxlen=tail)
+    bounds = Bounds()
     command = [*FAST_PYTHON, "worker.runners.guard.limited", str(limits.memory_mb), *argv]
     if fence is not None:
+        bounds = fence.bounds
         command = fence.around(command, directory, own or Bind(directory, writable=True))
     process = processes.shared().spawn(
         command,
@@ -127,6 +131,7 @@ def run_program(
         cwd=directory,
         stdin=stdin,
         lease_ends=stop.lease_ends,
+        open_files=bounds.most_open_files,
     )
     ends = time.monotonic() + limits.seconds
     times = _Times(deadline=min(deadline, ends), idle_seconds=limits.silence)
@@ -134,14 +139,16 @@ def run_program(
     def hear(line: bytes) -> None:
         lines.append(line.decode("utf-8", "replace").rstrip("\r")[:TAIL_WIDTH])
 
-    ending = Supervision(process, times, stop, hear).run()
+    folders = [own.path] if own and own.writable else []
+    footprint = Footprint(bounds, folders, boxed=fence is not None and fence.boxed)
+    ending = Supervision(process, times, stop, hear, footprint).run()
     cause = ending.cause or ending.exit.cause
     if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
         raise Stopped(cause)
     error = ending.exit.error or (lines[-1] if ending.exit.code == CANNOT_RUN and len(lines) == 1 else "")
     if fence is not None and not ending.bytes:
         error = error or box.failed(ending.stderr)
-    return Ran(code=ending.exit.code, cause=cause, error=error, lines=tuple(lines), limits=limits)
+    return Ran(code=ending.exit.code, cause=cause, detail=ending.detail, error=error, lines=tuple(lines), limits=limits)
 
 
 def clean_environment(home: Path | None) -> dict[str, str]:

@@ -32,6 +32,7 @@ from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.completion_gate import Evidence
 from worker.runners.guard import processes
+from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, run
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending, stopped
@@ -82,6 +83,8 @@ class ClaudeCliRunner:
             binds=binds(self._settings, order, Path(program), settings_file, base),
             box=self._settings.box,
             wanted=True,
+            bounds=Bounds.of(self._settings),
+            writes=[home],
             outbound=outbound(self._settings),
             cut_env=cut_environment(self._settings),
         )

@@ -41,6 +41,8 @@ class AgentProcess:
         self, mark: str, stdout: int, stderr: int, tell: Callable[[dict[str, Any]], str], kill_guard: Callable[[], None]
     ) -> None:
         self.mark = mark
+        #: Its first process; 0 until the guard has said.
+        self.pid = 0
         self._tell = tell
         self._kill_guard = kill_guard
         self._ended = threading.Event()

@@ -6,6 +6,7 @@ what the run names. Its network is its own too, with nobody else in it: what lea
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import stat
@@ -95,8 +96,16 @@ def _problem_of(command: list[str], what: str) -> str:
     return ""
 
 
-def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = True) -> list[str]:
-    """The command that runs ``argv`` in a box, in the folder ``cwd``, with ``binds``; ``cut``: in its own network."""
+def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = True, tmp_mb: int = 0) -> list[str]:
+    """The command that runs ``argv`` in a box.
+
+    Args:
+        argv: the command.
+        cwd: where it runs.
+        binds: what is inside besides the system; of two that overlap the later counts.
+        cut: in a network of its own.
+        tmp_mb: the size of its ``/tmp`` and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each.
+    """
     # Without --new-session: the guard has made one, and signals its group.
     program = shutil.which("bwrap") or "bwrap"  # by our PATH, not by the agent's
     command = [program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -105,15 +114,27 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
     for folder in _SYSTEM:
         command += ["--ro-bind-try", folder, folder]
     for closed in _closed(Path("/etc")):
-        command += ["--tmpfs", str(closed)] if closed.is_dir() else ["--ro-bind", "/dev/null", str(closed)]
+        path = str(closed)
+        command += ["--tmpfs", path, "--remount-ro", path] if closed.is_dir() else ["--ro-bind", "/dev/null", path]
     if (resolver := _RESOLVER.resolve()) != _RESOLVER:
         command += ["--ro-bind-try", str(resolver), str(resolver)]
-    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - the box's own
+    size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _knows_size(program) else []
+    command += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108
     for bind in binds:
         command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
     # Root could write the kernel's settings in /proc/sys, also without any capability.
-    command += ["--remount-ro", "/proc", "--remount-ro", "/"]
+    command += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", str(cwd), "--", *argv]
+
+
+@functools.cache
+def _knows_size(program: str) -> bool:
+    """Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched."""
+    try:
+        told = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--size" in told.stdout + told.stderr
 
 
 def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:

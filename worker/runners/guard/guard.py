@@ -6,8 +6,8 @@ and a worker that is frozen, or killed, cannot stop its agents (measured: the Cl
 its files beside the redelivered attempt).
 
 Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed
-descriptors), ``extend``, ``terminate``. One report per agent: ``exit`` or ``failed``, sent when no process of it is
-left. The guard is single-threaded and imports the standard library only.
+descriptors), ``extend``, ``terminate``. Reports: ``started``, and one more per agent, ``exit`` or ``failed``, sent when
+no process of it is left. The guard is single-threaded and imports the standard library only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import collections
 import contextlib
 import ctypes
 import errno
+import functools
 import json
 import math
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -142,18 +144,24 @@ class Guard:
                 env=request["env"],
                 cwd=request["cwd"],
                 start_new_session=True,
-                preexec_fn=self._in_child,  # safe here: this process has one thread
+                # Safe here: this process has one thread.
+                preexec_fn=functools.partial(self._in_child, request["open_files"]),
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             passing = getattr(error, "errno", None) in _PASSING
             self._report(mark, event="failed", error=f"{type(error).__name__}: {error}", passing=passing)
         else:
             self._agents[mark] = _Agent(mark, process, request["lease_ends"])
+            self._report(mark, event="started", pid=process.pid)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _in_child(self) -> None:
+    def _in_child(self, open_files: int) -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if open_files and (hard == resource.RLIM_INFINITY or open_files < hard):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
         self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self._pid:  # the guard died before the line above took effect
             os._exit(1)

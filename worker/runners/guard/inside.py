@@ -24,7 +24,8 @@ def main() -> int:
     door, port, processes, *command = sys.argv[1:]
     if door:
         _listen(door, int(port))
-    if int(processes):
+    # Older kernels would count all processes of the worker's user, not those of the box.
+    if int(processes) and tuple(map(int, os.uname().release.split(".", 2)[:2])) >= (5, 14):
         resource.setrlimit(resource.RLIMIT_NPROC, (int(processes), int(processes)))
     try:
         os.execvp(command[0], command)  # noqa: S606 - this is what it is for

@@ -13,6 +13,7 @@ from worker.runners.base import AgentEvent, Emit, Order, Stop
 from worker.runners.guard import box, forwarder
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Bind, BoxError, Level
+from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision
@@ -41,6 +42,7 @@ class Launch:
         binds: what it needs in a box besides the system and its own folder. box: ``HELIX_BOX``.
         wanted: it does what a model says, so it is put into a box wherever one can be made.
         outbound: what it may reach from a network of its own; None for nothing.
+        bounds: what it may use of the machine. writes: the folders it writes besides its own.
         cut_env, cut_stdin: what differs there: variables that replace those of ``env`` (empty: go), and what it reads.
     """
 
@@ -50,6 +52,8 @@ class Launch:
     binds: Sequence[Bind] = ()
     box: str = "off"
     wanted: bool = False
+    bounds: Bounds = field(default_factory=Bounds)
+    writes: Sequence[Path] = ()
     outbound: Outbound | None = None
     cut_env: Mapping[str, str] = field(default_factory=dict)
     cut_stdin: bytes | None = None
@@ -83,13 +87,15 @@ def run(
                 cwd=order.directory,
                 stdin=launch.stdin,
                 lease_ends=stop.lease_ends,
+                open_files=launch.bounds.most_open_files,
             )
         except BoxError as error:
             return Ending(exit=Exit(error=str(error)))
         except OSError as error:
             return Ending(exit=Exit(error=str(error), passing=True))
         reach("B6")
-        ending = replace(Supervision(agent, order, stop, hear).run(), box=level)
+        footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
+        ending = replace(Supervision(agent, order, stop, hear, footprint).run(), box=level)
         reach("B8")
     if level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
         return replace(ending, exit=replace(ending.exit, error=problem))
@@ -111,5 +117,6 @@ def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitSta
         launch = replace(launch, env={name: value for name, value in env.items() if value}, stdin=stdin)
     own = Bind(order.directory, writable=not order.read_only)
     binds = [*box.FIRST, *launch.binds, *([Bind(door)] if door else [])]
-    argv = box.started(launch.argv, door, 0)
-    return replace(launch, argv=box.boxed(argv, order.directory, box.nested(own, binds), cut=level.cut))
+    argv = box.started(launch.argv, door, launch.bounds.most_processes)
+    nested, tmp_mb = box.nested(own, binds), launch.bounds.tmp_mb
+    return replace(launch, argv=box.boxed(argv, order.directory, nested, cut=level.cut, tmp_mb=tmp_mb))

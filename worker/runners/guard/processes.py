@@ -60,6 +60,7 @@ class Processes:
         cwd: Path,
         stdin: bytes = b"",
         lease_ends: float,
+        open_files: int = 0,
     ) -> AgentProcess:
         """Start an agent. One that cannot be started ends at once, with ``Exit.error``.
 
@@ -70,11 +71,12 @@ class Processes:
             cwd: where it runs.
             stdin: what it reads, as a file: it may be long, and nobody has to feed it.
             lease_ends: it is killed then, unless ``extend`` says otherwise.
+            open_files: how many files each of its processes may have open; 0: as many as the worker's.
 
         Raises:
             OSError: the machine is short of descriptors, memory or processes.
         """
-        request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends}
+        request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends, "open_files": open_files}
         request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             source = _file_of(stdin)
@@ -172,6 +174,11 @@ class _Guard:
             report = json.loads(packet)
             mark = report.pop("mark")
             event = report.pop("event")
+            if event == "started":
+                with self._lock:
+                    if started := self._agents.get(mark):
+                        started.pid = report["pid"]
+                continue
             if event == "exit":
                 report["left"] = tuple(report["left"])
             with self._lock:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
+from worker.runners.guard.footprint import Bounds, Footprint
 
 #: How often ``stop`` is looked at, in seconds.
 PATIENCE = 0.1
@@ -90,8 +91,16 @@ class Ending:
 class Supervision:
     """One agent under watch. ``run`` returns when no process of it is left."""
 
-    def __init__(self, process: AgentProcess, limits: Limits, stop: Stop, on_line: Callable[[bytes], object]) -> None:
+    def __init__(
+        self,
+        process: AgentProcess,
+        limits: Limits,
+        stop: Stop,
+        on_line: Callable[[bytes], object],
+        footprint: Footprint | None = None,
+    ) -> None:
         self._process = process
+        self._footprint = footprint or Footprint(Bounds())
         self._limits = limits
         self._stop = stop
         self._on_line = on_line
@@ -107,6 +116,8 @@ class Supervision:
         """Watch it to its end. What ``on_line`` raises ends the agent, and goes on to the caller."""
         try:
             ended = self._watch()
+            if not self._cause and (exceeded := self._footprint.folders()):
+                self._cause, self._detail = "limit", exceeded
         except BaseException:
             self._end("failed", grace=0)
             while self._process.wait(PATIENCE) is None:
@@ -170,6 +181,8 @@ class Supervision:
                 self._end("deadline")
             elif now - self._heard >= self._limits.idle_seconds:
                 self._end("idle")
+            elif exceeded := self._footprint.exceeded(self._process.pid):
+                self._limit(exceeded)
         lease_ends = self._stop.lease_ends
         if lease_ends != self._lease_ends:
             self._lease_ends = lease_ends

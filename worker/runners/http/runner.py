@@ -18,6 +18,7 @@ from worker.runners.base import Emit, Order, RunResult, Stop, Verdict, config_er
 from worker.runners.claude.cli_sessions import TRANSCRIPTS, session_of
 from worker.runners.guard import processes
 from worker.runners.guard.box import PORT
+from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE, Launch, run
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
@@ -70,6 +71,7 @@ class OpenAiHttpRunner:
             stdin=json.dumps(asked).encode(),
             binds=OUR_CODE,
             box=self._settings.box,
+            bounds=Bounds.of(self._settings),
             outbound=self._outbound(),
             cut_stdin=json.dumps({**asked, "url": f"http://127.0.0.1:{PORT}", "key": ""}).encode(),
         )

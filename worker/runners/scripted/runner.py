@@ -12,6 +12,7 @@ from api_client.contract.settings import Settings, load
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 from worker.runners.guard import processes
 from worker.runners.guard.box import Bind
+from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE, Launch, run
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import stopped
@@ -45,6 +46,7 @@ class ScriptedRunner:
             stdin=json.dumps(_payload(order, steps)).encode(),
             binds=[*OUR_CODE, *_witness(order)],
             box=self._settings.box,
+            bounds=Bounds.of(self._settings),
         )
         ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
         evidence = {**ending.evidence, **transcript.evidence}

@@ -1,0 +1,187 @@
+"""What an agent may use of the machine: over a limit it is ended, and told as what it is, in a box and without one."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.contract.phases.phase import Phase
+from worker.runners.base import Completion, ErrorKind, Order, Verdict
+from worker.runners.guard import box, footprint
+from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.launch import OUR_CODE, Launch, run
+from worker.runners.guard.processes import Processes
+from worker.runners.guard.supervision import Ending, stopped
+from worker.verification import Fence, check
+
+ENOUGH = Bounds(memory_mb=4096, processes=500, open_files=1000, tmp_mb=64, folder_mb=64)
+STAY = "\nimport time; time.sleep(60)"
+
+
+class Never:
+    reason = ""
+    lease_ends = math.inf
+
+
+Runs = Callable[..., tuple[Ending, Completion | None]]
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=["off", "required"], ids=["no box", "box"])
+def runs(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
+    """Run Python code as an agent under bounds: how it ended, and the verdict over that if it was ended by us."""
+    if request.param == "required" and (problem := box.network_obstacle()):
+        pytest.skip(problem)
+
+    def play(code: str, **bounds: int) -> tuple[Ending, Completion | None]:
+        directory = tmp_path / "run"
+        directory.mkdir()
+        order = Order(
+            turn_id=f"limits-{tmp_path.name}",
+            session_id="s",
+            attempt=1,
+            delivery=1,
+            prompt="",
+            messages=(),
+            workdir=tmp_path,
+            directory=directory,
+            deadline=time.monotonic() + 60,
+        )
+        launch = Launch(
+            argv=[sys.executable, "-c", code],
+            env={"PATH": "/usr/bin:/bin"},
+            stdin=b"",
+            binds=OUR_CODE,
+            box=request.param,
+            bounds=Bounds(**{**_values(ENOUGH), **bounds}),
+        )
+        ending = run(agents, launch, order, Never(), lambda _: None, lambda _: [])
+        return ending, stopped(ending, order, ending.evidence)
+
+    return play
+
+
+def _values(bounds: Bounds) -> dict[str, int]:
+    return {name: getattr(bounds, name) for name in Bounds.__slots__}
+
+
+MEMORY = "x = bytearray(b'x') * (300 * 2**20)" + STAY
+SPREAD = """
+import os, time
+for _ in range(5):
+    if os.fork() == 0:
+        x = bytearray(b"x") * (60 * 2**20)
+        time.sleep(60)
+time.sleep(60)
+"""
+PROCESSES = "import subprocess\nfor _ in range(30): subprocess.Popen(['sleep', '60'])" + STAY
+THREADS = "import threading, time\nfor _ in range(30): threading.Thread(target=time.sleep, args=(60,)).start()"
+FILES = """
+import time
+held = []
+try:
+    while True: held.append(open('/dev/null'))
+except OSError: pass
+time.sleep(60)
+"""
+FOLDER = "open('big', 'wb').write(b'x' * (6 * 2**20))"
+
+
+@pytest.mark.parametrize(
+    ("code", "bounds", "setting"),
+    [
+        (MEMORY, {"memory_mb": 150}, "HELIX_LIMIT_MEMORY_MB"),
+        (SPREAD, {"memory_mb": 150}, "HELIX_LIMIT_MEMORY_MB"),
+        (PROCESSES, {"processes": 20}, "HELIX_LIMIT_PROCESSES"),
+        (THREADS, {"processes": 20}, "HELIX_LIMIT_PROCESSES"),
+        (FILES, {"open_files": 64}, "HELIX_LIMIT_OPEN_FILES"),
+        (FOLDER + STAY, {"folder_mb": 5}, "HELIX_LIMIT_FOLDER_MB"),
+        (FOLDER, {"folder_mb": 5}, "HELIX_LIMIT_FOLDER_MB"),
+    ],
+    ids=["memory", "memory of several", "processes", "threads", "open files", "folder", "folder, and ends at once"],
+)
+def test_an_agent_over_a_limit_is_ended_and_the_limit_is_named(
+    runs: Runs, code: str, bounds: dict[str, int], setting: str
+) -> None:
+    started = time.monotonic()
+    ending, completion = runs(code, **bounds)
+    assert completion, (ending.exit, ending.stderr)
+    assert (completion.verdict, completion.kind) == (Verdict.ERROR, ErrorKind.LIMIT)
+    assert setting in completion.reason
+    assert completion.evidence["stopped"] == "limit"
+    assert time.monotonic() - started < 40, "it did not wait for the agent's own end"
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
+def test_the_memory_behind_a_boxs_own_folders_is_bounded_by_the_kernel_and_told(
+    runs: Runs, request: pytest.FixtureRequest, folder: str
+) -> None:
+    if "no box" in request.node.name:
+        pytest.skip("without a box /tmp is everybody's")
+    code = f"""
+import pathlib, time
+try: pathlib.Path("{folder}/x").write_bytes(b"x" * (8 * 2**20))
+except OSError as error: pathlib.Path("said").write_text(error.strerror)
+time.sleep(60)
+"""
+    _, completion = runs(code, tmp_mb=4)
+    assert completion
+    assert (completion.kind, "HELIX_LIMIT_TMP_MB" in completion.reason) == (ErrorKind.LIMIT, True)
+
+
+def test_shared_memory_counts_once_sparse_files_not_at_all_and_who_keeps_within_limits_ends_by_itself(
+    runs: Runs,
+) -> None:
+    code = """
+import os, time
+x = bytearray(b"x") * (100 * 2**20)
+children = []
+for _ in range(4):
+    children.append(os.fork())
+    if not children[-1]:
+        time.sleep(2)
+        os._exit(0)
+with open("sparse", "wb") as file: file.truncate(2**30)
+for child in children: os.waitpid(child, 0)
+"""
+    ending, completion = runs(code, memory_mb=250, folder_mb=5)
+    assert (completion, ending.exit.code) == (None, 0)
+
+
+def test_too_many_files_are_a_limit_too(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "MAX_ENTRIES", 50)
+    _, completion = runs("import os\nfor n in range(60): os.mkdir(str(n))")
+    assert completion
+    assert "more than 50 files" in completion.reason
+
+
+def test_no_limit_is_no_limit(runs: Runs) -> None:
+    ending, completion = runs(FOLDER, memory_mb=0, processes=0, open_files=0, tmp_mb=0, folder_mb=0)
+    assert (completion, ending.exit.code) == (None, 0)
+
+
+@pytest.mark.parametrize("mode", ["off", "required"])
+def test_the_programs_of_gates_have_the_same_limits(tmp_path: Path, mode: str) -> None:
+    if mode == "required" and (problem := box.network_obstacle()):
+        pytest.skip(problem)
+    output = tmp_path / "output"
+    output.mkdir()
+    (output / "a.txt").write_text("x")
+    gate: dict[str, Any] = {"type": "command", "command": [sys.executable, "-c", FOLDER + STAY]}
+    phase = Phase.from_dict({"id": "p", "description": "d", "quality_gate": gate})
+    fence = Fence(mode=mode, bounds=Bounds(folder_mb=5))
+    report = check(phase, output, locale="en", scratch=tmp_path / "scratch", fence=fence)
+    [issue] = report.issues
+    assert (issue.code, "HELIX_LIMIT_FOLDER_MB" in issue.message) == ("LIMIT_REACHED", True)
