@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test lint format bench bench-economy chaos e2e-claude e2e-openwebui lock clean
+.PHONY: help setup demo up test lint format bench bench-economy chaos e2e-box e2e-claude e2e-openwebui lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,19 @@ $(CLAUDE):
 	@grep -q '^$(CLAUDE_VERSION) ' $(@D).part/claude_agent_sdk/_bundled/claude.version
 	@chmod +x $(@D).part/claude_agent_sdk/_bundled/claude
 	@rm -rf $(@D) && mkdir -p $(@D) && mv $(@D).part/claude_agent_sdk/_bundled/claude $@ && rm -rf $(@D).part
+
+# Unpacked, not installed: an installed one would put the agents of everything else here into boxes.
+BWRAP := .helix-tools/bubblewrap
+e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is installed) and print the ways out of it
+	@command -v bwrap >/dev/null || test -x $(BWRAP)/usr/bin/bwrap || { rm -rf $(BWRAP).part && mkdir -p $(BWRAP).part && cd $(BWRAP).part \
+	  && { apt-get download bubblewrap || { apt-get update -qq && apt-get download bubblewrap; }; } >/dev/null 2>&1 \
+	  && dpkg -x bubblewrap_*.deb . && cd $(CURDIR) && rm -rf $(BWRAP) && mv $(BWRAP).part $(BWRAP); } || true
+	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; \
+	problem=$$($(BIN)/python -c 'from worker.runners.guard import box; print(box.network_obstacle())'); \
+	if test -n "$$problem"; then echo "skipped: $$problem"; else \
+	  $(BIN)/python -m pytest $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.probe; fi
+BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
+  tests/integration/test_gates.py tests/integration/test_limits.py
 
 OPENWEBUI := .helix-tools/openwebui/venv
 OPENWEBUI_VERSION := 0.12.4

@@ -126,7 +126,7 @@ def test_an_agent_over_a_limit_is_ended_and_the_limit_is_named(
 
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
 def test_the_memory_behind_a_boxs_own_folders_is_bounded_by_the_kernel_and_told(
-    runs: Runs, request: pytest.FixtureRequest, folder: str
+    runs: Runs, request: pytest.FixtureRequest, folder: str, tmp_path: Path
 ) -> None:
     if "no box" in request.node.name:
         pytest.skip("without a box /tmp is everybody's")
@@ -137,6 +137,7 @@ except OSError as error: pathlib.Path("said").write_text(error.strerror)
 time.sleep(60)
 """
     _, completion = runs(code, tmp_mb=4)
+    assert (tmp_path / "run" / "said").read_text() == "No space left on device"
     assert completion
     assert (completion.kind, "HELIX_LIMIT_TMP_MB" in completion.reason) == (ErrorKind.LIMIT, True)
 
@@ -158,6 +159,20 @@ for child in children: os.waitpid(child, 0)
 """
     ending, completion = runs(code, memory_mb=250, folder_mb=5)
     assert (completion, ending.exit.code) == (None, 0)
+
+
+def test_the_kernel_refuses_twice_the_open_files_at_once(runs: Runs, tmp_path: Path) -> None:
+    code = """
+held = []
+try:
+    for _ in range(150): held.append(open("/dev/null"))
+except OSError:
+    pass
+open(0).close()
+open("said", "w").write(str(len(held)))
+"""
+    runs(code, open_files=60)
+    assert 100 < int((tmp_path / "run" / "said").read_text()) < 120
 
 
 def test_too_many_files_are_a_limit_too(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

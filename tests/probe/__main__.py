@@ -6,13 +6,16 @@ import os
 import tempfile
 from pathlib import Path
 
+from api_client.contract.settings import Settings
 from tests.probe.trial import reached
 from tests.probe.ways import WAYS
+from worker.logs import configure_logging
 from worker.runners.guard import box
 
 
 def main() -> None:
     """Print the table of docs/security.md, as it is on this machine and for this user."""
+    configure_logging(Settings(log_level="error"))  # standard output is the table's
     problem = box.network_obstacle()
     levels = {"no box": "off"} if problem else {"no box": "off", "box": "required"}
     found = {}

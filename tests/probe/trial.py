@@ -23,6 +23,7 @@ from worker.files.workspace import written_files
 from worker.runners.base import Order
 from worker.runners.claude.cli_command import cut_environment, outbound
 from worker.runners.guard.box import PORT, Bind
+from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, run
 from worker.runners.guard.processes import Processes
 from worker.runners.transcript import Transcript
@@ -162,6 +163,7 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
         box=box,
         outbound=outbound(settings),
         cut_env=cut_environment(settings),
+        bounds=Bounds(tmp_mb=16),
     )
     transcript = Transcript()
     ending = run(agents, launch, order, _Never(), lambda _: None, transcript.take_line)

@@ -78,6 +78,18 @@ def _leaves(path: str, make: Callable[[str], object]) -> bool:
     return False
 
 
+def _fills(folder: str) -> bool:
+    """Room for more than a box's folders may hold here, taken and given back."""
+    path = Path(folder) / f"way-out-{os.getpid()}"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, 24 * 2**20)
+    finally:
+        os.close(fd)
+        path.unlink()
+    return True
+
+
 def _link_read(at: Target) -> bool:
     with contextlib.suppress(FileExistsError):
         Path("link").symlink_to(at["other"])
@@ -219,6 +231,9 @@ WAYS: dict[str, Callable[[Target], bool]] = {
     "write: /etc": lambda _: makes("/etc/cron.d-way-out"),
     "write: a file in /tmp": lambda at: writes(at["tmp_file"]),
     "write: a device": _device,
+    "memory: /tmp beyond its limit": lambda _: _fills("/tmp"),
+    "memory: /dev/shm beyond its limit": lambda _: _fills("/dev/shm"),
+    "memory: another place that is memory": lambda _: _fills("/dev"),
     "mount: a file system": _mounts,
     "privileges: any capability": _privileged,
 }
