@@ -131,10 +131,34 @@ def test_old_attempts_of_phases_go_alone(settings: Settings, gc: Callable[..., d
         assert store.smembers(Keys(settings.namespace).phase_folders) == {b"done", b"linked", b"busy"}
 
 
-async def submit_phase(settings: Settings, directory: str) -> str:
+def test_old_attempts_in_the_private_places_of_owners_go_too(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
+    old = f"t0-{'a' * 32}-1-1"
+    places = {}
+    for owner in ("done", "busy"):
+        turn_id = asyncio.run(submit_phase(settings, "work", owner))
+        session = asyncio.run(session_of(settings, turn_id))
+        places[owner] = settings.root / "projects" / "phases" / session / "one"
+        (places[owner] / "output").mkdir(parents=True)
+        (places[owner] / "attempts" / old / "output").mkdir(parents=True)
+        os.utime(places[owner] / "attempts" / old, (time.time() - 5 * DAY,) * 2)
+        os.utime(places[owner] / "attempts" / old / "output", (time.time() - 5 * DAY,) * 2)
+        if owner == "done":
+            asyncio.run(cancel(settings, turn_id))
+    assert gc()["folders"]["attempts"] == 1
+    assert not (places["done"] / "attempts" / old).exists()
+    assert (places["busy"] / "attempts" / old).exists(), "its phase has not ended"
+    assert (places["done"] / "output").exists()
+
+
+async def session_of(settings: Settings, turn_id: str) -> str:
+    async with TurnsClient(settings) as client:
+        return (await client.get(turn_id)).request.session_id
+
+
+async def submit_phase(settings: Settings, directory: str, owner: str = "local") -> str:
     async with TurnsClient(settings) as client:
         phase = Phase.from_dict({"id": "one", "description": "Tu es."})
-        [turn_id] = await client.submit_phases([phase], directory=directory)
+        [turn_id] = await client.submit_phases([phase], directory=directory, owner=owner)
         return turn_id
 
 

@@ -197,6 +197,20 @@ def test_the_agent_may_read_its_feedback(order: Callable[..., Order], tmp_path: 
     assert f"Read(/{tmp_path}/feedback.md)" in rules["allow"]
 
 
+def test_the_agent_may_read_what_earlier_phases_of_its_owner_wrote_and_no_other_private_place(
+    order: Callable[..., Order], tmp_path: Path
+) -> None:
+    """CVE class "foreign object": the private places of owners lie below projects/, which agents may not read."""
+    own = tmp_path / "projects" / "phases" / "phases-1" / "one" / "output" / "a.md"
+    for place in (own, tmp_path / "projects" / "phases" / "phases-2" / "one" / "output" / "a.md"):
+        place.parent.mkdir(parents=True)
+        place.touch()
+    file = prepare(order(inputs=(own,)), tmp_path / "home", Settings(root=tmp_path))
+    allowed = json.loads(file.read_text())["permissions"]["allow"]
+    assert f"Read(/{own})" in allowed
+    assert [rule for rule in allowed if "projects" in rule] == [f"Read(/{own})"]
+
+
 def test_the_environment_is_built_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIX_STORE_URL", "redis://:hidden@localhost/0")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden")
