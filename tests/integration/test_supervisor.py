@@ -230,16 +230,21 @@ def test_a_program_that_stops_renewing_its_mark_or_takes_it_away_is_ended_and_st
 def test_it_shows_that_all_work_for_as_long_as_they_do(tmp_path: Path) -> None:
     """What a liveness check asks for (compose): no sign while one of them is stale or starts again."""
     shown: list[bool] = []
-    renews = 'echo $$ >> "$1"; while test ! -e "$1.deaf"; do touch "$1"; sleep 0.05; done; trap "" TERM; sleep 60'
-    stubborn = program(tmp_path, "one", renews, stale_seconds=1.0, grace_seconds=3.0)
-    with Supervisor([stubborn], show=lambda: shown.append(True), show_seconds=0.0) as supervisor:
+    renews = """echo $$ >> "$1"; while test ! -e "$1.deaf"; do touch "$1"; sleep 0.05; done
+        trap "" TERM; until test -e "$1.end"; do sleep 0.05; done"""
+    stubborn = program(tmp_path, "one", renews, stale_seconds=1.0, grace_seconds=60.0)
+    beside = program(tmp_path, "two", alongside=True)
+    with Supervisor([stubborn, beside], show=lambda: shown.append(True), show_seconds=0.0) as supervisor:
         wait_for(lambda: len(shown) > 3)
         (tmp_path / "one.ready.deaf").touch()
         with capture_logs() as logs:
             wait_for(lambda: any(line["event"] == "process.stale" for line in logs))
         seen = len(shown)
-        supervisor.kill("one", signal.SIGCONT)  # any tick of the watching thread later
-    assert len(shown) == seen
+        supervisor.wait_ready("two", after=supervisor.kill("two"))  # the watching thread went round several times
+        assert len(shown) == seen
+        (tmp_path / "one.ready.deaf").unlink()
+        (tmp_path / "one.ready.end").touch()
+        wait_for(lambda: len(shown) > seen)  # started again: it works, and that is shown
 
 
 def test_a_stale_program_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
