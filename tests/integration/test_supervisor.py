@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from api_client.contract.settings import Settings
 from tests.support import alive, wait_for
+from worker.processes import programs
 from worker.processes.program import Program, end, spawn
 from worker.processes.supervisor import NotReady, Supervisor
 
@@ -196,6 +200,7 @@ def test_a_child_that_starts_when_its_parent_is_already_gone_does_not_run(tmp_pa
     script = f"""
 import os, sys; sys.path.insert(0, {str(Path.cwd())!r})
 from pathlib import Path
+from worker.processes import programs
 from worker.processes.program import Program, spawn
 os.getpid = lambda: 1
 print(spawn(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wait())
@@ -253,3 +258,40 @@ def test_a_stale_program_that_ignores_the_request_to_end_is_killed(tmp_path: Pat
     with Supervisor([stubborn]) as supervisor:
         pid = supervisor.pid("one")
         assert supervisor.wait_ready("one", after=pid) != pid
+
+
+def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: Path) -> None:
+    """It ignores SIGTERM as a loop does that is stuck in one long call; single misses cost nothing."""
+    asked = itertools.count()
+    stuck = tmp_path / "stuck"
+
+    def answers() -> bool:
+        return next(asked) % 2 == 0 or not stuck.exists()  # every second question is missed while it is stuck
+
+    def silent() -> bool:
+        return not stuck.exists()
+
+    ignores = 'trap "" TERM; echo $$ >> "$1"; while :; do sleep 0.05; done'
+    flaky = program(tmp_path, "flaky", answers=answers, ask_seconds=0.02, misses=2)
+    gone = program(tmp_path, "gone", ignores, answers=silent, ask_seconds=0.02, misses=3, grace_seconds=60.0)
+    with Supervisor([flaky, gone]) as supervisor, capture_logs() as logs:
+        before = {name: supervisor.pid(name) for name in ("flaky", "gone")}
+        stuck.touch()
+        wait_for(lambda: supervisor.pid("gone") not in {0, before["gone"]})
+        stuck.unlink()
+        supervisor.wait_ready("gone", after=before["gone"])
+        assert supervisor.pid("flaky") == before["flaky"]
+        assert not alive(before["gone"])
+    assert {line["name"] for line in logs if line["event"] == "process.unanswering"} == {"gone"}
+
+
+def test_a_relay_whose_loop_stands_still_is_started_again(settings: Settings) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        used = replace(settings, web_port=probe.getsockname()[1])
+    relay = replace(programs.web(used), ask_seconds=0.1, misses=2)
+    with Supervisor([relay]) as supervisor:
+        before = supervisor.pid("web")
+        os.kill(before, signal.SIGSTOP)  # as long as nobody wakes it up, and no signal but SIGKILL reaches it
+        assert supervisor.wait_ready("web", after=before) != before
+        assert programs.answers("127.0.0.1", used.web_port, "/healthz") == 200

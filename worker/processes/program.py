@@ -55,6 +55,8 @@ class Program:
         ready_file: removed before each start; the program is not ready before it exists again.
         stale_seconds: a program whose ready file was not touched for so long no longer works: it is ended and started
             again; 0: never.
+        answers: asked every ``ask_seconds`` once it is ready, in a thread, and must come back within seconds; a program
+            that did not answer ``misses`` times in a row is killed and started again. None: it is not asked.
         ready_seconds: a program not ready by then is killed.
         grace_seconds: time between SIGTERM and SIGKILL.
         death_signal: what the kernel sends it when its supervisor is gone.
@@ -69,6 +71,9 @@ class Program:
     ready: Callable[[int], bool] = lambda pid: True
     ready_file: Path | None = None
     stale_seconds: float = 0.0
+    answers: Callable[[], bool] | None = None
+    ask_seconds: float = 2.0
+    misses: int = 5
     ready_seconds: float = 30.0
     grace_seconds: float = 5.0
     death_signal: signal.Signals = signal.SIGKILL

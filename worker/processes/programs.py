@@ -71,13 +71,15 @@ def workers(settings: Settings) -> list[Program]:
 
 
 def web(settings: Settings) -> Program:
-    """The relay; ready when it answers ``/healthz``."""
+    """The relay; ready when it answers ``/healthz``, and started again when it answers nothing any more."""
     return Program(
         name="web",
         command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['web'])"],
         environ=environ_of(settings),
         cwd=state_dir(settings),
         ready=lambda pid: answers(settings.web_host, settings.web_port, "/healthz") == http.HTTPStatus.OK,
+        # Whatever it says: one that is full says so, and works.
+        answers=lambda: answers(settings.web_host, settings.web_port, "/healthz", seconds=2.0) > 0,
         grace_seconds=10.0,
         alongside=True,
     )
@@ -117,9 +119,9 @@ def flower(settings: Settings, password: str) -> Program:
     )
 
 
-def answers(host: str, port: int, path: str) -> int:
-    """The status an HTTP server answers with, 0 when it does not answer within half a second."""
-    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=0.5)  # noqa: S104
+def answers(host: str, port: int, path: str, *, seconds: float = 0.5) -> int:
+    """The status an HTTP server answers with, 0 when it does not answer within ``seconds``."""
+    connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=seconds)  # noqa: S104
     try:
         connection.request("GET", path)
         return connection.getresponse().status

@@ -16,6 +16,7 @@ from typing import Self
 import structlog
 
 from api_client.contract.errors import HelixError
+from worker.processes.liveness import Liveness
 from worker.processes.program import Program, ask_to_end, await_end, bury, exited, spawn
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,19 @@ class _Child:
         self.start_at = 0.0
         self.mark, self.marked_at = 0, 0.0  # its ready file's time, and when that last changed
         self.kill_at = 0.0  # it is being ended, because it works no longer; 0: it is not
+        self.liveness: Liveness | None = None  # since it is ready, where it is asked whether it answers
         self.delay = FIRST_DELAY_SECONDS
+
+    def ask(self) -> None:
+        """Begin to ask whether it answers."""
+        if self.program.answers:
+            self.liveness = Liveness(self.program.answers, self.program.ask_seconds, self.program.misses)
+
+    def ask_no_more(self) -> None:
+        """It ends, or has ended."""
+        if self.liveness:
+            self.liveness.stop()
+        self.liveness = None
 
 
 class Supervisor:
@@ -182,6 +195,7 @@ class Supervisor:
 
     def _end(self, group: list[_Child]) -> None:
         for child in group:
+            child.ask_no_more()
             if child.process:
                 ask_to_end(child.process)
         asked_at = time.monotonic()
@@ -229,6 +243,7 @@ class Supervisor:
             if child.proven:
                 log.info("process.restarted", name=program.name, pid=self.pid(program.name))
             child.proven = True
+            child.ask()
             self._set(child, process=child.process, ready=True)
         elif time.monotonic() - child.started_at > program.ready_seconds:
             self.kill(program.name)
@@ -242,6 +257,11 @@ class Supervisor:
             if now >= child.kill_at:
                 self.kill(program.name)
             return
+        if child.liveness and child.liveness.lost:
+            log.error("process.unanswering", name=program.name, pid=self.pid(program.name), misses=program.misses)
+            child.kill_at = now  # without grace: what answers nobody does not hear a signal either
+            self.kill(program.name)
+            return
         if not (program.stale_seconds and program.ready_file):
             return
         if (mark := _mark(program.ready_file)) != child.mark:
@@ -253,6 +273,7 @@ class Supervisor:
 
     def _exited(self, child: _Child) -> None:
         assert child.process is not None  # noqa: S101 - a fact for the type checker
+        child.ask_no_more()
         name, pid = child.program.name, child.process.pid
         with self._changed:  # kill() must not signal an id that is free again
             code = bury(child.process)
