@@ -50,6 +50,11 @@ format: $(READY) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+SECONDS ?= 60
+.PHONY: fuzz
+fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no fault of ours, no hang, flat memory
+	$(BIN)/python -m tests.fuzz $(SECONDS)
+
 bench: $(READY) ## Measure our overhead beside plain Celery, side by side in one run
 	$(BIN)/python -m tests.bench
 

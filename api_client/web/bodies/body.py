@@ -10,11 +10,12 @@ one at a time in a thread. Each step of it that holds the interpreter takes mill
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -43,6 +44,7 @@ _LARGE_BYTES = 16 * 1024
 _UNFIT_TEXT = re.compile("[\0\ud800-\udfff]")
 #: Everything but what begins a value, or another one behind it.
 _NO_BEGINNING = bytes(set(range(256)) - set(b"[{,"))
+_PIECE_BYTES = 64 * 1024
 #: One thread: large bodies wait for each other, and not for other work.
 _parser = ThreadPoolExecutor(1, "body")
 
@@ -77,8 +79,12 @@ class _Reading:
             del self.of[owner]
 
     def fits(self, owner: str, size: int) -> bool:
-        """Whether there is room for so many more. No owner takes more than half, so that others are read too."""
-        return self.bytes + size <= MAX_READING_BYTES and self.of[owner] + size <= MAX_READING_BYTES // 2
+        """Whether there is room for so many more. No owner takes more than half, so that others are read too.
+
+        Without keys there is one owner, ''.
+        """
+        share = MAX_READING_BYTES // 2 if owner else MAX_READING_BYTES
+        return self.bytes + size <= MAX_READING_BYTES and self.of[owner] + size <= share
 
 
 _reading = _Reading()
@@ -120,7 +126,19 @@ def size_of(request: Request) -> int:
 
 async def off_the_loop(work: Callable[[], _T]) -> _T:
     """The result of work on a large text that holds up no other caller; one at a time."""
-    return await asyncio.get_running_loop().run_in_executor(_parser, work)
+    return await asyncio.get_running_loop().run_in_executor(_parser, lambda: _uncollected(work))
+
+
+def _uncollected(work: Callable[[], _T]) -> _T:
+    """Work without the garbage collector, which would go through 100,000 values while everybody waits.
+
+    JSON has no cycles; only the one thread of ``_parser`` switches the collector.
+    """
+    gc.disable()
+    try:
+        return work()
+    finally:
+        gc.enable()
 
 
 @asynccontextmanager
@@ -156,17 +174,18 @@ def _check_headers(request: Request) -> None:
 
 
 async def _read(request: Request, body: bytearray, limit: int, owner: str) -> None:
-    """Read the body. One that is too long is read on for a while and thrown away, so that its sender hears why."""
-    size = 0
+    """Read the body. One that is refused is read on for a while and thrown away, so that its sender hears why."""
+    size, fits = 0, True
     async for piece in request.stream():
         size += len(piece)
-        if size <= limit:
-            if size > _LARGE_BYTES and not _reading.fits(owner, len(piece)):
-                raise _too_many_at_once()
+        fits = fits and (size <= _LARGE_BYTES or _reading.fits(owner, len(piece)))
+        if size <= limit and fits:
             body += piece
             _reading.take(owner, len(piece))
         elif size > 2 * limit:
             break
+    if not fits:
+        raise _too_many_at_once()
     if size > limit:
         message = f"the body is larger than {limit} bytes, the most this server reads"
         raise ApiError(413, message, code="request_too_large", headers={"connection": "close"})
@@ -207,18 +226,23 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def has_too_many_values(body: bytes | bytearray) -> bool:
-    """Whether JSON may hold more than ``MAX_VALUES`` values, by counting its bytes: nothing is parsed for it.
+    """Whether JSON holds more than ``MAX_VALUES`` values, by counting its bytes: nothing is parsed for it.
 
-    Every value but the first follows a comma or an opening bracket. Where too many of those are found, the texts are
-    taken out first, because a text may be full of commas.
+    Every value but the first follows a comma or an opening bracket outside of texts. It goes by small pieces, so that
+    it never holds up others, needs no memory, and ends once it knows.
     """
-    if len(body.translate(None, _NO_BEGINNING)) <= MAX_VALUES:
-        return False
-    # Runs of backslashes pair off from the left; one that is left over escapes what follows.
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * MAX_VALUES:  # a name and a text for each value
-        return True
-    return len(b"".join(plain.split(b'"')[::2]).translate(None, _NO_BEGINNING)) > MAX_VALUES
+    count, in_text, escaped = 0, False, False
+    for start in range(0, len(body), _PIECE_BYTES):
+        piece = body[start + escaped : start + _PIECE_BYTES]  # what the piece before escaped at its end is no quote
+        # Runs of backslashes pair off from the left; one that is left over escapes what follows.
+        plain = piece.replace(b"\\\\", b"")
+        escaped = plain.endswith(b"\\")
+        texts = plain.replace(b'\\"', b"").split(b'"')
+        count += len(b"".join(texts[in_text::2]).translate(None, _NO_BEGINNING))
+        in_text ^= len(texts) % 2 == 0
+        if count > MAX_VALUES:
+            return True
+    return False
 
 
 def _finite(digits: str) -> float | _Unfit:
@@ -239,23 +263,35 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_values(root: Any) -> None:
     """Refuse what no reader should see, naming the field. No recursion: the depth is checked here."""
-    waiting: list[tuple[_Trail, int, Any]] = [(None, 0, root)]
-    while waiting:
-        trail, depth, value = waiting.pop()
-        children: Iterable[tuple[str | int, Any]] = ()
-        if isinstance(value, str):
-            _check_text(trail, value)
-        elif isinstance(value, _Unfit):
-            raise _invalid(f"{_name(trail)}: {value.why}", param=_name(trail))
-        elif isinstance(value, dict):
-            for key in value:
-                _check_text(trail, key)
-            children = value.items()
-        elif isinstance(value, list):
-            children = enumerate(value)
-        if children and depth >= MAX_DEPTH:
-            raise _too_deep()
-        waiting += [((trail, key), depth + 1, child) for key, child in children]
+    _check_single(None, root)
+    opened: list[tuple[_Trail, Iterator[tuple[str | int, Any]]]] = [(None, _children(None, root))]
+    while opened:
+        trail, children = opened[-1]
+        for key, value in children:
+            if not isinstance(value, dict | list):
+                _check_single((trail, key), value)
+            elif value:
+                if len(opened) >= MAX_DEPTH:
+                    raise _too_deep()
+                opened.append(((trail, key), _children((trail, key), value)))
+                break
+        else:
+            opened.pop()
+
+
+def _children(trail: _Trail, value: Any) -> Iterator[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        for key in value:
+            _check_text(trail, key)
+        return iter(value.items())
+    return enumerate(value) if isinstance(value, list) else iter(())
+
+
+def _check_single(trail: _Trail, value: Any) -> None:
+    if isinstance(value, str):
+        _check_text(trail, value)
+    elif isinstance(value, _Unfit):
+        raise _invalid(f"{_name(trail)}: {value.why}", param=_name(trail))
 
 
 def _check_text(trail: _Trail, text: str) -> None:

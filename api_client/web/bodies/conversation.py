@@ -10,6 +10,7 @@ from typing import Any
 from api_client.web.errors import ApiError, bad_request, shown
 
 MAX_TEXT_CHARS = 4 * 2**20
+_PIECE_CHARS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,14 @@ def _check_last(message: dict[str, str], name: str) -> None:
             param=f"{name}.role",
             code="last_message_not_user",
         )
-    if not any(map(_visible, set(message["content"]))):  # each letter once: a text may be a million spaces
+    if not _says_something(message["content"]):
         raise bad_request(f"{name}.content: says nothing", param=f"{name}.content", code="empty_message")
+
+
+def _says_something(text: str) -> bool:
+    """Whether there is any visible letter. It goes by pieces, each letter once: a text may be a million spaces."""
+    pieces = (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
+    return any(any(map(_visible, set(piece))) for piece in pieces)
 
 
 def _visible(letter: str) -> bool:

@@ -249,7 +249,8 @@ async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder
     owner = holder.owner
     with suppress(ApiError):  # some routes are about no user
         owner = caller_for(holder, request).owner
-    request.scope[OWNER] = owner
+    if not holder.keyless:
+        request.scope[OWNER] = owner
     with relay_of(request).busy.request(owner, holder.limits.requests):
         yield
 

@@ -14,7 +14,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from api_client.web.bodies import body
 from api_client.web.openwebui.signed_user import signed_user
 from api_client.web.openwebui.status import status_of
 from api_client.web.streaming.marker import VisibleText, without_marker
@@ -224,3 +227,31 @@ async def test_a_text_may_be_full_of_commas_and_brackets(http: httpx2.AsyncClien
     answer = await http.post("/v1/turns", content=chat(text), headers=JSON_TYPE)
     assert answer.status_code == 202, answer.text
     assert turns.submitted[0].prompt == text
+
+
+_TEXTS = st.text(alphabet='",[{\\}]:a', max_size=6)
+_VALUES = st.recursive(
+    st.none() | st.integers(0, 9) | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def beginnings(value: Any) -> int:
+    """The opening brackets and commas of a value, outside of its texts."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(0, len(value) - 1) + sum(map(beginnings, inner))
+
+
+@given(_VALUES, st.integers(1, 9))
+def test_values_are_counted_outside_of_texts_wherever_the_pieces_end(value: Any, piece_bytes: int) -> None:
+    content, exact = json.dumps(value).encode(), beginnings(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(body, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(body, "MAX_VALUES", exact)
+        assert not body.has_too_many_values(content)
+        if exact:
+            patch.setattr(body, "MAX_VALUES", exact - 1)
+            assert body.has_too_many_values(content)
