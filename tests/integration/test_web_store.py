@@ -243,6 +243,7 @@ DOORS = [
 
 
 async def test_a_relay_before_a_long_queue_takes_in_no_more_until_a_turn_has_ended(settings: Settings) -> None:
+    (settings.root / "work").mkdir()
     app = create_app(replace(settings, max_unfinished=2))
     async with app.router.lifespan_context(app), caller(app) as http:
         first, _ = [(await http.post("/v1/turns", json=BODY)).json()["turn_id"] for _ in range(2)]
