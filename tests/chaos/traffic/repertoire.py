@@ -66,7 +66,17 @@ _steady, _STEADY = good("steady", 1.5)
 _slow, _SLOW = good("slow", 4.5, 2)
 _long, _LONG = good("long", 9.0, 3)
 _again, _AGAIN = good("again", 1.0)
-_bare = [_say(f"Ohne Marker. {_WORDS}".strip(), 0.6)]
+_BARE = f"Ohne Marker. {_WORDS}".strip()
+_bare = [_say(_BARE, 0.6)]
+_BROKEN = good("broken", 2.0, 2)[1]
+_breaks = [_say(_BROKEN[:250], 0.8), "die"]
+
+
+def _rest(text: str, seconds: float) -> Steps:
+    """Steps that say a text, or what is missing of it where the agent is asked to go on."""
+    return [{"say": {"text": text, "seconds": seconds, "goes_on": True}}]
+
+
 _torn = [_say("Ich fange an, und dann ", 0.4), "die"]
 
 KINDS: dict[str, Kind] = {
@@ -74,9 +84,10 @@ KINDS: dict[str, Kind] = {
     "steady": Kind(20, [_steady], (_STEADY,)),
     "slow": Kind(16, [_slow], (_SLOW,)),
     "long": Kind(6, [_long], (_LONG,)),
-    "forgetful": Kind(10, [_bare, _again], (_AGAIN,)),
-    "stubborn": Kind(5, [_bare], (f"Ohne Marker. {_WORDS}".strip(),)),
+    "forgetful": Kind(10, [_bare, _rest(_BARE + _DONE, 1.0)], (_BARE + _DONE,)),
+    "stubborn": Kind(5, [_bare], (_BARE,)),
     "torn": Kind(5, [_torn, _again], (_AGAIN,)),
+    "broken": Kind(5, [_breaks, _rest(_BROKEN, 1.5)], (_BROKEN,)),
     "hopeless": Kind(2, [_torn]),
     "cut": Kind(3, [[_say("Ich höre mitten im"), "cut"], _again], (_AGAIN,)),
     "resetting": Kind(3, [[_say("Falscher Anfang. ", 0.3), {"reset": "von vorn"}, *_again]], (_AGAIN,)),

@@ -35,6 +35,18 @@ def test_a_text_comes_in_pieces_when_pieces_are_asked_for(play: Play) -> None:
     assert [event.text for event in played.events] == ["a b", " c d"]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("> eins\n> zwei dr\n\nSetze dort fort.", "zwei drei\nvier"),
+        ("> ganz anderes\n\nSetze dort fort.", "eins\nzwei drei\nvier"),
+        ("Es fehlt der Marker.", "eins\nzwei drei\nvier"),
+    ],
+)
+def test_an_agent_that_is_asked_to_go_on_says_the_rest(play: Play, prompt: str, said: str) -> None:
+    assert play({"say": {"text": "eins\nzwei drei\nvier", "goes_on": True}}, prompt=prompt).result.text == said
+
+
 def test_a_text_told_over_some_seconds_takes_about_that_long(play: Play) -> None:
     started = time.monotonic()
     played = play({"say": {"text": "eins zwei drei vier fünf", "seconds": 0.2}})

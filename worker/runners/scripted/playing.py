@@ -19,6 +19,8 @@ Say = Callable[[dict[str, Any]], None]
 
 #: How a verifier's prompt names the nonce its verdict must repeat; the last place counts, because files come before it.
 _NONCE = re.compile(r'"nonce": "([0-9a-f]{8,64})"')
+#: A line of its text that the feedback quotes to an agent that broke off.
+_QUOTED = re.compile(r"^> (.*\S)", re.MULTILINE)
 #: Shortest time between two pieces of a text told over some seconds.
 _PIECE_SECONDS = 0.04
 _FLOOD_PIECE = 8192
@@ -74,13 +76,21 @@ class Player:
         """Let time pass."""
         time.sleep(seconds)
 
-    def say(self, text: str, seconds: float = 0.0, pieces: int = 0) -> None:
-        """Tell a text, in pieces when it takes ``seconds`` or a number of pieces is given."""
+    def say(self, text: str, seconds: float = 0.0, pieces: int = 0, goes_on: bool = False) -> None:
+        """Tell a text, in pieces when it takes ``seconds`` or a number of pieces is given.
+
+        With ``goes_on``, and asked to go on from a break, it begins with the last line that the prompt quotes.
+        """
+        text = self._rest(text) if goes_on else text
         parts = split(text, pieces or (int(seconds / _PIECE_SECONDS) if seconds else 1))
         for number, part in enumerate(parts):
             if number:
                 self.sleep(seconds / (len(parts) - 1))
             self.tell({"event": "output", "text": part})
+
+    def _rest(self, text: str) -> str:
+        quoted = _QUOTED.findall(self.prompt)
+        return text[max(text.rfind(quoted[-1]), 0) :] if quoted else text
 
     def wait(self, seconds: float) -> None:
         """Say nothing for a while."""

@@ -241,7 +241,7 @@ _NOTHING = _Shape("", {})
 
 #: Every step there is: its fields as ``playing.Player`` and ``scripted_agent.ProcessPlayer`` take them.
 _STEPS: Mapping[str, _Shape] = {
-    "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _count}, ("text",)),
+    "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _count, "goes_on": _yes}, ("text",)),
     "wait": _Shape("seconds", {"seconds": _number}, ("seconds",)),
     "tool": _Shape("name", {"name": _text, "detail": _text}, ("name",)),
     "note": _Shape("text", {"text": _text}, ("text",)),

@@ -1,0 +1,50 @@
+"""A Claude that is killed in mid-answer goes on from there: the real CLI is told its text, and the answer is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, TurnRequest
+from tests.claude.stub import Reply, Stub, says, told
+from tests.conftest import WorkerProcess
+from tests.support import processes_with
+from worker.runners.claude.cli_prompt import FEEDBACK, MESSAGE, SO_FAR
+
+PIECES = [f"Satz {number} von zwanzig.\n" for number in range(1, 21)]
+WHOLE = "".join(PIECES) + "\n<!-- STEP: done -->"
+
+
+async def test_a_killed_claude_is_told_its_text_and_goes_on(
+    claude_settings: Settings, worker_process: Callable[..., WorkerProcess], stub: Stub
+) -> None:
+    rest = ["Satz 8 von zwanzig.\n", *PIECES[8:], "\n<!-- STEP: done -->"]
+    stub.replies = [Reply(chunks=tuple(PIECES[:8]), hang_after=8), says(*rest)]
+    worker_process(settings=claude_settings)
+    async with TurnsClient(claude_settings) as client:
+        request = TurnRequest(
+            model="helix-consultant", messages=({"role": "user", "content": "Zähle"},), session_id="s"
+        )
+        turn_id = await client.submit(request)
+        shown = ""
+        async for event in client.follow(turn_id):
+            shown += str(event.data.get("text", "")) if event is not None and event.kind == "attempt.output" else ""
+            if "Satz 8 von zwanzig." in shown:
+                break
+        for pid in processes_with(f"HELIX_AGENT_MARK={turn_id}."):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        turn = await client.result(turn_id, timeout=60)
+        attempts = await client.attempts(turn_id)
+
+    assert (turn.outcome, turn.response) == (Outcome.PASSED_AFTER_RETRY, WHOLE)
+    assert [attempt.completion["verdict"] for attempt in attempts] == ["incomplete", "complete"]
+    so_far = attempts[0].text
+    assert so_far.startswith("".join(PIECES[:8]).rstrip())
+    heard = next(text for text in reversed(told(stub.requests[-1])) if text.startswith(f"user: {MESSAGE}"))
+    assert heard == f"user: {MESSAGE}\n\nZähle\n\n{SO_FAR}\n\n{so_far}\n\n{FEEDBACK}\n\n{attempts[1].prompt}"
+    assert (claude_settings.sessions_dir / "s/output/response.md").read_text() == WHOLE
