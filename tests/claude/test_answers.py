@@ -46,6 +46,14 @@ def test_an_answer_survives_a_lost_standard_output(agent: Agent) -> None:
     assert (ran.verdict, ran.result.text, ran.shown) == ("complete", "Da bin ich.", "Da bin ich.")
 
 
+def test_a_run_that_fell_silent_keeps_the_longest_text_known_though_standard_output_was_lost(agent: Agent) -> None:
+    look = Reply(chunks=("Ein Anfang.",), tool=("Read", {"file_path": "nix"}), stop_reason="tool_use")
+    agent.stub.replies = [look, says("noch ", "nicht ", "fertig", hang_after=1)]
+    ran = agent.wrapped('set -o pipefail\n"$CLI" "$@" | head -c 100').run(idle_seconds=12.0)
+    assert (ran.verdict, ran.result.text, ran.shown) == ("incomplete", "Ein Anfang.", "Ein Anfang.")
+    assert ran.evidence["text_from"] == "transcript"
+
+
 def test_usage_is_counted(agent: Agent) -> None:
     agent.stub.replies = [calls("Read", file_path="nix"), says("Gut.")]
     usage = agent.run().result.usage

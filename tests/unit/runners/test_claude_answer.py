@@ -79,6 +79,18 @@ def test_another_sessions_records_and_a_subagents_are_no_part_of_the_answer() ->
     assert recorded(content, SESSION, b"Hallo").text == "gut"
 
 
+def test_what_the_cli_says_itself_is_no_part_of_the_answer() -> None:
+    own = {"id": "x", "model": "<synthetic>", "content": [{"type": "text", "text": "API Error: 529"}]}
+    content = asked("Hallo") + said("gut") + said("", 2, message=own) + said("so", 3)
+    assert recorded(content, SESSION, b"Hallo").text == "gutso"
+
+
+def test_a_last_message_without_text_has_none() -> None:
+    thought = {"id": "m2", "content": [{"type": "thinking", "thinking": "..."}], "stop_reason": "end_turn"}
+    found = recorded(asked("Hallo") + said("gut") + said("", 2, message=thought), SESSION, b"Hallo")
+    assert (found.text, found.last, found.lacks(""), found.lacks("gut")) == ("gut", "", False, True)
+
+
 def test_a_torn_line_may_be_a_missing_message() -> None:
     with pytest.raises(NotReadable, match="line 2 of the transcript is torn"):
         recorded(asked("Hallo") + said("eins")[:-9] + b"\n" + said("zwei", 2), SESSION, b"Hallo")
