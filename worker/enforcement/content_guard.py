@@ -249,9 +249,9 @@ def _spliced(answer: str, errors: Sequence[ValidationIssue], offer: Offer, parts
 
 
 def _safe(before: str, after: str) -> str:
-    """The text after a change that neither adds an ADR nor hides a section or a marker; else the text before it."""
+    """The text after a change that neither adds an ADR nor hides a section; else the text before it."""
     old, new = parse(before).adrs, parse(after).adrs
-    if len(old) != len(new) or len(parse(after).markers) < len(parse(before).markers):
+    if len(old) != len(new):
         return before
     kept = (_titles(was) <= _titles(adr) for was, adr in zip(old, new, strict=True))
     return after if all(kept) else before

@@ -219,13 +219,28 @@ def test_talk_about_a_section_is_never_taken_for_the_section(reply: str) -> None
     assert isinstance(decide(history), Retry)
 
 
-def test_a_code_block_that_does_not_end_hides_no_section_behind_it() -> None:
+@pytest.mark.parametrize("tail", ["```python\nx = 1\n", "- x\n\n  ```\n  y = 2\n"])
+def test_a_code_block_that_does_not_end_hides_no_section_behind_it(tail: str) -> None:
+    answer = after(without("Entscheidung"), f"## Entscheidung\n\n{TEXT}\n\n{tail}")
+    assert [line for line in answer.split("\n") if line.startswith("## ")] == [
+        "## Kontext",
+        "## Entscheidung",
+        "## Akzeptanzkriterien",
+    ]
+    assert "schneller als 100 ms" in answer
+
+
+def test_a_section_that_would_hide_others_is_not_taken() -> None:
     first = without("Entscheidung")
     history = [judge([], first, RULES)]
-    history.append(judge(history, f"## Entscheidung\n\n{TEXT}\n\n```python\nx = 1\n", RULES))
-    answer = history[-1].answer
-    assert codes(examine(answer, RULES)) in ([], ["MISSING_ADR_SECTION"])
-    assert "schneller als 100 ms" in answer
+    history.append(judge(history, f"## Entscheidung\n\n{TEXT}\n\n<!-- offen", RULES))
+    assert history[-1].answer == first
+    assert isinstance(decide(history), Retry)
+
+
+def test_a_heading_before_a_fence_that_holds_the_text_alone() -> None:
+    reply = f"## Entscheidung\n\n```markdown\n{TEXT}\n```\n\nDer Rest bleibt unverändert."
+    assert after(without("Entscheidung"), reply) == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
 
 
 @pytest.mark.parametrize("title", ["Context", "Decision", "Acceptance Criteria"])

@@ -123,9 +123,10 @@ def put_section(answer: str, title: str, body: str) -> str:
 def _closed(body: str) -> str:
     """A body whose last code block ends: else all that follows would be code."""
     fences = outline(body).fences
-    if not fences or fences[-1].closed or not (mark := _FENCE_MARK.match(body.split("\n")[fences[-1].start])):
+    if not fences or fences[-1].closed or not fences[-1].top:
         return body
-    return f"{body}\n{mark[1]}"
+    mark = _FENCE_MARK.match(body.split("\n")[fences[-1].start])
+    return f"{body}\n{mark[1]}" if mark else body
 
 
 def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
