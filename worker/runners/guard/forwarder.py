@@ -69,8 +69,9 @@ class Forwarder:
         try:
             yield path
         finally:
-            path.unlink(missing_ok=True)
-            self._do(door.close())
+            with contextlib.suppress(OSError):  # the run's result is not lost for it
+                path.unlink(missing_ok=True)
+                self._do(door.close())
 
     def close(self) -> None:
         """Remove the folder. For tests: a worker that ends leaves it to the next one's ``sweep``."""
