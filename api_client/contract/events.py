@@ -34,7 +34,7 @@ KINDS = {
     "turn.parked": "It waits in the inbox for a decision. data: attempt, turn_id, reason, timeout_seconds, default",
     "turn.decided": "A person decided, or the time-out did. data: attempt, kind, by, for, note",
     "turn.stopping": "The turn is asked to stop; its agent is being ended. data: reason",
-    "turn.finished": "The end, exactly once. data: outcome, success, attempts, deliveries, response, step, error",
+    "turn.finished": "The end, once. data: outcome, success, attempts, deliveries, response, markers, step, error",
 }
 
 #: After this kind nothing follows.

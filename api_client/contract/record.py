@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from api_client.contract.marker import read_spans
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 
 
@@ -36,6 +37,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
             response=raw.get("response", ""),
             step=raw.get("step", ""),
             step_source=raw.get("step_source", ""),
+            markers=read_spans(json.loads(raw.get("markers") or "null"), raw.get("response", "")),
             error=json.loads(raw.get("error") or "{}"),
             stop=raw.get("stop", ""),
             created_at=_seconds(raw.get("created_at", "0")),

@@ -172,7 +172,7 @@ class Turn:
     it comes back by what is left of the time-out. ``decision`` is the last one: kind, by (the key, or user@host), for
     (the name that was given), note, text, at. ``stage`` of the escalation: 1 another model is at work, 2 a person was
     asked. ``allowed``: attempts by now, 0: as requested. ``fresh_from``: attempts up to this one left nothing that the
-    next goes on from.
+    next goes on from. ``markers``: the spans of the step markers in ``response`` that count (``contract/marker.py``).
     """
 
     turn_id: str
@@ -186,6 +186,7 @@ class Turn:
     response: str = ""
     step: str = ""
     step_source: str = ""
+    markers: tuple[tuple[int, int], ...] = ()
     error: dict[str, Any] = field(default_factory=dict)
     stop: str = ""
     created_at: float = 0.0

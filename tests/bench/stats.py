@@ -18,11 +18,11 @@ from redis.asyncio import Redis
 from api_client.client import TurnsClient
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.keys import BUCKETS, Keys
+from api_client.contract.marker import STEPS
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome
 from api_client.figures.stats import BREAKDOWNS
 from worker.enforcement import CODES
-from worker.enforcement.documents.marker import STEPS
 from worker.processes.broker import EmbeddedBroker
 
 _ROUNDS = 15

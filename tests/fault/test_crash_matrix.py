@@ -17,9 +17,9 @@ from api_client.announcer import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
+from api_client.contract.marker import answer_text
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
-from api_client.web.streaming.marker import without_marker
 from tests.fault.conftest import judged, message
 from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.support import processes_with, wait_until
@@ -90,6 +90,11 @@ RULES = """
 """
 
 
+def shown(turn: Turn) -> str:
+    """The answer as the relay's callers get it."""
+    return answer_text(turn.response, turn.markers)
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     rules = "".join(RULES.replace("{name}", f"{point}-{action}") for point, action in CASES)
@@ -139,7 +144,7 @@ class Case:
         return turn_id, asyncio.create_task(self._answer(turn_id))
 
     async def _answer(self, turn_id: str) -> str:
-        return without_marker((await self.client.result(turn_id)).response)
+        return shown(await self.client.result(turn_id))
 
     async def hit(self, turn_id: str) -> None:
         """Wait until the point is passed, and do what is not done by the point itself."""
@@ -207,7 +212,7 @@ async def test_a_turn_hit_at_any_boundary_ends_once_and_its_session_goes_on(
 
     turn, events = await judged(client, turn_id)
     check_outcome(case, turn, events, case.boundary, retried=case.point in RETRIED)
-    assert await asking == without_marker(turn.response)
+    assert await asking == shown(turn)
     assert stage.files_of(turn)[0] == turn.response
     (stage.meet / f"{case.name}.next").touch()
     following, following_events = await judged(client, next_id)

@@ -52,7 +52,7 @@ def ask(relay: RelayProcess, text: str) -> str:
 
 def test_turns_are_read_repaired_or_refused_and_the_caller_sees_which(relay: RelayProcess) -> None:
     assert ask(relay, "x" * 300_000) == "Gelesen.", "a message of 300 kB"
-    assert ask(relay, "Bitte repariere das.") == "Mit Marker."
+    assert ask(relay, "Bitte repariere das.") == "Ohne Marker.", "only the marker was asked for, and it is not shown"
     with pytest.raises(openai.UnprocessableEntityError) as failed:
         ask(relay, "Schreib ein ADR.")
     assert failed.value.code == "failed"

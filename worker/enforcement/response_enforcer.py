@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.codes import issue
-from worker.enforcement.documents.marker import UNKNOWN
 from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.going_on import go_on, unfinished
 from worker.enforcement.issue import ValidationIssue

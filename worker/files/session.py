@@ -23,8 +23,9 @@ from typing import Any, Protocol
 
 import structlog
 
+from api_client.contract.marker import page_text
 from api_client.contract.turn import Turn
-from worker.enforcement.documents.step import extract_state_from_messages, strip_marker
+from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
 from worker.files.holding import Holding
 from worker.files.safe_io import made, opened, read
 from worker.files.template import render
@@ -129,12 +130,13 @@ def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> s
 
 def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
     """A digest of who said what. Step markers and blanks around a message do not count: chats do not send them back."""
-    said = [
-        (m.get("role"), strip_marker(m.get("content", "")).strip())
-        for m in messages
-        if m.get("role") in {"user", "assistant"}
-    ]
+    said = [(m.get("role"), _said(m.get("content", ""))) for m in messages if m.get("role") in {"user", "assistant"}]
     return hashlib.sha256(_json(said)).hexdigest()
+
+
+def _said(content: str) -> str:
+    """A message as a page of Open WebUI draws it, which is what it sends back."""
+    return page_text(content, marker_spans(content)).strip()
 
 
 def read_status(workdir: Path) -> dict[str, Any]:

@@ -97,13 +97,14 @@ end
 local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
--- answer: response, step, step_source, error (JSON text), all strings; counters: what this change counts besides
+-- answer: response, step, step_source, error (JSON text), markers (JSON text; none: '[]'), all strings
+-- counters: what this change counts besides
 local function finish(outcome, answer, counters)
   local success = string.sub(outcome, 1, 6) == 'passed'
-  local fault = answer.error
+  local fault, markers = answer.error, answer.markers or '[]'
   redis.call('HSET', TURN, 'state', 'finished', 'outcome', outcome, 'finished_at', int(NOW), 'next', '', 'token', '',
     'lease_until', 0, 'response', answer.response, 'step', answer.step, 'step_source', answer.step_source,
-    'error', fault)
+    'error', fault, 'markers', markers)
   local led = is_head()
   redis.call('LREM', SESSION, 0, ID)
   redis.call('ZREM', DUE, ID)
@@ -123,7 +124,7 @@ local function finish(outcome, answer, counters)
   emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(success) ..
     ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) ..
     ',"response":' .. cjson.encode(answer.response) .. ',"step":' .. cjson.encode(answer.step) ..
-    ',"step_source":' .. cjson.encode(answer.step_source) .. ',"error":' .. fault .. '}')
+    ',"step_source":' .. cjson.encode(answer.step_source) .. ',"markers":' .. markers .. ',"error":' .. fault .. '}')
   -- A dead letter stays until somebody drops it.
   if outcome ~= 'dead' then
     for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], int(SETTINGS.retention_ms)) end

@@ -91,7 +91,7 @@ async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Resp
     if turn.outcome is None or not turn.outcome.success:
         error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
         return JSON(error.body(), error.status, headers | error.headers, background=done)
-    return JSON(reply.completion(turn.response), headers=headers, background=done)
+    return JSON(reply.completion(turn.response, turn.markers), headers=headers, background=done)
 
 
 def _task_answer(ask: Ask) -> Response:

@@ -5,7 +5,7 @@ rejected, or the store lost the log. One rejection takes nothing back: when only
 marker, a section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so the page
 keeps it too, and what the agent sends for it is not shown. The same holds while a fallback mends the answer. Nor is a
 draft taken back that broke off and that the next attempt goes on from: that attempt tells it again, and the page takes
-over what is new. In the end the page holds the accepted answer without its marker, or nothing.
+over what is new. In the end the page holds the accepted answer as ``Reply.text`` gives it, or nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from api_client.contract.events import Event
-from api_client.web.streaming.marker import VisibleText, without_marker
+from api_client.web.streaming.marker import VisibleText
+from api_client.web.streaming.reply import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Edit:
 class Draft:
     """What the page of one reader shows of a turn's answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
         self._shown: list[str] = []
         self._coming = VisibleText()
         self._judged = False  # what is shown was judged; it may still become the answer
@@ -59,7 +61,7 @@ class Draft:
             case "attempt.lost" if data.get("during") != "validating":  # a judge that dies takes no text with it
                 return self._begin_again()
             case "turn.finished" if data.get("success"):
-                return self._settle(without_marker(str(data.get("response") or "")))
+                return self._settle(self._reply.accepted(event))
             case "turn.finished" | "log.reset":
                 return self._take_back()
         return []

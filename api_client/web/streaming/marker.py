@@ -1,45 +1,19 @@
-"""The step marker is a note between the agent and us. It never shows in an answer."""
+"""An answer that still grows, shown without what is, or may become, a step marker.
+
+A draft is no answer: which markers count is known at its end (``contract/marker.py``). So this hides them all, except
+in fences, code spans and quotes, where none counts. Where that was too much, the accepted answer puts it right.
+"""
 
 from __future__ import annotations
 
 import re
 
-#: Bounded, so that no text makes the search slow. It may be broken over lines.
-_MARKER = re.compile(r"<!--\s{0,64}STEP\s{0,64}:[^>]{0,200}-->", re.IGNORECASE)
+from api_client.contract.marker import BEGINNING, PATTERN
+
 #: Over how many line ends, and how many characters it has at most.
 _MOST_LINE_ENDS, _MOST_CHARS = 8, 350
-#: The pieces of a marker, each of which may be the last that has come so far.
-_PIECES = ("!", "-", r"-\s{0,64}", "S", "T", "E", r"P\s{0,64}", ":")
-
-
-def _beginning() -> re.Pattern[str]:
-    """A marker, or what could become one when more text comes: a text that is still growing is shown up to here."""
-    rest = r"[^>]{0,202}\Z|[^>]{0,200}-->"
-    for piece in reversed(_PIECES):
-        rest = rf"\Z|{piece}(?:{rest})"
-    return re.compile(f"<(?:{rest})", re.IGNORECASE)
-
-
-_BEGINNING = _beginning()
 _FENCE = re.compile(r"[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(`{3,}|~{3,})(.*)")
-
-
-def without_marker(text: str) -> str:
-    """The answer without its step markers. Markers inside code are text; everything else stays byte for byte.
-
-    Source of the marker: ADR-038, section "Step Marker Validator".
-    """
-    if not _MARKER.search(text):
-        return text
-    kept: list[str] = []
-    lines = _Lines()
-    found = [whole for line in text.split("\n") for whole in lines.take(line)]
-    for line, in_code in [*found, *lines.rest()]:
-        shown = line if in_code else _strip(line)
-        if shown.strip() or not line.strip():
-            kept.append(shown)
-    result = "\n".join(kept)
-    return result.rstrip() if len(result) < len(text) else result
+_QUOTE = re.compile(r" {0,3}>")
 
 
 class _Lines:
@@ -50,7 +24,7 @@ class _Lines:
         self.held = ""  # lines that end inside what may be a marker, with their line ends
 
     def take(self, line: str) -> list[tuple[str, bool]]:
-        """One more line, without its end; returns the lines that are whole now, and whether each is code."""
+        """One more line, without its end; returns the lines that are whole now, and whether each is code or a quote."""
         line = self.held + line
         if self._goes_on(line):
             self.held = f"{line}\n"
@@ -58,20 +32,15 @@ class _Lines:
         self.held = ""
         return self._whole(line)
 
-    def rest(self) -> list[tuple[str, bool]]:
-        """What was held back when the text ended."""
-        held, self.held = self.held, ""
-        return self._whole(held[:-1]) if held else []
-
     def _goes_on(self, line: str) -> bool:
         if line.count("\n") >= _MOST_LINE_ENDS or _fence_after(self._fence, line)[1]:
             return False
         tail = f"{line[-_MOST_CHARS:]}\n"
-        return any(found.end() == len(tail) for found in _BEGINNING.finditer(tail))
+        return any(found.end() == len(tail) for found in BEGINNING.finditer(tail))
 
     def _whole(self, line: str) -> list[tuple[str, bool]]:
         first, line_end, rest = line.partition("\n")
-        shared = any(found.start() < len(first) < found.end() for found in _MARKER.finditer(line))
+        shared = any(found.start() < len(first) < found.end() for found in PATTERN.finditer(line))
         self._fence, in_code = _fence_after(self._fence, first)
         if shared or not line_end:
             return [(line, in_code)]
@@ -80,20 +49,20 @@ class _Lines:
 
 
 def _fence_after(fence: str, line: str) -> tuple[str, bool]:
-    """The fence that is open after ``line`` ('' when none is), and whether the line itself is code."""
+    """The fence that is open after ``line`` ('' when none is), and whether the line itself is code or a quote."""
     match = _FENCE.match(line)
     if fence:
         closes = match and match[1].startswith(fence) and not match[2].strip()
         return ("" if closes else fence), True
     opens = match and not (match[1][0] == "`" and "`" in match[2])
-    return (match[1], True) if match and opens else ("", False)
+    return (match[1], True) if match and opens else ("", _QUOTE.match(line) is not None)
 
 
 def _strip(line: str) -> str:
     """The line without markers; one behind an odd number of back quotes is inside inline code."""
     parts: list[str] = []
     end = ticks = 0
-    for match in _MARKER.finditer(line):
+    for match in PATTERN.finditer(line):
         ticks += line.count("`", end, match.start())
         parts.append(line[end : match.start() if ticks % 2 == 0 else match.end()])
         end = match.end()
@@ -103,9 +72,8 @@ def _strip(line: str) -> str:
 class VisibleText:
     """A growing answer as its reader may see it: no marker, and nothing that could turn out to be the start of one.
 
-    What ``feed`` has returned, joined, always begins ``without_marker`` of the whole text. The rest of a line behind a
-    possible marker waits for the line's end, trailing white space for the text behind it: whether they stay depends
-    on what follows.
+    The rest of a line behind a possible marker waits for the line's end, trailing white space for the text behind it:
+    whether they stay depends on what follows. It does not matter into which pieces the text is cut.
     """
 
     def __init__(self) -> None:
@@ -134,7 +102,7 @@ class VisibleText:
     def _open_line(self) -> str:
         if self._lines.held:
             return ""  # the line before it ends inside what may be a marker, and waits for this one
-        found = _BEGINNING.search(self._line, self._scanned)
+        found = BEGINNING.search(self._line, self._scanned)
         self._scanned = found.start() if found else len(self._line)
         more = self._line[self._given : self._scanned]
         if not (self._given or more.strip()):

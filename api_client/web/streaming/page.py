@@ -60,7 +60,7 @@ class Page:
 class _DraftPage(Page):
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply)
-        self._draft = Draft()
+        self._draft = Draft(reply)
         self._behind = False
 
     def render(self, event: Event) -> list[Payload]:

@@ -6,15 +6,16 @@ back. The forms that show drafts are in ``page``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from api_client.contract.events import Event
+from api_client.contract.marker import Span, answer_text, page_text, read_spans
 from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
 from api_client.web.openwebui.status import status_of
 from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
-from api_client.web.streaming.marker import without_marker
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
@@ -39,7 +40,7 @@ class Reply:
 
     Attributes:
         created: seconds since the epoch.
-        status: tell the progress as status events inside chunks (Open WebUI).
+        status: the caller is Open WebUI: tell the progress as status events inside chunks, show no marker at all.
         pages: address of the relay's pages, without a slash at its end; empty when nobody said it.
     """
 
@@ -60,7 +61,19 @@ class Reply:
             "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
         }
 
-    def completion(self, response: str) -> Completion:
+    def text(self, response: str, spans: Sequence[Span]) -> str:
+        """The accepted answer as this caller reads it: without its own marker; for Open WebUI without any that counts.
+
+        Open WebUI draws comments as text, so what it gets is a layer above; response.md and ``/v1/turns`` keep them.
+        """
+        return page_text(response, spans) if self.status else answer_text(response, spans)
+
+    def accepted(self, event: Event) -> str:
+        """As ``text``, of the answer that a turn's last event brings."""
+        response = str(event.data.get("response") or "")
+        return self.text(response, read_spans(event.data.get("markers"), response))
+
+    def completion(self, response: str, spans: Sequence[Span] = ()) -> Completion:
         """The whole reply to a request without streaming."""
         return {
             "id": COMPLETION_PREFIX + self.turn_id,
@@ -70,7 +83,7 @@ class Reply:
             "choices": [
                 {
                     "index": 0,
-                    "message": {"role": "assistant", "content": without_marker(response)},
+                    "message": {"role": "assistant", "content": self.text(response, spans)},
                     "finish_reason": "stop",
                 }
             ],
@@ -106,8 +119,8 @@ def ended(event: Event, reply: Reply) -> list[Payload]:
         return []
     if not data.get("success"):
         return [turn_error(str(data.get("outcome")), data.get("error") or {}, reply.locale).body()]
-    text = without_marker(str(data.get("response") or ""))
-    return [*(reply.chunk({"content": piece}) for piece in pieces(text)), reply.chunk({}, "stop")]
+    content = [reply.chunk({"content": piece}) for piece in pieces(reply.accepted(event))]
+    return [*content, reply.chunk({}, "stop")]
 
 
 def turn_error(outcome: str, error: dict[str, Any], locale: str) -> ApiError:

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.contract.events import Event
+from api_client.contract.marker import answer_text, read_spans
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METADATA
 from api_client.web.errors import ApiError
 from api_client.web.streaming.chunks import message_item, text_part
-from api_client.web.streaming.marker import without_marker
 from api_client.web.streaming.reply import pieces, turn_error
 
 PREFIX = "resp_"
@@ -37,7 +37,7 @@ def response_of(turn: Turn) -> Payload:
     """The turn as a response. ``turn`` in it is ours: what OpenAI's fields cannot say."""
     status, notes = status_of(turn), turn.request.metadata
     messages = turn.request.messages
-    text = without_marker(turn.response)
+    text = answer_text(turn.response, turn.markers)
     return {
         "id": PREFIX + turn.turn_id,
         "object": "response",
@@ -80,7 +80,9 @@ class ResponseEvents:
     """The events of one response. ``render`` takes the turn's events from the first; none may be left out."""
 
     def __init__(self, turn: Turn) -> None:
-        self._turn = replace(turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", error={}, stop="")
+        self._turn = replace(
+            turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", markers=(), error={}, stop=""
+        )
         self._place = {"item_id": f"msg_{turn.turn_id}", "output_index": 0, "content_index": 0}
         self.sent = -1
 
@@ -94,11 +96,13 @@ class ResponseEvents:
         if not event.final:
             return []
         data = event.data
+        response = str(data.get("response") or "")
         ended = replace(
             self._turn,
             state=TurnState.FINISHED,
             outcome=Outcome(data["outcome"]),
-            response=str(data.get("response") or ""),
+            response=response,
+            markers=read_spans(data.get("markers"), response),
             error=data.get("error") or {},
             finished_at=event.at,
         )
@@ -129,7 +133,7 @@ class ResponseEvents:
     def _ending(self) -> list[Payload]:
         if status_of(self._turn) != "completed":
             return [self._whole("response.failed")]
-        text, turn_id = without_marker(self._turn.response), self._turn.turn_id
+        text, turn_id = answer_text(self._turn.response, self._turn.markers), self._turn.turn_id
         begun, done = message_item(turn_id, "in_progress"), message_item(turn_id, "completed", text_part(text))
         deltas = [
             {"type": "response.output_text.delta", **self._place, "delta": piece, "logprobs": []}
@@ -153,4 +157,4 @@ def last_number(turn: Turn) -> int:
         return opening
     if status_of(turn) != "completed":
         return opening + 1
-    return opening + 6 + len(pieces(without_marker(turn.response)))
+    return opening + 6 + len(pieces(answer_text(turn.response, turn.markers)))

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
+from api_client.contract.marker import read_spans
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.figures.stats import RetryRate, Stats
@@ -218,6 +219,7 @@ class FakeTurns:
             request=request,
             outcome=Outcome(last.data["outcome"]) if done else None,
             response=last.data["response"] if done else "",
+            markers=read_spans(last.data.get("markers"), last.data["response"]) if done else (),
             error=last.data["error"] if done else {},
             seq=last.seq,
             delivery=sum(item.kind == "attempt.started" for item in events),

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_client.contract.marker import page_text, read_spans
 from api_client.web.bodies import body
 from api_client.web.openwebui.signed_user import signed_user
 from api_client.web.openwebui.status import status_of
-from api_client.web.streaming.marker import VisibleText, without_marker
+from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.reply import Reply
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event
@@ -195,7 +196,7 @@ def test_no_answer_of_an_agent_holds_up_the_loop() -> None:
     for name, pattern in PATTERNS.items():
         text = long(pattern)
         for work in (
-            lambda text=text: without_marker(text),
+            lambda text=text: page_text(text, read_spans(None, text)),
             lambda text=text: reply.completion(text),
             lambda text=text: status_of(event(1, "turn.mended", changes=[text]), "de"),
             lambda text=text: signed_user(text[:HEADER_CHARS], "secret", 0.0),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client.contract.events import Event
-from api_client.web.streaming.marker import without_marker
+from api_client.contract.marker import page_text, read_spans
 from api_client.web.streaming.page import Page, StreamMode, page_of
 from api_client.web.streaming.reply import Reply, opening
 from tests.unit.web.fake import event, finished
@@ -289,7 +289,8 @@ def test_whatever_happened_the_reader_ends_with_the_accepted_text_or_with_nothin
     history: list[tuple[str, dict[str, Any]]], last: tuple[str, dict[str, Any]], mode: StreamMode
 ) -> None:
     reader = show(mode, *history, last)
-    expected = without_marker(last[1]["response"]) if last[1]["success"] else ""
+    response = str(last[1]["response"])
+    expected = page_text(response, read_spans(None, response)) if last[1]["success"] else ""
     assert reader.text == expected
     assert bool(reader.error) == (not last[1]["success"])
     if reader.completed:

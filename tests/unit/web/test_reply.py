@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from api_client.contract.events import KINDS, Event
+from api_client.contract.marker import read_spans
 from api_client.web.errors import ApiError
 from api_client.web.streaming.reply import Payload, Reply, opening, render, turn_error
 from tests.unit.web.fake import event, finished, passed
@@ -204,7 +205,8 @@ def test_each_end_without_an_answer_has_its_status_and_is_not_repeated(outcome: 
 
 
 def test_the_whole_completion_is_one_of_openais() -> None:
-    completion = PLAIN.completion("Antwort <!-- STEP: done -->")
+    text = "Antwort <!-- STEP: done -->"
+    completion = PLAIN.completion(text, read_spans(None, text))
     assert ChatCompletion.model_validate(completion, strict=True).choices[0].message.content == "Antwort"
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api_client.contract.marker import read_spans
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.web.streaming.response import ResponseEvents, last_number
 from tests.unit.web.conftest import caller
@@ -162,6 +163,7 @@ def test_the_number_of_the_last_event_is_known_from_the_turn_alone(
         delivery=starts,
         outcome=Outcome(outcome),
         response=text,
+        markers=read_spans(None, text),
     )
     assert sent.sent == last_number(done)
 

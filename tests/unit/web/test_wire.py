@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.web.streaming.marker import without_marker
 from api_client.web.wire import data_frame, encode, event_frame
 
 TRICKY = "a\rb\r\nc\n\ndata: x\n\nevent: y\u0085d\u2028e\u2029f\x0bg\x0ch\x1ci\x00"
@@ -40,36 +37,3 @@ def test_umlauts_travel_as_they_are() -> None:
 
 def test_a_named_event_carries_its_id() -> None:
     assert event_frame("turn.queued", {"a": 1}, "1-abc") == b'id: 1-abc\nevent: turn.queued\ndata: {"a":1}\n\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("Antwort\n\n<!-- STEP: what -->", "Antwort"),
-        ("Antwort <!-- STEP: what -->", "Antwort"),
-        ("Antwort\r\n<!-- step:done -->\r\n", "Antwort"),
-        ("<!-- STEP: what -->\nAntwort", "Antwort"),
-        ("a\n<!-- STEP: what -->\nb\n", "a\nb"),
-        ("a <!--STEP:what--> b", "a  b"),
-        ("> Zitat\n> <!-- STEP: unknown -->", "> Zitat\n>"),
-        ("kein Marker  \n\n", "kein Marker  \n\n"),
-        ("<!-- Kommentar -->", "<!-- Kommentar -->"),
-        ("```\n<!-- STEP: what -->\n```\n", "```\n<!-- STEP: what -->\n```\n"),
-        ("~~~~md\n```\n<!-- STEP: what -->\n~~~~\n<!-- STEP: done -->", "~~~~md\n```\n<!-- STEP: what -->\n~~~~"),
-        ("Schreibe `<!-- STEP: what -->` ans Ende.", "Schreibe `<!-- STEP: what -->` ans Ende."),
-        ("Schreibe `x` <!-- STEP: what -->", "Schreibe `x`"),
-        ("```x``` ist Code\n<!-- STEP: what -->", "```x``` ist Code"),
-        ("", ""),
-        ("<!-- STEP: what -->", ""),
-    ],
-)
-def test_markers_outside_code_do_not_show_and_other_text_stays(text: str, shown: str) -> None:
-    assert without_marker(text) == shown
-
-
-@pytest.mark.parametrize("killer", ["<!--", "<!-- STEP:", " ", "`", "<!-- STEP: a -->", "> "])
-def test_no_text_makes_the_search_slow(killer: str) -> None:
-    text = (killer * 1_000_000)[:1_000_000]
-    began = time.process_time()
-    without_marker(text + "<!-- STEP: done -->")
-    assert time.process_time() - began < 2.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
+from api_client.contract.marker import Marker, candidates
 from worker.enforcement.documents.adr import Adr, find_adrs, header_end
 from worker.enforcement.documents.excerpt import is_excerpt
-from worker.enforcement.documents.marker import Marker, candidates, outside_code, surely_outside
+from worker.enforcement.documents.marker import outside_code, surely_outside
 from worker.enforcement.markdown.outline import Outline
 from worker.enforcement.markdown.scan import outline
 

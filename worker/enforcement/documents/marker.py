@@ -1,50 +1,16 @@
-"""Step markers in an answer: found tolerantly, judged strictly. The one place that knows how a marker looks.
-
-Source: ADR-038 "Step Marker Validator"; ADR-034 phase 3. Only markers outside code and quotes count.
-"""
+"""Which step markers of an answer count: those outside code, quotes and YAML headers."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from api_client.contract.marker import Marker
 from worker.enforcement.markdown.outline import Outline
 
-STEPS = ("what", "why", "constraints", "generate", "finalize", "done")
-#: Written by the fallback alone, when nothing shows the step (ADR-036).
-UNKNOWN = "unknown"
-
-# Every quantifier is bounded and none overlaps the next, so that 200 kB of "<!--" or of blanks stay linear.
-_MARKER = re.compile(r"<!--\s{0,40}[Ss][Tt][Ee][Pp]\s{0,40}:([^>]{0,200})-->")
 _TICKS = re.compile(r"\\`|`+|<!--")
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """A step marker: the value as written, and the characters it takes."""
-
-    value: str
-    start: int
-    end: int
-
-    @property
-    def step(self) -> str | None:
-        """The step it names, in lower case; None when that is none of the six."""
-        step = self.value.lower()
-        return step if step in STEPS else None
-
-
-def marker(step: str) -> str:
-    """The marker for a step, as ADR-034 writes it."""
-    return f"<!-- STEP: {step} -->"
-
-
-def candidates(text: str) -> list[Marker]:
-    """Everything that looks like a marker, wherever it stands."""
-    return [Marker(found[1].strip(), found.start(), found.end()) for found in _MARKER.finditer(text)]
 
 
 def surely_outside(text: str, found: Sequence[Marker]) -> bool:

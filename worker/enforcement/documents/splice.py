@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from api_client.contract.marker import marker
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.marker import marker
 from worker.enforcement.documents.part import FILES
 from worker.enforcement.documents.titles import key, rank
 from worker.enforcement.markdown.scan import outline

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from api_client.contract.marker import STEPS, UNKNOWN, Marker, Span, answer_text, marker, spans_of
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.marker import STEPS, UNKNOWN, Marker, marker
 
 __all__ = [
     "STEPS",
@@ -56,15 +56,14 @@ def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
     return (step, "marker") if step else (UNKNOWN, "unknown")
 
 
+def marker_spans(text: str) -> tuple[Span, ...]:
+    """Where the markers stand that count, as readers of the answer need it (``contract/marker.py``)."""
+    return spans_of(text, parse(text).markers)
+
+
 def strip_marker(text: str) -> str:
     """The text for display: without the step markers at its end and the blanks before them."""
-    markers = parse(text).markers
-    end = len(text)
-    for last in reversed(markers):
-        if text[last.end : end].strip():
-            break
-        end = last.start
-    return text if end == len(text) else text[:end].rstrip()
+    return answer_text(text, marker_spans(text))
 
 
 def infer_step(text: str) -> str:

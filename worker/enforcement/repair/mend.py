@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import LOST, holds, restored, still_lost
-from worker.enforcement.documents.marker import UNKNOWN
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
 from worker.enforcement.examine import examine
 from worker.enforcement.issue import ValidationIssue

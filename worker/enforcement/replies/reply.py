@@ -10,10 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from api_client.contract.marker import candidates
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.marker import candidates
 from worker.enforcement.documents.part import CRITERIA, STEP_MARKER, in_header, section_title
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, required

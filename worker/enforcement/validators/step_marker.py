@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from api_client.contract.marker import STEPS, UNKNOWN
 from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.marker import STEPS, UNKNOWN
 from worker.enforcement.documents.part import STEP_MARKER
 from worker.enforcement.documents.splice import put_marker
 from worker.enforcement.documents.step import infer_step, strip_marker, trailing_marker

@@ -9,6 +9,7 @@ from typing import Any
 
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Policy, Retry
 from worker.runners.base import Verdict
@@ -76,6 +77,7 @@ class Move:
                     "step_source": answer.step_source,
                     "error": json.dumps(answer.error),
                 },
+                "markers": json.dumps(marker_spans(answer.response) if answer.step else ()),
                 "end_counters": self.end_counters,
                 "run_ended": self.run_ended,
                 "judged": self.judged,

@@ -1,7 +1,7 @@
 -- Write what the holder of the lease decided, and give the lease back. Numbered, see append.
 -- ARGV[4] token  ARGV[5] number of the command
 -- ARGV[6] move (JSON): state, next, fields {name: text}, attempt, facts {name: text}, counters {name: n}, delay_ms,
---         outcome ('' = goes on), answer {response, step, step_source, error (JSON text)},
+--         outcome ('' = goes on), answer {response, step, step_source, error (JSON text)}, markers (JSON text),
 --         end_counters (counted only if the turn really ends with this outcome),
 --         run_ended (true when an agent run ended with this), judged (true when an answer was judged),
 --         park_ms (above 0: the turn waits so long for a decision in the inbox)
@@ -45,6 +45,7 @@ if (turn.stop or '') ~= '' and outcome ~= turn.stop then
   head = give_up(outcome, counters)
 elseif outcome ~= '' then
   for name, by in pairs(move.end_counters) do counters[name] = by end
+  move.answer.markers = move.markers
   head = finish(outcome, move.answer, counters)
 else
   outcome = called_off(move.state == 'queued')
