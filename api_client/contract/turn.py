@@ -248,7 +248,7 @@ class AttemptRecord:
         issues: what the validators found, as mappings with code, message, fix_hint, severity, validator.
         decision: accept | retry | fallback | fail, or empty when it was never judged.
         feedback: what the agent is asked because of this attempt, when it is asked again.
-        goes_on: this attempt broke off, and the next one goes on from its text.
+        goes_on: this attempt broke off; the next one, or after a passing error itself, goes on from its text.
         mended, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
         verification: of a phase: what gates and verifier found.
         deliveries: how often it was started; more than one means that a worker died or froze in it.

@@ -9,11 +9,14 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
 from tests.bench.economy.agents import AGENTS
 from tests.bench.economy.corpus import Case, cases
 from tests.bench.economy.play import lay_out, play
 from tests.integration.test_engine import FIRST, Bench, Play
-from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict, Why
+from tests.support import wait_until
+from worker.enforcement.feedback import go_on_feedback
+from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why
 
 
 @pytest.fixture
@@ -56,3 +59,29 @@ async def test_the_engine_comes_to_the_same_answers_as_the_economy_bench(behavio
         assert (turn.outcome.success, turn.attempt) == (expected.success, expected.runs), case.name
         if expected.success:
             assert turn.response == expected.answer, case.name
+
+
+async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_rest_alone_is_written(bench: Bench) -> None:
+    so_far = "Der Cache liegt vor dem Index und hält sechzig Sekunden. Er wird geleert, sobald der Schreiber sp"
+    lost = Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="connection lost", retry_after=0.01)
+
+    def breaks(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        emit(AgentEvent(kind="output", text=so_far))
+        return RunResult(completion=lost, text=so_far)
+
+    def rest(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        assert (order.so_far, order.attempt) == (so_far, 1)
+        assert order.prompt == go_on_feedback(so_far)
+        text = "geleert, sobald der Schreiber speichert.\n\n<!-- STEP: done -->"
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=text)
+
+    turn_id = await bench.submit(breaks, rest)
+
+    async def finished() -> bool:
+        bench.carry_out(turn_id)
+        return (await bench.client.get(turn_id)).outcome is not None
+
+    await wait_until(finished)
+    turn = await bench.client.get(turn_id)
+    assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
+    assert turn.response == f"{so_far}eichert.\n\n<!-- STEP: done -->"

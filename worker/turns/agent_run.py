@@ -11,6 +11,7 @@ from api_client.contract.failpoints import reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
+from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
 from worker.files import session
 from worker.files.holding import holding
@@ -35,6 +36,9 @@ class AgentRun:
 
     Attributes:
         prompt: what the agent is asked: the user's message, the feedback on the attempt before, or the phase.
+
+    ``history`` holds the attempts before; ``broken`` this one, where an earlier delivery of it broke off with a passing
+    error and left a text to go on from.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class AgentRun:
         runners: BuildRunner,
         lease: Lease,
         history: Sequence[AttemptRecord],
+        broken: Sequence[AttemptRecord] = (),
     ) -> None:
         self._settings = settings
         self._ledger = ledger
@@ -53,6 +58,9 @@ class AgentRun:
         self._history = history
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
         self._so_far = known(history[-1].text) if history and history[-1].goes_on else ""
+        if broken:
+            self._so_far = known(broken[-1].text)
+            self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
 
     def run(self) -> RunResult:
         """Run the agent to its end. What keeps it from being started is an error of the result, not an exception.

@@ -195,10 +195,12 @@ class TurnService:
     def _run(self, lease: Lease) -> Move:
         """Run the agent once: for the user's message, or for the feedback on the attempt before."""
         turn, link = lease.claim.turn, lease.claim.link
-        history = [record for record in self._ledger.attempts(turn.turn_id) if record.number < link.attempt]
+        records = self._ledger.attempts(turn.turn_id)
+        history = [record for record in records if record.number < link.attempt]
+        broken = [record for record in records if record.number == link.attempt and record.goes_on]
         if turn.request.after and link.attempt == 1 and (stopped := self._stopped_before(turn)):
             return not_reached(turn, link, turn.request.after, stopped)
-        run = AgentRun(self._settings, self._ledger, self._runners, lease, history)
+        run = AgentRun(self._settings, self._ledger, self._runners, lease, history, broken)
         result = run.run()
         return after_run(
             turn,

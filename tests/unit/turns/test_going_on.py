@@ -9,7 +9,7 @@ import pytest
 from api_client.contract.tasks import PHASE_RUN, RETRY, RUN, Link
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState
 from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
-from worker.runners.base import Completion, RunResult, Verdict, Why
+from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.moves import Move
@@ -17,10 +17,14 @@ from worker.turns.transitions.moves import Move
 TEXT = "Der Cache liegt vor dem Index und hält sechzig Sekunden. Er wird geleert, sobald der Schreiber sp"
 
 
-def broke_off(text: str, *before: AttemptRecord, phase: dict[str, Any] | None = None) -> Move:
+DIED = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="died")
+
+
+def broke_off(
+    text: str, *before: AttemptRecord, phase: dict[str, Any] | None = None, completion: Completion = DIED
+) -> Move:
     request = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s", phase=phase)
     turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request)
-    completion = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="died")
     link = Link(PHASE_RUN if phase else RUN, len(before) + 1)
     result = RunResult(completion=completion, text=text)
     return after_run(
@@ -57,3 +61,25 @@ def test_a_second_break_is_gone_on_from_with_the_longer_text() -> None:
     assert "> Der Cache liegt vor dem Index" in move.facts["feedback"]
     assert "Danach wird neu gel" in move.facts["feedback"]
     assert goes_on(move)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (ErrorKind.TRANSIENT, TEXT, True),
+        (ErrorKind.TRANSIENT, "Halb", False),
+        (ErrorKind.SESSION_LOST, TEXT, False),
+    ],
+)
+def test_a_passing_error_in_mid_answer_leaves_its_text_to_the_same_attempt(
+    kind: ErrorKind, text: str, expected: bool
+) -> None:
+    move = broke_off(text, completion=Completion(verdict=Verdict.ERROR, kind=kind, reason="connection lost"))
+    assert move.next == Link(RUN, 1)
+    assert [data["goes_on"] for name, data in move.events if name == "turn.retrying"] == [expected]
+    assert move.facts == ({"text": text, "goes_on": "1"} if expected else {})
+
+
+def test_a_run_that_ends_otherwise_leaves_nothing_to_go_on_from() -> None:
+    done = Completion(verdict=Verdict.COMPLETE, reason="exit 0")
+    assert broke_off(TEXT, completion=done).facts["goes_on"] == ""

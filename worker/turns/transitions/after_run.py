@@ -14,6 +14,7 @@ from api_client.contract.counters import counter, model_of
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
+from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.backoff import Delays, delay_after
@@ -50,6 +51,7 @@ def after_run(
         "completion": json.dumps(completion.to_dict()),
         "usage": json.dumps(result.usage),
         "last_delivery": str(turn.delivery),
+        "goes_on": "",
     }
     ended: EventData = (
         "attempt.completed",
@@ -67,7 +69,7 @@ def after_run(
         if delay is None:
             move = _cannot_work(turn, link, _too_late(completion, delays), facts, ended)
         else:
-            move = _again_later(turn, link, completion, ended, delay)
+            move = _again_later(turn, link, completion, facts, ended, delay)
     elif completion.verdict is Verdict.ERROR:
         move = _cannot_work(turn, link, completion, facts, ended)
     else:
@@ -138,8 +140,12 @@ def _too_late(completion: Completion, delays: Delays) -> Completion:
     return replace(completion, reason=f"{completion.reason}; {asked}")
 
 
-def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventData, delay: float) -> Move:
-    """A passing error: the same attempt again after a while."""
+def _again_later(
+    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: EventData, delay: float
+) -> Move:
+    """A passing error: the same attempt again after a while; it goes on from a text that broke off with the error."""
+    text = facts["text"] if policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT else ""
+    goes_on = len(known(text)) >= LEAST
     fields = {"transients": str(turn.transients + 1)}
     if completion.kind is ErrorKind.SESSION_LOST:
         fields["agent_session"] = ""
@@ -147,6 +153,7 @@ def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventDat
         "attempt": link.attempt,
         "max_attempts": turn.allowed or turn.request.max_attempts,
         "reason": "transient",
+        "goes_on": goes_on,
         "delay_seconds": delay,
     }
     return Move(
@@ -154,6 +161,7 @@ def _again_later(turn: Turn, link: Link, completion: Completion, ended: EventDat
         state=TurnState.QUEUED,
         next=link,
         fields=fields,
+        facts={"text": text, "goes_on": "1"} if goes_on else {},
         events=[ended, ("turn.retrying", retrying)],
         delay_ms=int(delay * 1000),
         run_ended=True,
