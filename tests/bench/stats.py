@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -54,7 +55,7 @@ def fields(models: int) -> list[str]:
 async def fill(redis: Redis, namespace: str, names: list[str]) -> None:
     """Every minute of the last hours, every hour and every day of 40 days."""
     keys, now = Keys(namespace), time.time()
-    counted: dict[str | bytes, str | int] = dict.fromkeys(names, 3)
+    counted: dict[Any, Any] = dict.fromkeys(names, 3)
     for size, seconds in BUCKETS.items():
         many = {"minute": 180, "hour": 40 * 24, "day": 41}[size]
         pipe = redis.pipeline(transaction=False)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
@@ -213,11 +214,10 @@ class Readers:
         found: list[Stream] = self._received()
         return found
 
-    def _received(self) -> list[object]:
+    def _received(self) -> Any:
         if not self._pipe.poll(_PATIENCE_SECONDS):
             raise TimeoutError("the readers have not got everything")
-        received: list[object] = self._pipe.recv()
-        return received
+        return self._pipe.recv()
 
 
 @contextmanager

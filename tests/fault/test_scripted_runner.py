@@ -21,7 +21,7 @@ import yaml
 
 from tests.support import alive, processes_with, wait_for
 from worker.runners.base import AgentEvent, ErrorKind, Order, RunResult
-from worker.runners.guard import processes, supervision
+from worker.runners.guard import supervision
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.scripted.runner import ScriptedRunner
 from worker.runners.transcript import MAX_ANSWER
@@ -374,7 +374,7 @@ def test_a_worker_short_of_descriptors_is_a_passing_error(play: Play, monkeypatc
     def full() -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(processes.os, "pipe", full)
+    monkeypatch.setattr("worker.runners.guard.processes.os.pipe", full)
     completion = play({"say": "x"}).result.completion
     assert completion.kind is ErrorKind.TRANSIENT
     assert "Too many open files" in completion.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -124,7 +124,7 @@ async def test_only_what_is_older_than_the_limit_leaves_the_audit_log(settings: 
     async with TurnsClient(settings) as client:
         key = client.audit._key
         for number in range(300):  # trimming works in whole nodes of a stream, of a hundred entries
-            fields = {"action": "cancel", "by": "old", "turn_id": "", "bulk": "", "detail": ""}
+            fields: dict[Any, Any] = {"action": "cancel", "by": "old", "turn_id": "", "bulk": "", "detail": ""}
             await client.store.redis.xadd(key, fields, id=f"{number + 1}-0")
         await client.audit.note("cancel", by="new")
         lines = await client.audit.read()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return install
 
 
-def case(text: str, *names: str, **more: object) -> Case:
+def case(text: str, *names: str, **more: Any) -> Case:
     return Case(text=text, history=(), names=names, root=Path.cwd(), context={"locale": "en"}, policy=Policy(**more))
 
 

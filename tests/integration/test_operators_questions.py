@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -96,7 +97,7 @@ async def history(bench: Bench) -> History:
 
 def a_week_ago(settings: Settings) -> None:
     """Counters of another day, as turns would have left them."""
-    counted = {counter("validator.judged", "step_marker", PLAIN): 10}
+    counted: dict[Any, Any] = {counter("validator.judged", "step_marker", PLAIN): 10}
     counted[counter("validator.rejected", "step_marker", "retry", PLAIN)] = 2
     for size in BUCKETS:
         bucket = Keys(settings.namespace).bucket(size, time.time() - 7 * 86_400 - 7200)

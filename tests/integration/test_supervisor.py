@@ -11,6 +11,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -47,7 +48,7 @@ def test_programs_alongside_each_other_start_and_end_at_the_same_time_and_the_ne
 ) -> None:
     story = tmp_path / "story"
 
-    def beside(name: str, other: str, **more: bool) -> Program:
+    def beside(name: str, other: str, **more: Any) -> Program:
         """Ready only when the other has begun, and gone only when the other is asked to end."""
         script = f"""cd {tmp_path}; echo start $0 >> story; touch $0.begun
             trap 'echo stop $0 >> story; touch $0.asked; until test -e {other}.asked; do sleep 0.02; done; exit' TERM

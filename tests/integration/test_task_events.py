@@ -30,7 +30,8 @@ class Watcher:
     """Receives task events as Flower does, and remembers each state a task went through."""
 
     def __init__(self, settings: Settings) -> None:
-        self.state, self.seen = State(), defaultdict[str, list[tuple[str, str]]](list)
+        self.state: Any = State()
+        self.seen = defaultdict[str, list[tuple[str, str]]](list)
         self._app = Celery("watcher", set_as_current=False)
         self._app.conf.update(celery_settings(settings))
         self._connection = self._app.connection_for_read()

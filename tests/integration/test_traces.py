@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
@@ -88,7 +89,7 @@ def send(
 
 def asked(text: str) -> TurnRequest:
     messages = ({"role": "user", "content": f"{text} {SECRET}"},)
-    caller = {"traceparent": f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"} if text == "gleich" else {}
+    caller: dict[str, Any] = {"traceparent": f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"} if text == "gleich" else {}
     return TurnRequest(model="big", messages=messages, session_id=f"s-{text}", validators=("step_marker",), **caller)
 
 
@@ -297,7 +298,7 @@ async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was
     keys = Keys(settings.namespace)
     await client.untraced.begin(3600)
     assert await client.untraced.next(9) is None
-    noted = int(await client.store.redis.get(keys.traced))
+    noted = int(await client.store.redis.get(keys.traced) or b"")
     assert await client.untraced._now() - noted < 60_000
     assert 0 < await client.store.redis.ttl(keys.traced) <= settings.retention_seconds
     await client.store.redis.zadd(keys.finished, {"t0-" + "1" * 32: noted + 1})

@@ -32,7 +32,7 @@ TITLE = {"x-owui-task": "title_generation"}
 async def relay(settings: Settings, **changes: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """A caller of a relay with the keys ``one`` and ``other``; no worker runs, so turns wait."""
     (settings.root / "work").mkdir(exist_ok=True)
-    granted = {"api_keys": ("one", "other"), "phase_directories": ("work=HELIX_API_KEYS",)}
+    granted: dict[str, Any] = {"api_keys": ("one", "other"), "phase_directories": ("work=HELIX_API_KEYS",)}
     app = create_app(replace(settings, **granted, **changes))
     async with app.router.lifespan_context(app), caller(app) as http:
         yield http

@@ -28,13 +28,13 @@ def pins(lock: Path) -> dict[str, tuple[str, str]]:
 
 def licence_of(found: Distribution) -> str:
     """What a package says: an expression, else its classifiers, else the first line of its licence field."""
-    if expression := found.metadata.get("License-Expression"):
+    if expression := found.metadata.get("License-Expression"):  # type: ignore[attr-defined]
         return str(expression)
     classifiers = found.metadata.get_all("Classifier") or []
     named = [line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")]
     if named := [name for name in named if name != "OSI Approved"]:
         return ", ".join(named)
-    first = str(found.metadata.get("License") or "").strip().partition("\n")[0]
+    first = str(found.metadata.get("License") or "").strip().partition("\n")[0]  # type: ignore[attr-defined]
     return first[:60] or "unknown"
 
 

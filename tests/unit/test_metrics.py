@@ -20,7 +20,7 @@ from worker.enforcement.policy import Attempt, Fail
 from worker.turns.transitions.after_judging import after_validation
 from worker.turns.transitions.usage import Usage
 
-LIVES = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}
+LIVES: dict[str, float] = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}
 
 FOUND = Counter(

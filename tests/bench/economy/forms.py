@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.bench.economy.answers import Answer
@@ -115,7 +115,7 @@ def _fence_each(good: Answer, header: bool, sections: Sequence[str], marker: boo
     return "\n\n".join(blocks)
 
 
-def _pick(said: dict[str, tuple[str, ...]], good: Answer, form: int) -> str:
+def _pick(said: Mapping[str, tuple[str, ...]], good: Answer, form: int) -> str:
     return said[good.lang][form % len(said[good.lang])]
 
 

@@ -92,7 +92,8 @@ async def test_a_lost_run_is_charged_what_was_set_aside_for_it(client: TurnsClie
 
 async def test_an_interrupt_whose_client_died_is_carried_out_by_a_reaper(client: TurnsClient, ledger: Ledger) -> None:
     first = await client.submit(request("1"))
-    client._submitter._waiting = AsyncMock(return_value=[])  # the client dies before it can cancel
+    # The client dies before it can cancel.
+    client._submitter._waiting = AsyncMock(return_value=[])  # type: ignore[method-assign]
     second = await client.submit(request("2", double_text=DoubleText.INTERRUPT))
     found = await wait_until(lambda: (found := ledger.reap(second, may_take=True)).what == "interrupt" and found)
     assert found.head == first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -100,7 +101,7 @@ async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_inte
     ],
 )
 async def test_a_request_that_can_never_work_is_refused_before_anything_is_written(
-    client: TurnsClient, store: redis.Redis, bad: dict[str, object], param: str
+    client: TurnsClient, store: redis.Redis, bad: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
         await client.submit(request(**bad))

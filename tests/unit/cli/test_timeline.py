@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -86,7 +87,7 @@ ISSUE = {
         ),
     ],
 )
-def test_each_event_says_what_happened(kind: str, data: dict[str, object], lines: list[str]) -> None:
+def test_each_event_says_what_happened(kind: str, data: dict[str, Any], lines: list[str]) -> None:
     assert [line.text for line in describe(event(kind, **data))] == lines
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -211,9 +213,9 @@ def test_many_open_headers_take_linear_time() -> None:
         class Counting(list[str]):
             reads = 0
 
-            def __getitem__(self, key: object) -> object:  # type: ignore[override]
+            def __getitem__(self, key: Any) -> Any:
                 Counting.reads += len(range(*key.indices(len(self)))) if isinstance(key, slice) else 1
-                return super().__getitem__(key)  # type: ignore[index]
+                return super().__getitem__(key)
 
         from worker.enforcement.documents.adr import header_end
 

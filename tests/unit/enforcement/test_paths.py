@@ -65,8 +65,8 @@ def crowded(tmp_path: Path) -> Path:
 
 
 def test_suggestions_compare_a_bounded_number_of_names(crowded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
-    near = paths.get_close_matches
+    compared: list[int] = []
+    near = paths.get_close_matches  # type: ignore[attr-defined]
     monkeypatch.setattr(
         paths, "get_close_matches", lambda name, names, **more: compared.append(len(names)) or near(name, names, **more)
     )
@@ -80,7 +80,7 @@ def test_suggestions_compare_a_bounded_number_of_names(crowded: Path, monkeypatc
 
 
 def test_the_bound_holds_over_all_adrs_of_an_answer(crowded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
+    compared: list[int] = []
     monkeypatch.setattr(paths, "get_close_matches", lambda name, names, **more: compared.append(len(names)) or [])
     text = "\n\n".join(header_with(f"files:\n  modify: [src/modul_{number}.py]\n") for number in range(19))
     FileExistenceValidator(crowded).validate(text, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from worker.enforcement import extract_state_from_messages, extract_step, step_of, strip_marker
@@ -21,7 +23,7 @@ def test_a_message_may_be_a_list_of_parts() -> None:
         {"type": "image_url", "image_url": {}},
         {"type": "text", "text": "das an"},
     ]
-    messages = [{"role": "system", "content": "x"}, {"role": "user", "content": parts}]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "x"}, {"role": "user", "content": parts}]
     assert extract_state_from_messages(messages)["original_request"] == "Sieh dir\ndas an"
 
 

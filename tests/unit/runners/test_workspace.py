@@ -141,7 +141,7 @@ def test_a_crash_in_mid_write_leaves_the_old_answer_whole(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(workspace.os, "replace", full)
+    monkeypatch.setattr("worker.files.workspace.os.replace", full)
     with pytest.raises(OSError, match="No space"):
         published(tmp_path / "s", "neu", attempt_id="b")
     assert (tmp_path / "s/output/response.md").read_text() == "alt"

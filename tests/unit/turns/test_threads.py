@@ -77,7 +77,7 @@ def test_a_run_whose_log_cannot_be_written_does_not_count() -> None:
         def append(self, *_: Any) -> None:
             raise RuntimeError("a fault of ours")
 
-    with pytest.raises(RuntimeError, match="a fault of ours"), EventWriter(Broken(), claimed()) as writer:
+    with pytest.raises(RuntimeError, match="a fault of ours"), EventWriter(Broken(), claimed()) as writer:  # type: ignore[arg-type]
         writer.emit(AgentEvent(kind="output", text="x"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ class Phase:
     """Runs and verifications as a test wants them; records what each run was told and found."""
 
     def __init__(
-        self, folder: Path, verdicts: list[VerificationResult | Exception], failing: tuple[int, ...] = ()
+        self, folder: Path, verdicts: Sequence[VerificationResult | Exception], failing: tuple[int, ...] = ()
     ) -> None:
         self.feedback = FeedbackChannel(folder)
         self.verdicts = verdicts

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from worker.verification import scratch
 from worker.verification.scratch import PREFIX, scratch_folder, sweep
 
 _DIES = """
@@ -55,7 +55,7 @@ def test_a_link_and_a_file_of_that_name_are_let_alone(tmp_path: Path) -> None:
 def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, real = [], scratch.tempfile.mkdtemp
+    made, real = [], tempfile.mkdtemp
 
     def made_and_swept(prefix: str, dir: Path) -> str:  # noqa: A002 - as mkdtemp has it
         made.append(real(prefix=prefix, dir=dir))
@@ -63,7 +63,7 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(
             sweep(dir)
         return made[-1]
 
-    monkeypatch.setattr(scratch.tempfile, "mkdtemp", made_and_swept)
+    monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)
     with scratch_folder(tmp_path) as fresh:
         assert fresh.is_dir()
         assert sweep(tmp_path) == 0

@@ -23,7 +23,7 @@ async def ask(turns: FakeTurns, **more: Any) -> httpx2.Response:
 
 def owed(turns: FakeTurns) -> FakeTurns:
     """The same turns, whose one answer was asked for before and has not arrived."""
-    turns.new_id = lambda _: "t0-" + "6" * 32  # type: ignore[method-assign]
+    turns.new_id = lambda _: "t0-" + "6" * 32  # type: ignore[method-assign, assignment]
     turns.repeats.claim = lambda *_, **__: _later(TURN_ID)  # type: ignore[method-assign]
     return turns
 

@@ -170,7 +170,8 @@ def test_the_number_of_the_last_event_is_known_from_the_turn_alone(
 
 async def test_an_answer_that_was_sent_is_delivered_and_one_that_was_lost_is_owed() -> None:
     headers = {"x-stainless-retry-count": "1"}
-    for script, owed in [(passed("Gut."), 0), ([event(1, "turn.queued"), ValueError("bug")], 1)]:
+    scripts: list[tuple[Any, int]] = [(passed("Gut."), 0), ([event(1, "turn.queued"), ValueError("bug")], 1)]
+    for script, owed in scripts:
         turns = FakeTurns(script)
         async with caller(app_with(turns), **headers) as http:
             await http.post("/v1/responses", json={**BODY, "stream": True})

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ def demo(as_json: bool) -> None:
 
     Needs no key, no Docker, no Redis. Exits 0 only if every turn came out as told.
     """
+    if not find_spec("openai"):
+        raise HelixError('the demo needs the openai client, which is not installed: pip install ".[demo]" in the checkout')
     directory = Path(tempfile.mkdtemp(prefix="helix-demo-"))
     settings = Settings(
         root=directory,
