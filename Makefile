@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test lint format bench bench-economy chaos e2e-box e2e-claude e2e-openwebui lock clean
+.PHONY: help setup demo up test test-all test-wheel lint format bench bench-economy chaos e2e-box e2e-claude e2e-openwebui lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,8 +36,15 @@ up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 
 # Each file's tests stay in one process, and the files in their order: the long ones come early.
 JOBS ?= 2
-test: $(READY) ## Run all tests, by two processes (JOBS=1 by one; PYTEST_ARGS adds arguments)
-	$(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder) $(PYTEST_ARGS)
+PYTEST := $(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
+test: $(READY) ## Run the short tests: under 3 minutes on two cores (JOBS=1: one process; PYTEST_ARGS adds arguments)
+	$(PYTEST) -m "not long" --ignore tests/claude $(PYTEST_ARGS)
+
+test-all: test ## Run all tests: the short ones, then whole installations, crashes, chaos and benches
+	$(PYTEST) -m long --ignore tests/claude $(PYTEST_ARGS)
+
+test-wheel: $(READY) ## Build the wheel, install it as the README says on each supported Python, run turns doctor and demo
+	$(BIN)/python -m tests.wheel
 
 lint: $(READY) ## Format, lint, strict types, import contracts, dead code
 	$(BIN)/ruff format --check .

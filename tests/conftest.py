@@ -16,7 +16,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.inline import offer
 from tests.support import processes_with, wait_for
-from tests.tiers import pytest_terminal_summary  # noqa: F401 - a hook of pytest
+from tests.tiers import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401 - hooks of pytest
 from worker.processes.broker import EmbeddedBroker
 
 

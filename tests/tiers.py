@@ -1,6 +1,7 @@
 """The tiers of the tests: one closing line for each, with counts and seconds.
 
-A tier is a folder of tests/. What has the marker ``long`` is not in ``make test``, but in ``make test-all``.
+A tier is a folder of tests/. ``make test`` is the short part of it, everything without the marker ``long``, and must end
+within three minutes on two calm cores; ``make test-all`` goes on with the long part. The tables below say what is long.
 """
 
 from __future__ import annotations
@@ -22,6 +23,36 @@ TIERS = {
     "browser": "browser",
     "claude": "claude",
 }
+#: Folders of which everything is short, but for LONG. Of other folders everything is long, but for SHORT.
+SHORT_FOLDERS = {"unit", "contract", "integration"}
+#: Files of tests/integration that start whole installations again and again.
+LONG = {
+    "test_broker_users.py",
+    "test_bundle.py",
+    "test_cli.py",
+    "test_compose_services.py",
+    "test_demo.py",
+    "test_log_lines.py",
+    "test_metrics.py",
+    "test_openwebui_check.py",
+    "test_operators_questions.py",
+    "test_readiness.py",
+    "test_readme.py",
+    "test_restore.py",
+    "test_task_events.py",
+    "test_top.py",
+    "test_traces.py",
+    "test_up.py",
+    "test_web_fuzz.py",
+    "test_web_killed.py",
+    "test_web_slow_readers.py",
+}
+#: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
+SHORT = {
+    "test_guard.py",
+    *(f"test_crash_matrix.py[{case}]" for case in ("B2-kill", "B3-kill", "B5-kill", "B6-stop", "B8-kill", "B17-kill")),
+    "test_crash_matrix.py[B4-broker]",
+}
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -30,6 +61,22 @@ def tier_of(nodeid: str) -> str:
     parts = PurePosixPath(nodeid.partition("::")[0]).parts
     folder = parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
     return TIERS.get(folder, folder or "other")
+
+
+def is_long(nodeid: str) -> bool:
+    """Whether a test is left to ``make test-all``, by its id."""
+    file, _, name = nodeid.partition("::")
+    parts = PurePosixPath(file).parts
+    if len(parts) > 1 and parts[1] in SHORT_FOLDERS:
+        return parts[-1] in LONG
+    return parts[-1] not in SHORT and parts[-1] + name[name.find("[") :] not in SHORT
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is long; pytest finds this hook in tests/conftest.py."""
+    for item in items:
+        if is_long(item.nodeid):
+            item.add_marker(pytest.mark.long)
 
 
 def closing_lines(stats: dict[str, list[Any]]) -> list[str]:
@@ -55,6 +102,6 @@ def closing_lines(stats: dict[str, list[Any]]) -> list[str]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Write the closing lines; pytest finds this hook in tests/conftest.py."""
-    terminalreporter.section("tiers")
-    for line in closing_lines(terminalreporter.stats):
-        terminalreporter.write_line(line)
+    if lines := closing_lines(terminalreporter.stats):
+        terminalreporter.section("tiers")
+        terminalreporter.write("".join(f"{line}\n" for line in lines))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import turns
 from tests.support import processes_with
+from worker.cli import main
 
 
 @pytest.mark.timeout(180)
@@ -40,3 +41,13 @@ def test_the_demo_comes_out_as_told_and_leaves_nothing_behind(tmp_path: Path) ->
     assert len({line["turn_id"] for line in results}) == len(results)
     assert processes_with(str(tmp_path)) == {}
     assert list(tmp_path.glob("helix-demo-*")) == []
+
+
+def test_without_the_openai_client_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("worker.cli.installation.demo.find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as ended:
+        main(["demo"])
+    assert ended.value.code == 2
+    assert 'the demo needs the openai client, which is not installed: pip install ".[demo]"' in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import closing_lines
+from tests.tiers import LONG, closing_lines, is_long
 from tests.wheel import readme_extras, supported
 
 ROOT = Path(__file__).parents[2]
@@ -39,3 +39,24 @@ def test_the_wheel_is_installed_as_the_readme_says_on_every_python_it_supports()
 def test_a_readme_with_no_or_two_installations_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must name one"):
         readme_extras(text)
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "long"),
+    [
+        ("tests/unit/web/test_page.py::test_x", False),
+        ("tests/integration/lua/test_reap.py::test_x[a]", False),
+        ("tests/integration/test_demo.py::test_x", True),
+        ("tests/fault/test_guard.py::test_x[1]", False),
+        ("tests/fault/test_kills.py::test_x[B5-kill]", True),
+        ("tests/fault/test_crash_matrix.py::test_x[B5-kill]", False),
+        ("tests/fault/test_crash_matrix.py::test_x[B5-stop]", True),
+        ("tests/bench/test_bench.py::test_x", True),
+    ],
+)
+def test_make_test_leaves_the_long_tests_to_make_test_all(nodeid: str, long: bool) -> None:
+    assert is_long(nodeid) is long
+
+
+def test_every_long_file_is_there() -> None:
+    assert {file.name for file in (ROOT / "tests/integration").glob("test_*.py")} >= LONG
