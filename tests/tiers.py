@@ -1,7 +1,7 @@
 """The tiers of the tests: one closing line for each, with counts and seconds.
 
-A tier is a folder of tests/. ``make test`` is the short part of it, everything without the marker ``long``, and must end
-within three minutes on two calm cores; ``make test-all`` goes on with the long part. The tables below say what is long.
+A tier is a folder of tests/. ``make test`` runs what has no marker ``long`` and must end within three minutes on two
+calm cores; ``make test-all`` goes on with the rest. The tables below say what is long.
 """
 
 from __future__ import annotations

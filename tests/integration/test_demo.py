@@ -50,4 +50,4 @@ def test_without_the_openai_client_it_says_what_to_install(
     with pytest.raises(SystemExit) as ended:
         main(["demo"])
     assert ended.value.code == 2
-    assert 'the demo needs the openai client, which is not installed: pip install ".[demo]"' in capsys.readouterr().err
+    assert 'the demo needs the openai client: pip install ".[demo]"' in capsys.readouterr().err

@@ -49,9 +49,7 @@ def demo(as_json: bool) -> None:
     Needs no key, no Docker, no Redis. Exits 0 only if every turn came out as told.
     """
     if not find_spec("openai"):
-        raise HelixError(
-            'the demo needs the openai client, which is not installed: pip install ".[demo]" in the checkout'
-        )
+        raise HelixError('the demo needs the openai client: pip install ".[demo]" in the checkout')
     directory = Path(tempfile.mkdtemp(prefix="helix-demo-"))
     settings = Settings(
         root=directory,
