@@ -15,6 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.web.streaming.draft import Draft
+from api_client.web.streaming.reply import Reply
 from tests.bench.economy.answers import chat
 from tests.conftest import WorkerProcess
 from tests.fault.conftest import judged, message
@@ -59,7 +60,7 @@ async def test_the_worker_killed_before_or_while_its_agent_goes_on(
     assert [event.data["goes_on"] for event in events if event.kind == "turn.retrying"] == [True]
     if moment == "attempt.output":
         assert [event.kind for event in events].count("attempt.lost") == 1
-    draft, shown = Draft(), ""
+    draft, shown = Draft(Reply(turn_id=turn_id, model=turn.request.model, created=0, locale="de", status=True)), ""
     for event in events:
         draft.take(event)
         assert draft.shown.startswith(shown), "what was shown stays"
