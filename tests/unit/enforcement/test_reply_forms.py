@@ -104,6 +104,27 @@ def test_criteria_are_understood_without_their_heading(around: str) -> None:
     assert f"## Akzeptanzkriterien\n\n{CRITERIA}\n" in answer
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"> ## Entscheidung\n>\n> {TEXT}",
+        f"- **Entscheidung**: {TEXT}",
+        f"**Entscheidung:** {TEXT}",
+        f"<section>\n## Entscheidung\n\n{TEXT}\n</section>",
+        f"<details>\n<summary>Neu</summary>\n\n## Entscheidung\n\n{TEXT}\n\n</details>",
+        f"```diff\n Es ist langsam.\n \n+## Entscheidung\n+\n+{TEXT}\n+\n ## Akzeptanzkriterien\n```",
+        f"1. Section:\n\n   ```markdown\n   ## Entscheidung\n\n   {TEXT}\n   ```\n\n2. Marker:\n\n   `{MARKER}`",
+        f"## Entscheidung\n{TEXT}\n{MARKER}\nDer Rest bleibt.",
+        f"✅ Ergänzt:\n\n## Entscheidung\n\n{TEXT}\n\n✨ Viel Erfolg!",
+        f"## Entscheidung\n\n{TEXT}\n\n---\n\nAlles andere bleibt unverändert.\n\nSoll ich noch etwas anpassen?",
+        f"# Korrektur\n\n## Entscheidung\n\n{TEXT}\n\n## Hinweis\n\nDer Rest bleibt.",
+        ADR.replace("Die Suche ist langsam.", "(unverändert)").replace("Wir nehmen einen Cache.", TEXT),
+    ],
+)
+def test_a_section_is_understood_in_rarer_forms(reply: str) -> None:
+    assert after(without("Entscheidung"), reply) == ADR.replace("Wir nehmen einen Cache.", TEXT) + f"\n{MARKER}\n"
+
+
 def test_windows_line_endings_in_a_reply_are_no_part_of_it() -> None:
     answer = after(without("Entscheidung"), f"Hier:\r\n\r\n## Entscheidung\r\n\r\n{TEXT}\r\n")
     assert "\r" not in answer
@@ -118,6 +139,9 @@ HEADERS = [
     f"```yaml\n---\n{YAML}\n```",
     YAML,
     f"{HEADER}\n# ADR-040: Ein Cache\n",
+    f"```yaml\n---\n{YAML}\n...\n```",
+    f"```frontmatter\n{YAML}\n```",
+    f"- **{YAML.replace(': ', '**: ').replace(chr(10), chr(10) + '- **')}",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.part import FILES, YAML_HEADER, header_key
@@ -48,9 +48,10 @@ def read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, st
     """
     lines = yaml_text.strip("\n").split("\n")
     lines = lines[1:] if _is_rule(lines[0]) else lines
-    ends = (n for n, line in enumerate(lines) if _is_rule(line) or line.startswith("# ADR-"))
+    ends = (n for n, line in enumerate(lines) if line.rstrip() in ("---", "...") or line.startswith("# ADR-"))
     lines = lines[: next(ends, len(lines))]
     text = strip_marker("\n".join(lines).rstrip())
+    text = text if header_lines.blocks(text) else _listed(lines)
     whole = YAML_HEADER in asked and len(set(header_lines.blocks(text)) & {*header_lines.FIELDS}) > 1
     offered = {name: _key(text, name) for part in asked if (name := header_key(part))}
     return text if whole else "", {name: value for name, value in offered.items() if value}
@@ -71,6 +72,13 @@ def _key(text: str, name: str) -> str:
     matches = (_FIELD.match(line.strip()) for line in text.split("\n"))
     field = next((one for one in matches if one and one[1] == name), None)
     return header_lines.key_lines(f"{name}: {field[2]}", name) if field else ""
+
+
+def _listed(lines: Sequence[str]) -> str:
+    """Fields that stand in a list or in bold letters, as YAML; empty where that is none."""
+    found = [one for line in lines if (one := _FIELD.match(line.strip()))]
+    text = "\n".join(f"{one[1]}: {one[2]}" for one in found)
+    return text if header_lines.mapping(text) else ""
 
 
 def _is_rule(line: str) -> bool:

@@ -11,6 +11,7 @@ import re
 #: A longer paragraph is no remark.
 _MAX_REMARK = 500
 
+_LEAD = re.compile(r"^(?![-+*>#|`] |```|#)[^\w(]+")
 _ABOUT = (
     r"section|abschnitt|antwort|marker|yaml|header|teile?|parts?|answer|response|reply|dokument|document|adr|vorgaben?"
     r"|anforderung(?:en)?|requirements?|wunsch|wünsche|fehler|errors?"
@@ -65,6 +66,8 @@ _REMARKS = tuple(
         r"|corrected|beschreibt|describes|legt fest|summari[sz]es|fasst)\b",
         r"^(?:zusammenfassung|zusammengefasst|kurz gesagt|summary|in short|in summary|to summari[sz]e)\b",
         # what next
+        r"^(?:ich )?hoffe\b|^viel (?:erfolg|spaß)\b|^(?:this|that) (?:completes|fixes|adds|should)\b",
+        r"^das (?:war|ist) alles\b",
         r"\b(?:sag|gib|lass|melde?)\b.{0,30}\b(?:bescheid|wissen|dich)\b|\bbei (?:weiteren )?(?:fragen|rückfragen)\b",
         r"\blet me know\b|\bhope this helps\b|\bfeel free\b|\bshall i\b|\b(?:would you like|do you want) (?:me|to)\b",
         r"^(?:soll ich|möchtest du|brauchst du|passt das|wenn du (?:noch|möchtest|willst))\b",
@@ -75,7 +78,7 @@ _REMARKS = tuple(
 
 def is_remark(paragraph: str) -> bool:
     """True when a paragraph speaks about the answer instead of belonging to it."""
-    text = paragraph.strip().strip("*_ ")
+    text = _LEAD.sub("", paragraph.strip(), count=1).strip("*_ ")
     if not text or len(text) > _MAX_REMARK or text.startswith(("- ", "* ", "+ ", "|", "#", ">", "```", "1.")):
         return False
     flat = " ".join(text.split())

@@ -24,6 +24,9 @@ from worker.enforcement.replies.wrapping import fences_of
 
 _BOLD_TITLE = re.compile(r"\*\*([^*]{1,100})\*\*\s{0,5}:?$|__([^_]{1,100})__\s{0,5}:?$")
 _HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
+_TAG = re.compile(r"</?(?:section|adr|answer|response|part|document|output|markdown|details)>[ \t]*$", re.IGNORECASE)
+#: A title in bold letters before the text of its section.
+_LABEL = re.compile(r"(?:[-*+]\s{1,4})?(?:\*\*|__)([^*_]{1,60})(?:\*\*|__):?\s{1,4}(?=\S)")
 #: The line at which a part in a fence was taken out of the text around it.
 _CUT = "\x00"
 _RULES = ("---", "***", "___")
@@ -71,7 +74,7 @@ def read_reply(text: str, asked: Collection[str], answer: str = "", again: Colle
         answer: the answer before; what stands in it already is no new section without a heading.
         again: those of the parts that were good once: they need their heading.
     """
-    text = text.replace("\r\n", "\n").removeprefix("\ufeff")
+    text = _bare(text.replace("\r\n", "\n").removeprefix("\ufeff"))
     fenced, rest = _fenced(text, asked)
     found = _read(rest, asked)
     found.take(fenced)
@@ -82,6 +85,14 @@ def read_reply(text: str, asked: Collection[str], answer: str = "", again: Colle
     if len(titles) == 1 and not again and not found.sections and (body := _body_alone(text, rest, answer, titles[0])):
         found.sections[key(titles[0])] = body
     return found
+
+
+def _bare(text: str) -> str:
+    """A reply without the quote marks before all of its lines, and without tags that wrap parts."""
+    lines = text.split("\n")
+    if lines and all(not line.strip() or line.startswith(">") for line in lines):
+        lines = [line[1:].removeprefix(" ") for line in lines]
+    return "\n".join("" if _TAG.match(line) else line for line in lines)
 
 
 def _whole(text: str) -> str:
@@ -162,7 +173,7 @@ def _trimmed(lines: Sequence[str], *, bounded: bool, fenced: bool) -> str:
     cut = next((n for n, line in enumerate(lines) if line == _CUT), None)
     if cut is not None and has_content("\n".join(lines[:cut])):
         lines, bounded = lines[:cut], True
-    text = strip_marker("\n".join(line for line in lines if line != _CUT).strip())
+    text = _before_marker("\n".join(line for line in lines if line != _CUT).strip())
     bounded = bounded or len(text) < len("\n".join(lines).strip())
     for _ in range(_MAX_REMARKS):
         text = text.rstrip()
@@ -173,6 +184,12 @@ def _trimmed(lines: Sequence[str], *, bounded: bool, fenced: bool) -> str:
         else:
             break
     return _unwrapped(text.strip())
+
+
+def _before_marker(text: str) -> str:
+    """A section's text up to the first step marker; what follows one is said about the answer."""
+    markers = parse(text).markers
+    return text[: markers[0].start].rstrip() if markers else text
 
 
 def _in_fence(text: str, last: str) -> bool:
@@ -226,6 +243,8 @@ def _body_alone(text: str, rest: str, answer: str, title: str) -> str:
     while paragraphs and (is_remark(paragraphs[-1]) or paragraphs[-1].strip() in _RULES):
         paragraphs = paragraphs[:-1]
     body = "\n\n".join(paragraphs).strip()
+    if (label := _LABEL.match(body)) and key(label[1]) == key(title):
+        body = body[label.end() :]
     return body if body and _is_body(body, paragraphs, answer, title) else ""
 
 

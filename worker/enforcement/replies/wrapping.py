@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 #: Words behind a fence that may wrap parts of an answer.
-_INFOS = frozenset(("", "markdown", "md", "html", "xml", "yaml", "yml", "text", "txt", "plaintext", "plain"))
+_INFOS = frozenset(("", "markdown", "md", "html", "xml", "yaml", "yml", "frontmatter", "text", "txt", "plain", "diff"))
 _FENCE = re.compile(r"([ \t>]{0,12})(`{3,}|~{3,})[ \t]*([^`\s]*)([^`]*)$")
 
 
@@ -23,7 +23,7 @@ class Wrapper:
     @property
     def is_yaml(self) -> bool:
         """True for YAML, and for a fence that says nothing."""
-        return self.info in ("yaml", "yml", "")
+        return self.info in ("yaml", "yml", "frontmatter", "")
 
     @property
     def is_document(self) -> bool:
@@ -46,6 +46,7 @@ def fences_of(lines: Sequence[str]) -> Iterator[Wrapper]:
         if info in _INFOS:
             closed = end > number + 1 and bool(_FENCE.match(lines[end - 1]))
             inner = [_unquoted(line, opening[1]) for line in lines[number + 1 : end - closed]]
+            inner = _added(inner) if info == "diff" else inner
             yield Wrapper(info, number, end, "\n".join(inner))
         number = end
 
@@ -67,6 +68,12 @@ def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark) and not found[3]:
             return number + 1
     return len(lines)
+
+
+def _added(lines: Sequence[str]) -> list[str]:
+    """What a diff leaves: its new and its unchanged lines."""
+    kept = (line for line in lines if not line.startswith(("-", "@@", "+++", "\\")))
+    return [line[1:] if line[:1] in ("+", " ") else line for line in kept]
 
 
 def _unquoted(line: str, lead: str) -> str:
