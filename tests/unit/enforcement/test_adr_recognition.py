@@ -31,8 +31,9 @@ def test_a_byte_order_mark_hides_no_fault_and_makes_none() -> None:
 
 
 def test_a_byte_order_mark_stays_when_the_header_behind_it_is_replaced() -> None:
-    broken = "\ufeff" + ADR.replace("status: Proposed\n", "") + MARKER
-    assert judge([judge([], broken, ALL)], HEADER, ALL).answer == "\ufeff" + ADR + MARKER
+    for fault in ("", "status: [Proposed\n"):
+        broken = "\ufeff" + ADR.replace("status: Proposed\n", fault) + MARKER
+        assert judge([judge([], broken, ALL)], HEADER, ALL).answer == "\ufeff" + ADR + MARKER
 
 
 @pytest.mark.parametrize("gap", ["\n", ""])

@@ -49,6 +49,11 @@ def test_a_marker_broken_over_lines_and_pieces_never_shows(marker: str, before: 
         assert shown[-1].endswith("Dann so.")
 
 
+def test_markers_in_quotes_and_fences_of_a_draft_are_shown_as_they_come() -> None:
+    text = "> Zitat <!-- STEP: what --> x\n\n```\n<!-- STEP: why -->\n```\nEnde <!-- STEP: x -->"
+    assert shown_piece_by_piece(list(text))[-1] == text.removesuffix(" <!-- STEP: x -->")
+
+
 def test_what_only_began_like_a_marker_is_shown_line_by_line() -> None:
     text = "<!-- STEP:\n```\na > b\n<!-- STEP: x -->\n```\nEnde <!-- STEP: y -->"
     assert shown_piece_by_piece(list(text))[-1] == "<!-- STEP:\n```\na > b\n<!-- STEP: x -->\n```\nEnde"
