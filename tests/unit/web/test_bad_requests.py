@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tracemalloc
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from starlette.requests import Request
 
 from api_client.contract.errors import IdempotencyConflict, SessionBusy, StoreUnavailable
+from api_client.web.bodies import body
 from api_client.web.bodies.body import read_object
 from api_client.web.errors import ApiError
+from tests.support import wait_until
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 
@@ -288,6 +291,46 @@ async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ApiError) as caught:
         await read_object(Request(scope, receive), 1_000)
     assert (caught.value.status, caught.value.code) == (408, "request_timeout")
+
+
+async def test_a_form_that_never_ends_is_given_up_and_needs_no_key_for_that(
+    turns: FakeTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api_client.web.bodies.body.BODY_SECONDS", 0.05)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        while True:
+            yield b"k"
+            await asyncio.sleep(0.01)
+
+    async with caller(app_with(turns, api_keys=("key",))) as http:
+        answer = await http.post("/sign-in", content=trickle())
+    assert (answer.status_code, "request_timeout" in answer.text) == (408, True)
+
+
+async def test_bodies_read_at_once_are_bounded_and_no_owner_takes_all(
+    turns: FakeTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it some clients with large bodies fill the memory of a relay (the class "resource exhaustion")."""
+    monkeypatch.setattr("api_client.web.bodies.body.MAX_READING_BYTES", 200_000)
+    held = asyncio.Event()
+
+    async def slow(size: int) -> AsyncIterator[bytes]:
+        yield raw('"n":1').ljust(size)
+        await held.wait()
+
+    app = app_with(turns, api_keys=("one", "other"))
+    async with caller(app, authorization="Bearer one") as one, caller(app, authorization="Bearer other") as other:
+        waiting = asyncio.create_task(one.post(PATHS[1], content=slow(90_000), headers=PLAIN_JSON))
+        await wait_until(lambda: body._reading.bytes >= 90_000)
+        again = raw('"n":1').ljust(90_000)
+        refused = await one.post(PATHS[1], content=again, headers=PLAIN_JSON)
+        assert_error(refused, 429, None, "too_many_requests")
+        assert refused.headers["retry-after"] == "1"
+        assert (await other.post(PATHS[1], content=again, headers=PLAIN_JSON)).status_code == 202
+        held.set()
+        assert (await waiting).status_code == 202
+        assert (await one.post(PATHS[1], content=again, headers=PLAIN_JSON)).status_code == 202
 
 
 async def test_a_long_message_and_a_body_at_the_limit_work(http: httpx2.AsyncClient, turns: FakeTurns) -> None:

@@ -76,5 +76,6 @@ async def test_what_is_no_http_is_told_so_with_the_error_object(talk: Talk, data
     head, _, body = (await talk(data)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/json" in head.lower()
+    assert b"x-request-id: req-" in head.lower()
     error = json.loads(body)["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_value")
