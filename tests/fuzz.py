@@ -248,11 +248,13 @@ def main(seconds: float) -> int:
 
 def _fuzz(relay: RelayProcess, seconds: float) -> int:
     assert relay.process
+    first = secrets.randbelow(10**6)
     status = Path(f"/proc/{relay.process.pid}/status")
     good = httpx2.post(f"{relay.url}/v1/chat/completions", json=_BODIES[0][1], headers=KEY, timeout=60)
     turn_id, found, until = good.headers["x-turn-id"], Found(), time.monotonic() + seconds
     threads = [
-        threading.Thread(target=mutate, args=(relay.url, turn_id, seed, until, found)) for seed in range(_THREADS - 1)
+        threading.Thread(target=mutate, args=(relay.url, turn_id, seed, until, found))
+        for seed in range(first, first + _THREADS - 1)
     ]
     threads.append(threading.Thread(target=from_document, args=(relay.url, turn_id, until, found)))
     for thread in threads:
@@ -265,7 +267,7 @@ def _fuzz(relay: RelayProcess, seconds: float) -> int:
     for fault in found.faults[:20]:
         print(fault)
     told = ", ".join(f"{count} x {status}" for status, count in sorted(found.statuses.items()))
-    print(f"{found.statuses.total()} requests in {seconds:g} s: {told}")
+    print(f"{found.statuses.total()} requests in {seconds:g} s (seed {first}): {told}")
     print(f"{len(found.faults)} faults, {hangs} hangs, slowest answer {found.slowest:.1f} s")
     print(f"memory of the relay: {early:.0f} MiB after a third, {late:.0f} MiB at the end")
     return int(bool(found.faults or hangs or late - early > _GROWTH_MIB))
