@@ -1,0 +1,94 @@
+"""``python -m tests.house [CHECKOUT]``: how large the product is and how it is cut, for a before and an after."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PRODUCT = ("api_client", "worker")
+#: More files than this in one folder are too many (`make test` checks it).
+MOST_FILES = 15
+_TEMPLATES = {".html", ".css", ".js", ".j2"}
+
+
+def folders(root: Path) -> dict[str, int]:
+    """Files in each folder of the product, without what Python caches."""
+    found: Counter[str] = Counter()
+    for path in files(root):
+        found[str(path.parent.relative_to(root))] += 1
+    return dict(found)
+
+
+def files(root: Path, *suffixes: str) -> Iterator[Path]:
+    """The product's files, all or those with one of the suffixes."""
+    for package in PRODUCT:
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and (not suffixes or path.suffix in suffixes):
+                yield path
+
+
+def lines(paths: Iterator[Path]) -> list[int]:
+    """Lines of each file."""
+    return [len(path.read_text(encoding="utf-8").splitlines()) for path in paths]
+
+
+def functions(tree: ast.AST) -> list[int]:
+    """Lines of each function."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [(node.end_lineno or 0) - node.lineno + 1 for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def docstrings(tree: ast.AST) -> int:
+    """Lines of all docstrings."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, owners)]
+    return sum(text.count("\n") + 1 for text in texts if text)
+
+
+def spread(values: Sequence[int]) -> str:
+    """Median, 90th percentile and maximum."""
+    return f"{statistics.median(values):g} / {statistics.quantiles(values, n=10)[8]:g} / {max(values)}"
+
+
+def imported(root: Path, path: Path, tree: ast.AST) -> set[str]:
+    """The folders of the product that a module imports from, without its own."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PRODUCT:
+            place = root / (node.module or "").replace(".", "/")
+            found.add(str((place if place.is_dir() else place.parent).relative_to(root)))
+    return found - {str(path.parent.relative_to(root))}
+
+
+def main() -> None:
+    """Print the figures of a checkout."""
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in files(root, ".py")}
+    python = lines(iter(trees))
+    said = sum(map(docstrings, trees.values()))
+    print(f"Python files            {len(python)}, {sum(python):,} lines, {said:,} of docstrings")
+    print(f"Lua lines               {sum(lines(files(root, '.lua'))):,}")
+    print(f"template lines          {sum(lines(files(root, *_TEMPLATES))):,}")
+    print(f"file lines              {spread(python)}  (median / p90 / max)")
+    print(f"function lines          {spread([size for tree in trees.values() for size in functions(tree)])}")
+    counted = folders(root)
+    large = [f"{name} {count}" for name, count in counted.items() if count > MOST_FILES]
+    print(f"folders                 {len(counted)}; above {MOST_FILES} files: {', '.join(large) or 'none'}")
+    names = Counter(path.name for path in trees if path.name != "__init__.py")
+    repeated = [f"{name} x{count}" for name, count in names.most_common() if count > 1]
+    print(f"names used repeatedly   {len(repeated)}: {', '.join(repeated)}")
+    out: dict[str, set[str]] = {}
+    for path, tree in trees.items():
+        out.setdefault(str(path.parent.relative_to(root)), set()).update(imported(root, path, tree))
+    print("folder: files, imported by so many folders, imports so many")
+    for name, count in sorted(counted.items()):
+        if name in out:
+            print(f"  {name:32} {count:3} {sum(name in other for other in out.values()):3} {len(out[name]):3}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""How the product is cut into folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.house import MOST_FILES, folders
+
+
+def test_no_folder_of_the_product_has_more_files_than_somebody_keeps_in_mind() -> None:
+    large = {name: count for name, count in folders(Path(__file__).parents[2]).items() if count > MOST_FILES}
+    assert not large, f"make rooms, by noun: {large}"
+
+
+def test_a_folder_that_is_too_large_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "worker" / "room" / "__pycache__").mkdir(parents=True)
+    for number in range(MOST_FILES + 1):
+        (tmp_path / "worker" / "room" / f"a{number}.lua").touch()
+        (tmp_path / "worker" / "room" / "__pycache__" / f"a{number}.pyc").touch()
+    assert folders(tmp_path) == {"worker/room": MOST_FILES + 1}
