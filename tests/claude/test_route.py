@@ -75,9 +75,9 @@ async def test_a_worker_killed_in_mid_answer_leaves_no_agent_and_its_reader_gets
         async for chunk in stream:
             if getattr(chunk.choices[0].delta, "reasoning_content", ""):
                 break
-        assert processes_with(f"ANTHROPIC_BASE_URL={stub.url}")
+        assert processes_with(f"HOME={claude_settings.sessions_dir}")
         first.kill()
-        await wait_until(lambda: not processes_with(f"ANTHROPIC_BASE_URL={stub.url}"))
+        await wait_until(lambda: not processes_with(f"HOME={claude_settings.sessions_dir}"))
         worker_process(settings=claude_settings)
         text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     assert text == "Welchen?"

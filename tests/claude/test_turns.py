@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.endings import CUT_STDOUT, SLOW
+from tests.claude.running import inside
 from tests.claude.stub import Stub, says, told
 from tests.conftest import WorkerProcess
 from tests.support import processes_with, wait_until
@@ -80,7 +82,8 @@ async def test_an_answer_whose_stream_broke_is_passed_whole_to_every_reader(
     pieces = [f"Satz {number} von zwanzig.\n" for number in range(1, 21)]
     stub.replies = [says(*pieces, delay=0.02)]
     wrapper = claude_settings.root / "claude-cut"
-    wrapper.write_text(f"#!/bin/bash\nCLI={claude_settings.claude_path}\n{CUT_STDOUT.format(most=8)}\n")
+    program = inside(claude_settings.root, Path(claude_settings.claude_path))
+    wrapper.write_text(f"#!/bin/bash\nCLI={program}\n{CUT_STDOUT.format(most=8)}\n")
     wrapper.chmod(0o755)
     worker_process(settings=replace(claude_settings, claude_path=str(wrapper)))
     asked = TurnRequest(model="helix-consultant", messages=FIRST, session_id="s", validators=())
