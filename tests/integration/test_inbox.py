@@ -19,6 +19,10 @@ from tests.accounts import disagreements
 from tests.integration.test_engine import ADR, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_until
 
+WHOLE_ADR = ADR.replace(
+    "Text.", "Text.\n\n## Entscheidung\n\nRedis.\n\n## Akzeptanzkriterien\n\n- [ ] a\n- [ ] b\n- [ ] c"
+)
+
 ASKS_A_PERSON = {"policy": {"step_marker": ("retry", "escalate")}, "max_attempts": 1}
 
 
@@ -167,7 +171,7 @@ async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench
         escalation = Escalation(model="expert", runs=1)
         turn = await other.outcome(
             says(ADR),
-            says(GOOD),
+            says(WHOLE_ADR),
             policy={"adr_structure": ("retry", "escalate")},
             max_attempts=1,
             escalation=escalation,
@@ -180,6 +184,22 @@ async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench
     assert asked.prompt.startswith("Wie geht das?")
     assert "MISSING_ADR" in asked.prompt
     assert asked.agent_session == ""
+
+
+async def test_another_model_that_answers_without_the_adr_is_no_pass_and_counts_for_the_content_guard(
+    bench: Bench,
+) -> None:
+    async with TurnsClient(bench.settings) as client:
+        other = Bench(bench.settings, client)
+        turn = await other.outcome(
+            says(ADR),
+            says(GOOD),
+            policy={"adr_structure": ("retry", "escalate")},
+            max_attempts=1,
+            escalation=Escalation(model="scripted", runs=1),
+        )
+        other.leases.close()
+    assert turn.outcome is Outcome.FAILED
 
 
 async def test_a_policy_that_orders_the_impossible_is_refused(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.words.messages import broken_off, ending, line_of
 from worker.enforcement.codes import CODES
+from worker.enforcement.content_guard import GUARD
 from worker.enforcement.documents.step import step_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Mended, Retry, demote
@@ -101,9 +102,8 @@ def _rules(turn: Turn, issues: Sequence[dict[str, Any]]) -> tuple[set[str], set[
     errors = [issue for issue in issues if issue["severity"] == "error"]
     if turn.request.phase is not None:  # gates and the verifier: a closed set of names
         return {issue["validator"] for issue in errors}, {issue["code"] for issue in errors}
-    validators = {
-        name if name in turn.request.validators else OTHER for name in (i["validator"] for i in errors) if name
-    }
+    ours = {*turn.request.validators, GUARD}
+    validators = {name if name in ours else OTHER for name in (issue["validator"] for issue in errors) if name}
     return validators, {code if code in CODES else OTHER for code in (issue["code"] for issue in errors)}
 
 
