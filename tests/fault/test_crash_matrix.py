@@ -77,7 +77,7 @@ RULES = """
     - - say: "Ich fange an ... "
       - wait_for: {meet}/{name}.go
       - say: "und vergesse den Marker."
-    - - say: "Jetzt vollständig.\\n\\n<!-- STEP: done -->"
+    - - say: "Ich fange an ... und vergesse den Marker.\\n\\n<!-- STEP: done -->"
 - when: "[{name} plain]"
   attempts:
     - - say: "Ich fange an ... "
