@@ -39,6 +39,8 @@ JSON_TYPE = {"content-type": "application/json"}
 ENDINGS = {"incomplete", "error", "expired"}
 DOCUMENTED = ENDINGS | {"store_unavailable", "stream_lost", "turn_parked", "too_many_connections", "no_worker"}
 ANSWER_SECONDS = 20.0
+#: Longest body sent, in bytes: more than is taken (413), and less than the relay reads on before it hangs up.
+_MOST_BYTES = 9 * 2**20
 _OPENAPI_EXAMPLES = 25
 _THREADS = 4
 #: Memory may grow by so much from a third of the run to its end, in MiB.
@@ -160,6 +162,8 @@ def mutate(url: str, turn_id: str, seed: int, until: float, found: Found) -> Non
             content = json.dumps(body).encode()
             if draw.random() < 0.15:
                 content = broken_bytes(draw, content)
+            if len(content) > _MOST_BYTES:
+                continue
             headers = KEY | JSON_TYPE
             if draw.random() < 0.1:
                 headers |= {"idempotency-key": draw.choice(["k", "\x80", "a" * 300]), "x-owui-chat-id": "c\xe4"}
