@@ -34,6 +34,7 @@ LONG = {
     "test_demo.py",
     "test_log_lines.py",
     "test_metrics.py",
+    "test_offered_validators.py",
     "test_openwebui_check.py",
     "test_operators_questions.py",
     "test_readiness.py",

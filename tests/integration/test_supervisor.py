@@ -272,7 +272,7 @@ def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: 
     def silent() -> bool:
         return not stuck.exists()
 
-    ignores = 'trap "" TERM; echo $$ >> "$1"; while :; do sleep 0.05; done'
+    ignores = f'trap "test -e {stuck} || exit 0" TERM; echo $$ >> "$1"; while :; do sleep 0.05; done'
     flaky = program(tmp_path, "flaky", answers=answers, ask_seconds=0.02, misses=2)
     gone = program(tmp_path, "gone", ignores, answers=silent, ask_seconds=0.02, misses=3, grace_seconds=60.0)
     with Supervisor([flaky, gone]) as supervisor, capture_logs() as logs:
