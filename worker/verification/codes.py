@@ -78,7 +78,7 @@ CODES: Mapping[str, Code] = {
     ),
     "NOT_UTF8": Code(
         _E,
-        "A text file is no UTF-8.",
+        "A text file is not UTF-8.",
         "",
         ("Datei ist kein UTF-8: {problem}", "Speichere die Datei als UTF-8"),
         ("The file is not UTF-8: {problem}", "Save the file as UTF-8"),
