@@ -37,6 +37,7 @@ class Ending:
         truth: what the verdict must be: a verdict, or the kind of an error. text: the whole answer, where it has one.
         retry_after: how long the service asks to wait at least, in seconds, where the CLI shows it.
         small_disk: its session lies on a disk of 8 MB.
+        unheard: the truth where the CLI left out its StopFailure hook, which alone would have named the error.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Ending:
     text: str | None = None
     retry_after: float = 0.0
     small_disk: bool = False
+    unheard: str = ""
 
     def run(self, agent: Agent) -> Ran:
         """Bring it about."""
@@ -77,7 +79,8 @@ class Ending:
 
 def mistakes(ending: Ending, ran: Ran) -> list[str]:
     """What is not as it must be: the verdict, what a reader saw, and whether the conversation can go on."""
-    found = [] if ran.verdict == ending.truth else [f"verdict {ran.verdict}, not {ending.truth}: {ran.reason}"]
+    truth = ending.unheard if ending.unheard and "StopFailure" not in ran.hooks else ending.truth
+    found = [] if ran.verdict == truth else [f"verdict {ran.verdict}, not {truth}: {ran.reason}"]
     if ran.verdict == "complete" and not ran.result.agent_session:
         found.append("no agent session to continue from")
     if ran.shown != ran.result.text:
@@ -221,7 +224,13 @@ ENDINGS = [
         replies=(says("immer ", "weiter ", stop_reason="model_context_window_exceeded"),),
     ),
     Ending(name="disk nearly full", truth="transient", replies=(_OK,), wrapper=FULL_DISK, small_disk=True),
-    Ending(name="stdout lost, HTTP 429", truth="transient", replies=(fails(429),), wrapper=LOSE_STDOUT),
+    Ending(
+        name="stdout lost, HTTP 429",
+        truth="transient",
+        replies=(fails(429),),
+        wrapper=LOSE_STDOUT,
+        unheard="incomplete",
+    ),
     Ending(
         name="connection cut after a whole block",
         truth="complete",
