@@ -32,9 +32,11 @@ LONG = {
     "test_cli.py",
     "test_compose_services.py",
     "test_demo.py",
+    "test_going_on.py",
     "test_log_lines.py",
     "test_metrics.py",
     "test_offered_validators.py",
+    "test_one_marker.py",
     "test_openwebui_check.py",
     "test_operators_questions.py",
     "test_readiness.py",
@@ -46,6 +48,7 @@ LONG = {
     "test_up.py",
     "test_web_fuzz.py",
     "test_web_killed.py",
+    "test_web_limits.py",
     "test_web_slow_readers.py",
 }
 #: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
