@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.phases.phase import Phase
+from tests.support import wait_for
 from worker.runners.base import Completion, ErrorKind, Order, Verdict
 from worker.runners.guard import box, footprint
 from worker.runners.guard.footprint import Bounds
@@ -159,6 +161,13 @@ for child in children: os.waitpid(child, 0)
 """
     ending, completion = runs(code, memory_mb=250, folder_mb=5)
     assert (completion, ending.exit.code) == (None, 0)
+
+
+def test_a_process_that_has_ended_uses_no_memory_also_before_its_parent_has_waited_for_it() -> None:
+    child = subprocess.Popen(["true"])
+    wait_for(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    assert footprint._own_memory(footprint.Process(pid=child.pid, threads=1, resident=100 * 2**20)) == 0
+    child.wait()
 
 
 def test_the_kernel_refuses_twice_the_open_files_at_once(runs: Runs, tmp_path: Path) -> None:

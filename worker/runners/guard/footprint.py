@@ -177,14 +177,15 @@ def _stat(pid: str) -> tuple[int, Process] | None:
 
 
 def _own_memory(process: Process) -> int:
-    """A process's share of the memory it is in; all of it where the kernel does not say."""
+    """A process's share of the memory it is in; all of it where the kernel does not say, nothing once it has ended."""
     try:
-        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+    except (ProcessLookupError, FileNotFoundError):  # gone, or nobody has waited for it yet: its memory is free
+        return 0
     except (OSError, ValueError):
-        pass
-    return process.resident if Path(f"/proc/{process.pid}").exists() else 0
+        return process.resident
+    shares = (int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return next(shares, process.resident)
 
 
 def _open_files(pid: int) -> int:
