@@ -21,7 +21,7 @@ from worker.runners.guard.box import Bind
 from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.limited import CANNOT_RUN
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
-from worker.runners.guard.supervision import Supervision
+from worker.runners.guard.supervision import Ending, Supervision
 from worker.verification.fence import Fence
 from worker.verification.stop import Stopped, Stopping
 
@@ -145,10 +145,17 @@ def run_program(
     cause = ending.cause or ending.exit.cause
     if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
         raise Stopped(cause)
-    error = ending.exit.error or (lines[-1] if ending.exit.code == CANNOT_RUN and len(lines) == 1 else "")
-    if fence is not None and not ending.bytes:
-        error = error or box.failed(ending.stderr)
+    error = _not_started(ending, tuple(lines), boxed=fence is not None)
     return Ran(code=ending.exit.code, cause=cause, detail=ending.detail, error=error, lines=tuple(lines), limits=limits)
+
+
+def _not_started(ending: Ending, lines: Sequence[str], *, boxed: bool) -> str:
+    """Why the program could not be started; empty when it was."""
+    if ending.exit.error:
+        return ending.exit.error
+    if ending.exit.code == CANNOT_RUN and len(lines) == 1:
+        return lines[-1]
+    return box.failed(ending.stderr) if boxed and not ending.bytes else ""
 
 
 def clean_environment(home: Path | None) -> dict[str, str]:
