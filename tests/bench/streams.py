@@ -31,7 +31,8 @@ from tests.unit.web.openwebui import Reader
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
-from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.record.claim import Claim
+from worker.turns.record.ledger import Ledger
 from worker.turns.writer import EventWriter, wire_form
 
 #: (a) how many streams at once, how many deltas each, and how many a second of each.

@@ -221,7 +221,7 @@ class Schedule:
                 yield from self._commit(run, name)
 
     def _tell(self, name: str, run: Run, more: list[str], events: list[EventData]) -> Ask:
-        """A numbered command, and before it what the store has forgotten, as ``Ledger._tell`` does it."""
+        """A numbered command, and before it what the store has forgotten, as ``Changes._numbered`` does it."""
         number = run.told.add(events)
         reply = yield from self._do(name, run.turn, run.token, number, *more, *_flat(events))
         while reply[0] == b"behind":

@@ -24,7 +24,8 @@ from tests.fault.conftest import judged, message
 from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.support import processes_with, wait_until
 from worker.files.workspace import delivery_name
-from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.record.claim import Claim
+from worker.turns.record.ledger import Ledger
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from tests.fault.scripts import FORGET
 from tests.support import wait_until
 from tests.unit.web.test_reconnects import text_after
 from worker.processes.broker import EmbeddedBroker
-from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.record.claim import Claim
+from worker.turns.record.ledger import Ledger
 from worker.turns.record.store import connect
 from worker.turns.transitions.moves import Move
 

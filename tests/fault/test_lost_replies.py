@@ -17,7 +17,8 @@ from api_client.contract.turn import Outcome
 from tests.fault.conftest import judged, message
 from tests.proxy import LossyProxy
 from worker.processes.broker import EmbeddedBroker
-from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.record.claim import Claim
+from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Answer, Move
 
 PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))

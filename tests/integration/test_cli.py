@@ -15,7 +15,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from tests.conftest import environ_of, turns
 from tests.support import wait_for
-from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.record.claim import Claim
+from worker.turns.record.ledger import Ledger
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -25,7 +25,7 @@ from api_client.turns.phases import requests_of
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
-from worker.turns.record.ledger import Claim, Fenced
+from worker.turns.record.claim import Claim, Fenced
 
 BUILD: dict[str, Any] = {"id": "build", "description": "Baue add.py.", "output_files": ["add.py"]}
 GOOD_CODE, BAD_CODE = "def add(a, b):\n    return a + b\n", "def add(a, b:\n"

@@ -40,7 +40,8 @@ from worker.turns.leases.lease import Lease, LeaseKeeper
 from worker.turns.phases import phase_folders
 from worker.turns.phases.verification import Verification
 from worker.turns.publisher import Publisher
-from worker.turns.record.ledger import Claim, Committed, Fenced, Ledger, Refusal
+from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
+from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge

@@ -21,7 +21,7 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import AttemptRecord, Turn
-from worker.turns.record.ledger import Committed
+from worker.turns.record.claim import Committed
 from worker.turns.transitions.moves import Move
 
 #: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).

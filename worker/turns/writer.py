@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 
 from api_client.contract.failpoints import reach
 from worker.runners.base import AgentEvent
-from worker.turns.record.ledger import Claim, Fenced, Ledger
+from worker.turns.record.claim import Claim, Fenced
+from worker.turns.record.ledger import Ledger
 
 log = structlog.get_logger()
 

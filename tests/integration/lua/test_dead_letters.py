@@ -15,7 +15,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from tests.integration.lua.by_hand import FIRST, request
 from tests.support import wait_until
-from worker.turns.record.ledger import Claim, Ledger
+from worker.turns.record.claim import Claim
+from worker.turns.record.ledger import Ledger
 
 
 async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new_turn(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import pytest
 import redis
@@ -13,7 +13,8 @@ from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.support import wait_until
-from worker.turns.record.ledger import Fenced, Ledger, Refusal
+from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
+from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Move
 
 
@@ -29,10 +30,11 @@ async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submit(request())
-    arguments = ("turn.run/1", "token-of-this-worker", 1500, '"w"', 0, 5)
-    first = ledger._call("claim", turn_id, "s-1", *arguments)
-    again = ledger._call("claim", turn_id, "s-1", *arguments)
-    assert first[0] == again[0] == b"claimed"
+    command = ledger._changes.claim(turn_id, "s-1", FIRST, "token-of-this-worker", 0.0)
+    first, again = ledger._do(command), ledger._do(command)
+    assert isinstance(first, Claim)
+    assert isinstance(again, Claim)
+    assert first.turn.delivery == again.turn.delivery == 1
     turn = await client.get(turn_id)
     assert (turn.delivery, turn.seq) == (1, 2)
 
@@ -69,10 +71,8 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
 ) -> None:
     first, second = await client.submit(request("1")), await client.submit(request("2"))
     claim = claimed(ledger, first)
-    arguments = (claim.token, 1, PASSED.to_json(), "attempt.accepted", json.dumps({"attempt": 1, "issues": []}))
-    once = ledger._call("commit", first, "s-1", *arguments)
-    again = ledger._call("commit", first, "s-1", *arguments)
-    assert once == again == [b"done", second.encode(), b"passed"]
+    command = next(ledger._changes.commit(claim, replace(PASSED, events=[("attempt.accepted", {"attempt": 1})])))
+    assert ledger._do(command) == ledger._do(command) == Committed(second, "passed")
     assert store.hget(Keys(client.settings.namespace).totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
     assert len(await log_of(client, first)) == 4
 
@@ -80,9 +80,8 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
 async def test_an_append_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submit(request())
     claim = claimed(ledger, turn_id)
-    arguments = (claim.token, 1, "attempt.output", json.dumps({"attempt": 1, "text": "a"}))
-    assert ledger._call("append", turn_id, "s-1", *arguments) == [b"done", 3]
-    assert ledger._call("append", turn_id, "s-1", *arguments) == [b"done", 3]
+    command = next(ledger._changes.append(claim, [("attempt.output", {"attempt": 1, "text": "a"})]))
+    assert ledger._do(command) is ledger._do(command) is None
     assert (await client.get(turn_id)).seq == 3
 
 

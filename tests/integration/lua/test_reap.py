@@ -15,7 +15,8 @@ from api_client.contract.turn import DoubleText, Outcome, TurnState
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.support import wait_until
 from worker.turns.leases.reaper import Reaper
-from worker.turns.record.ledger import Claim, Ledger, Refusal
+from worker.turns.record.claim import Claim, Refusal
+from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Move
 
 

@@ -16,7 +16,7 @@ from tests.support import wait_for
 from worker.runners.base import AgentEvent
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper, Watch
-from worker.turns.record.ledger import Claim
+from worker.turns.record.claim import Claim
 from worker.turns.writer import EventWriter
 
 #: Nobody listens there, and nobody asks: what would ask is replaced.

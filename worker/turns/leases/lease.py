@@ -16,7 +16,8 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from worker.turns.record.ledger import Claim, Fenced, Ledger
+from worker.turns.record.claim import Claim, Fenced
+from worker.turns.record.ledger import Ledger
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()

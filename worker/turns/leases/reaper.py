@@ -17,7 +17,8 @@ from redis.exceptions import RedisError, ResponseError
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
-from worker.turns.record.ledger import Ledger, Reaped
+from worker.turns.record.claim import Reaped
+from worker.turns.record.ledger import Ledger
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()

@@ -1,0 +1,66 @@
+"""A claim of a turn, and what the ledger's commands answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from api_client.contract.tasks import Link
+from api_client.contract.turn import Turn
+from worker.turns.record.told import Told
+
+
+class Fenced(Exception):
+    """Another worker has the turn, or it has ended. Whatever the holder of this claim did must not count."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """A turn held for one link of its chain.
+
+    Attributes:
+        taken_at: when the claim was asked for, by ``time.monotonic()``.
+        seconds_left: time to the turn's deadline at that moment, by the store's clock.
+        accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
+        told: what the holder told the turn's log.
+    """
+
+    turn: Turn
+    link: Link
+    token: str
+    taken_at: float
+    seconds_left: float
+    accepted: str = ""
+    told: Told = field(default_factory=Told)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The turn was not there to be taken; ``why`` is one word for the log."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit led to: ``head`` is the session's next turn or empty, ``outcome`` is set when the turn ended."""
+
+    head: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The store forgot answered commands of this claim; ``known`` is the number of the last one it has."""
+
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What a reaper found and did: see ``reap.lua``."""
+
+    what: str
+    link: str
+    session_id: str
+    head: str
+    outcome: str
