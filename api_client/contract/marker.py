@@ -112,14 +112,15 @@ def page_text(text: str, spans: Sequence[Span]) -> str:
     """The answer without any marker that counts, for pages that draw comments as text. A line of markers goes whole."""
     kept = answer_text(text, spans)
     pieces: list[str] = []
-    past = 0
+    past, bare = 0, True  # bare: what is kept of the line so far is blank
     for start, end in spans:
         if end > len(kept):
             break
-        line = max(kept.rfind("\n", past, start) + 1, past)
+        before = kept[past:start]
+        bare = not before.rpartition("\n")[2].strip() and (bare or "\n" in before)
         close = kept.find("\n", end)
-        if close >= 0 and not kept[line:start].strip() and not kept[end:close].strip():
-            start, end = line, close + 1
+        if bare and close >= 0 and not kept[end:close].strip():
+            start, end = max(kept.rfind("\n", past, start) + 1, past), close + 1
         pieces.append(kept[past:start])
         past = max(past, end)
     return "".join([*pieces, kept[past:]])

@@ -144,7 +144,7 @@ def test_a_dead_broker_is_one_line_and_exit_code_2(run: Run, settings: Settings,
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("turns: the store does not answer")
     assert done.stderr.count("\n") == 1
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 def test_a_dead_letter_is_listed_shown_replayed_and_gone(run: Run, settings: Settings) -> None:

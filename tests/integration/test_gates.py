@@ -303,7 +303,7 @@ def test_being_asked_to_stop_ends_the_program_and_reports_no_verdict(checked: Ch
     report = checked({"a.md": "x"}, script("import time; time.sleep(600)"), stop=stop)
     asking.join()
     assert (report.stopped, report.passed) == ("cancelled", False)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 300
     assert processes_with(mark) == {}
 
 

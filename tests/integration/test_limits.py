@@ -23,7 +23,7 @@ from worker.runners.guard.supervision import Ending, stopped
 from worker.verification import Fence, check
 
 ENOUGH = Bounds(memory_mb=4096, processes=500, open_files=1000, tmp_mb=64, folder_mb=64)
-STAY = "\nimport time; time.sleep(60)"
+STAY = "\nimport time; time.sleep(600)"
 
 
 class Never:
@@ -59,7 +59,7 @@ def runs(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> R
             messages=(),
             workdir=tmp_path,
             directory=directory,
-            deadline=time.monotonic() + 60,
+            deadline=time.monotonic() + 600,
         )
         launch = Launch(
             argv=[sys.executable, "-c", code],
@@ -85,18 +85,18 @@ import os, time
 for _ in range(5):
     if os.fork() == 0:
         x = bytearray(b"x") * (60 * 2**20)
-        time.sleep(60)
-time.sleep(60)
+        time.sleep(600)
+time.sleep(600)
 """
-PROCESSES = "import subprocess\nfor _ in range(30): subprocess.Popen(['sleep', '60'])" + STAY
-THREADS = "import threading, time\nfor _ in range(30): threading.Thread(target=time.sleep, args=(60,)).start()"
+PROCESSES = "import subprocess\nfor _ in range(30): subprocess.Popen(['sleep', '600'])" + STAY
+THREADS = "import threading, time\nfor _ in range(30): threading.Thread(target=time.sleep, args=(600,)).start()"
 FILES = """
 import time
 held = []
 try:
     while True: held.append(open('/dev/null'))
 except OSError: pass
-time.sleep(60)
+time.sleep(600)
 """
 FOLDER = "open('big', 'wb').write(b'x' * (6 * 2**20))"
 
@@ -123,7 +123,7 @@ def test_an_agent_over_a_limit_is_ended_and_the_limit_is_named(
     assert (completion.verdict, completion.kind) == (Verdict.ERROR, ErrorKind.LIMIT)
     assert setting in completion.reason
     assert completion.evidence["stopped"] == "limit"
-    assert time.monotonic() - started < 40, "it did not wait for the agent's own end"
+    assert time.monotonic() - started < 300, "it did not wait for the agent's own end"
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
@@ -136,7 +136,7 @@ def test_the_memory_behind_a_boxs_own_folders_is_bounded_by_the_kernel_and_told(
 import pathlib, time
 try: pathlib.Path("{folder}/x").write_bytes(b"x" * (8 * 2**20))
 except OSError as error: pathlib.Path("said").write_text(error.strerror)
-time.sleep(60)
+time.sleep(600)
 """
     _, completion = runs(code, tmp_mb=4)
     assert (tmp_path / "run" / "said").read_text() == "No space left on device"

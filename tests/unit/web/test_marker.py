@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -13,6 +12,7 @@ from api_client.contract.marker import PATTERN
 from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.page import StreamMode, page_of
 from api_client.web.streaming.reply import Reply, opening
+from tests.growth import assert_linear
 from tests.unit.web.fake import event, finished
 from tests.unit.web.openwebui import Reader
 from worker.enforcement import strip_marker
@@ -104,6 +104,7 @@ def finish(text: str, reply: Reply, mode: StreamMode, pieces: list[str]) -> Read
 @settings(max_examples=400, deadline=None)
 @example(["Beispiel:\n\n    <!-- STEP: what -->\n\nEnde\n<!-- STEP: done -->"], StreamMode.LIVE)
 @example(["> Zitat <!-- STEP: what -->\n\nEnde\n<!-- STEP: done -->"], StreamMode.VALIDATED)
+@example(["a", "<!-- STEP: what -->", "<!-- STEP: what -->", "\n", "b"], StreamMode.LIVE)
 @given(pieces_of_texts, st.sampled_from(StreamMode))
 def test_the_relays_text_is_the_answer_but_for_its_own_marker_streamed_or_not(
     pieces: list[str], mode: StreamMode
@@ -119,17 +120,12 @@ def test_the_relays_text_is_the_answer_but_for_its_own_marker_streamed_or_not(
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "<!-- STEP: " * 20_000,
-        "<" * 200_000,
-        "<!--" + " " * 200_000,
-        "a\n" * 100_000,
-        "<!-- STEP:\n\n\n" * 20_000,
-        "<!-- STEP: a\n--> " * 20_000,
-    ],
+    "killer", ["<!-- STEP: ", "<", "<!--" + " " * 200, "a\n", "<!-- STEP:\n\n\n", "<!-- STEP: a\n--> "]
 )
-def test_no_text_makes_it_slow(text: str) -> None:
-    began = time.perf_counter()
-    shown_piece_by_piece([text[start : start + 1000] for start in range(0, len(text), 1000)])
-    assert time.perf_counter() - began < 5
+def test_twice_the_text_takes_about_twice_the_time(killer: str) -> None:
+    texts = {size: killer * (size * 100_000 // len(killer)) for size in (1, 2)}
+    assert_linear(lambda size: shown_piece_by_piece(pieces(texts[size])))
+
+
+def pieces(text: str) -> list[str]:
+    return [text[start : start + 1000] for start in range(0, len(text), 1000)]

@@ -1,0 +1,40 @@
+"""Says whether work grows with its input or with the input's square, on a machine of any speed."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+#: Twice the input costs twice the time when work is linear and four times when it is quadratic.
+MOST_GROWTH = 3.0
+#: Seconds of CPU below which a clock measures nothing but itself.
+NOISE = 0.02
+TRIES = 5
+
+
+def assert_linear(work: Callable[[int], object]) -> None:
+    """Assert that ``work(2)`` costs about twice the CPU time of ``work(1)``.
+
+    Another program may disturb any one measurement, so the best of several pairs counts. ``work`` takes the size as a
+    factor and keeps no result from one call for the next.
+    """
+    pairs = []
+    for _ in range(TRIES):
+        once, twice = _cpu(work, 1), _cpu(work, 2)
+        if twice < MOST_GROWTH * once + NOISE:
+            return
+        pairs.append((round(once, 3), round(twice, 3)))
+    raise AssertionError(f"twice the input never cost less than {MOST_GROWTH} times the CPU time: {pairs}")
+
+
+def _cpu(work: Callable[[int], object], size: int) -> float:
+    """CPU seconds of this thread, without the garbage collector: it walks over all that earlier tests left."""
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.thread_time()
+        work(size)
+        return time.thread_time() - start
+    finally:
+        gc.enable()
