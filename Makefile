@@ -62,8 +62,8 @@ SECONDS ?= 60
 fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no fault of ours, no hang, flat memory
 	$(BIN)/python -m tests.fuzz $(SECONDS)
 
-bench: $(READY) ## Measure our overhead beside plain Celery, side by side in one run
-	$(BIN)/python -m tests.bench
+bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq, in one run (BENCH_ARGS="--quick --rounds 1": a minute)
+	$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets through, what it costs in characters
 	$(BIN)/python -m tests.bench.economy

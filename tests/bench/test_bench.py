@@ -2,29 +2,75 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.bench import report
-from tests.bench.__main__ import Plan, run
-from tests.bench.measure import Figures, Load
+from tests.bench.load import work
+from tests.bench.peers import client
+from tests.bench.turns import peers_home
+from tests.bench.turns.measure import measure
+from tests.bench.turns.plan import Plan
+from tests.bench.turns.result import context, of_rounds, result, spread
+from tests.bench.turns.rows import ROWS
+from tests.bench.turns.tables import show, text
 
 
-@pytest.mark.timeout(60)
-async def test_the_bench_measures_both_sides_and_sets_them_side_by_side() -> None:
-    found = await run(Plan(rounds=1, load=Load(alone=3, together=3, in_flight=3), watched=1), lambda _: None)
+def short(*rows: str) -> Plan:
+    return Plan(rounds=1, rows=rows, alone=0.1, together=0.1, in_flight=3, stream=0.1, watched=2, idle=0.1, wait=0.0)
 
-    assert found["rounds"] == 1
-    assert found["commands"]["plain"]["lua"] == {}
-    assert found["commands"]["ours"]["sent"]["EVALSHA"] >= 5
-    assert found["stream"]["messages"]["plain"][0] == 2000
-    shown = report.text(found)
-    for told in (*report.PAIRS, *report.HEADS.values(), *report.LABELS.values(), "durability everysec", "celery 5.7"):
-        assert told in shown
+
+@pytest.mark.timeout(240)
+def test_the_bench_measures_our_worker_and_shows_every_figure() -> None:
+    plan, said = short("ours"), []
+    shown = result(context(plan) | {"seconds": 1.0}, measure(plan, said.append))
+
+    assert len(said) == 1
+    assert shown["commands"]["ours"][work.REJECTED]["lua"]
+    figures = shown["rows"]["ours"]
+    assert figures["rejected.turns_per_s"][0] > 0
+    assert figures["stream.pieces_per_s"][0] > 0
+    assert figures["idle_pss_mb"][0] > 10
+    for told in ("helix-turns", "rejected once", "worker CPU", "EVALSHA", "durability everysec", "celery 5.7"):
+        assert told in text(shown)
+
+
+@pytest.mark.timeout(300)
+def test_each_other_queue_does_the_same_turns() -> None:
+    others = tuple(name for name in ROWS if not ROWS[name].ours)
+    if not peers_home.installed():
+        pytest.skip("the other queues are not installed; `make bench` installs them")
+    shown = result(context(short(*others)) | {"seconds": 1.0}, measure(short(*others), lambda _: None))
+    for row in others:
+        assert shown["rows"][row]["rejected.turns_per_s"][0] > 0
+        assert shown["rows"][row]["rejected.worker_cpu_ms"][0] >= 0
 
 
 def test_a_round_too_short_for_the_clock_is_left_out_of_the_ratios() -> None:
-    fields = dict.fromkeys(Figures.__dataclass_fields__, 1.0)
-    none = Figures(**{**fields, "worker_cpu_ms": 0.0})
-    some = Figures(**{**fields, "worker_cpu_ms": 2.0})
-    assert report._ratios([none, some], [some, some], "worker_cpu_ms") == [1.0]
-    assert report._show(report._spread(report._ratios([none], [some], "worker_cpu_ms"))) == "too short to tell"
+    assert of_rounds({"x": [3.0, 4.0]}, {"x": [0.0, 2.0]}, "x") == [2.0]
+    assert show(spread(of_rounds({"x": [3.0]}, {"x": [0.0]}, "x"))) == ""
+
+
+def test_quick_measures_the_turn_that_is_rejected_once_on_fewer_rows() -> None:
+    quick = Plan(rounds=2).quick()
+    assert (quick.rounds, quick.kinds, quick.rows) == (
+        2,
+        (work.REJECTED,),
+        ("ours", "celery-chain", "dramatiq", "taskiq"),
+    )
+    assert Plan(rows=("saq",)).quick().rows == ("saq",)
+
+
+def test_peers_judge_answers_as_the_turns_say_they_end() -> None:
+    for answers in work.ANSWERS.values():
+        assert [work.accepted(answer) for answer in answers] == [False] * (len(answers) - 1) + [True]
+    peer = client.Peer.__new__(client.Peer)
+    assert peer.right(work.REJECTED, {"attempts": 2})
+    assert not peer.right(work.REJECTED, {"attempts": 1})
+
+
+def test_another_list_of_versions_is_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = peers_home.home(tmp_path)
+    monkeypatch.setattr(peers_home, "REQUIREMENTS", tmp_path / "requirements.txt")
+    (tmp_path / "requirements.txt").write_text("celery==5.7.0\n")
+    assert peers_home.home(tmp_path) != before

@@ -1,0 +1,1 @@
+"""The client of every row: one closed loop, one listener. Runs in our environment and in the peers' (needs hiredis)."""

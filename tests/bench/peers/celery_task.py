@@ -1,0 +1,18 @@
+"""One lean Celery task a turn: no result, no events, threads."""
+
+from __future__ import annotations
+
+from celery import Celery
+
+from tests.bench.peers.ledger import URL, Ledger
+from tests.bench.peers.turn import play
+
+app = Celery("task", broker=URL, set_as_current=False)
+app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
+_ledger = Ledger()
+
+
+@app.task(name="task.turn")
+def turn(name: str, kind: str) -> None:
+    """Carry a turn out."""
+    play(_ledger, name, kind)

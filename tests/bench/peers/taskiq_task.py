@@ -1,0 +1,17 @@
+"""One taskiq task a turn, on Redis streams with acknowledgement."""
+
+from __future__ import annotations
+
+from taskiq_redis import RedisStreamBroker
+
+from tests.bench.peers.ledger import URL, AsyncLedger
+from tests.bench.peers.turn import play_async
+
+broker = RedisStreamBroker(url=URL)
+_ledger = AsyncLedger()
+
+
+@broker.task(task_name="taskiq.turn")
+async def turn(name: str, kind: str) -> None:
+    """Carry a turn out."""
+    await play_async(_ledger, name, kind)

@@ -1,0 +1,65 @@
+"""What processes and store have spent, read from /proc and INFO."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import redis
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def family(pid: int) -> list[int]:
+    """A process and all it started that still live."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [one for child in task.read_text().split() for one in family(int(child))]
+        except OSError:
+            continue
+    return found
+
+
+def cpu_ms(pid: int) -> float:
+    """Processor time of a process and of all it started, in ms (the kernel counts in 10 ms)."""
+    total = 0
+    for one in family(pid):
+        try:
+            stat = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(map(int, stat[11:15]))  # its own, and that of children which ended
+    return total * 1000 / _TICKS
+
+
+def pss_mb(pid: int) -> float:
+    """Memory of a process and of all it started, shared pages divided by who shares them, in MB."""
+    total = 0
+    for one in family(pid):
+        try:
+            text = Path(f"/proc/{one}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return total / 1024
+
+
+def machine_busy_ms() -> float:
+    """Processor time everything on this machine has used, in ms."""
+    user, nice, system, _, _, irq, soft, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + soft + steal) * 1000 / _TICKS
+
+
+def store_costs(store: redis.Redis) -> dict[str, float]:
+    """What the store has spent. Commands count everything it executed, the calls inside Lua included."""
+    info: dict[str, Any] = store.info("everything")
+    return {
+        "store_cpu_ms": (info["used_cpu_user"] + info["used_cpu_sys"]) * 1000,
+        "commands": sum(entry["calls"] for name, entry in info.items() if name.startswith("cmdstat_")),
+        "in_bytes": info["total_net_input_bytes"],
+        "out_bytes": info["total_net_output_bytes"],
+        "aof_bytes": info["aof_current_size"],
+        "memory_bytes": info["used_memory"],
+    }
