@@ -46,12 +46,13 @@ test-all: test ## Run all tests: the short ones, then whole installations, crash
 test-wheel: $(READY) ## Build the wheel, install it as the README says on each supported Python, run turns doctor and demo
 	$(BIN)/python -m tests.wheel
 
-lint: $(READY) ## Format, lint, strict types, import contracts, dead code
+lint: $(READY) ## Format, lint, strict types, import contracts, dead code, plain English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
+	$(BIN)/python -m tests.prose
 
 format: $(READY) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .

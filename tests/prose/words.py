@@ -1,0 +1,37 @@
+"""Phrases the project does not use, each with what to write instead. Contributors read why in CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import re
+
+#: A phrase (spaces also match a line break) -> what to write instead.
+_PHRASES = {
+    r"told": "reported, shown, given; or name who learns it",
+    r"tells? (?:of|what|how|whether|that|where|which)": "reports, shows, names",
+    r"(?:says?|speaks?|said) of": "describes, reports",
+    r"of (?:ours|yours|theirs|mine)": "our, your, their",
+    r"of (?:its|their|our|your|one's|his|her) own": "its own ..., a separate ...",
+    r"(?<!there )is no (?!longer\b|more\b|less\b|better\b|worse\b)[a-z`]+": "is not a ...",
+    r"(?<!there )are no (?!longer\b|more\b|less\b|better\b|worse\b)[a-z`]+": "are not ...",
+    r"is none(?: of)?": "is not one",
+    r"what waits": "what is waiting: name it (turns, messages)",
+    r"what (?:came|comes) (?:of|back|next)": "the result, the reply",
+    r"anew": "again, from the start",
+    r"whoever": "name the actor: the client that, anyone who",
+    r"for so long": "for this long",
+    r"looks? after": "owns, handles",
+    r"call(?:s|ed)? off": "cancel",
+    r"l(?:ies|ie|ay) in": "is in, is stored in",
+    r"lets? go(?: of)?": "deletes, releases",
+    r"mend(?:s|ed|ing)?": "repair",
+    r"nobody's": "unowned",
+    r"in force": "active, valid",
+    r"(?:is|are|was|were) of use": "is useful",
+    r"harms? nobody": "changes nothing else",
+    r"to its end": "to the end, completely",
+}
+_WORDS = "[ \\n]"
+RULES = [
+    (re.compile(rf"(?<![\w-]){phrase.replace(' ', _WORDS)}(?![\w-])", re.IGNORECASE), instead)
+    for phrase, instead in _PHRASES.items()
+]
