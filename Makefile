@@ -54,7 +54,7 @@ lint: $(READY) ## Format, lint, strict types, import contracts, dead code, plain
 	$(BIN)/vulture
 	$(BIN)/python -m tests.prose
 
-format: $(READY) ## Format the code and mend what the linter can mend
+format: $(READY) ## Format the code and repair what the linter can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

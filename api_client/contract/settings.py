@@ -1,6 +1,6 @@
 """Every setting, once: name, default, what it means. Read from the environment by ``load``; both sides use the result.
 
-A wrong value or an unknown ``HELIX_`` name is reported with all others at once, so that nobody mends them one by one.
+A wrong value or an unknown ``HELIX_`` name is reported with all others at once, so that nobody repairs them one by one.
 """
 
 from __future__ import annotations

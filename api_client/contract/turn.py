@@ -16,7 +16,7 @@ from typing import Any
 from api_client.contract.escalation import Escalation
 from api_client.contract.offered import BUILT_IN
 
-#: Validators that are active when a request names none (ADR-038, section 6, as mended by docs/enforcement.md).
+#: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
@@ -51,9 +51,9 @@ class Outcome(StrEnum):
     PASSED = "passed"
     PASSED_AFTER_RETRY = "passed_after_retry"
     PASSED_BY_FALLBACK = "passed_by_fallback"
-    #: Checks still found errors, and a person accepted the result all the same, or mended it.
+    #: Checks still found errors, and a person accepted the result all the same, or repaired it.
     PASSED_BY_HUMAN = "passed_by_human"
-    #: Validators still found errors after the last attempt, and no fallback could mend them.
+    #: Validators still found errors after the last attempt, and no fallback could repair them.
     FAILED = "failed"
     #: The last attempt's agent did not really finish (ADR-036).
     INCOMPLETE = "incomplete"
@@ -100,7 +100,7 @@ class TurnRequest:
         double_text: what to do when the session is busy.
         token_budget, cost_budget_usd: what all attempts together may use, tokens in and out, US dollars; 0: no limit.
         metadata: the caller's own notes, strings to strings; shown, never interpreted.
-        policy: validator to what is tried for its errors, in order; those not named are retried, mended, failed.
+        policy: validator to what is tried for its errors, in order; those not named are retried, repaired, failed.
         escalation: what happens at the end of all attempts, where a policy or a phase asks for it.
         phase: for a phase turn, the phase as phases.yaml writes it.
         directory: the folder of that file, below HELIX_ROOT.

@@ -27,9 +27,9 @@ class TurnRow:
 
     Attributes:
         name: the outcome, model, step or flow version; ``total`` for all together.
-        passed: ended with an accepted answer; ``mended`` of these needed the fallback.
+        passed: ended with an accepted answer; ``repaired`` of these needed the fallback.
         asked_again: at least one rejected attempt was followed by another.
-        gave_up: ended ``failed``: errors were left that nothing could mend.
+        gave_up: ended ``failed``: errors were left that nothing could repair.
         errors: ended without a verdict: incomplete, error, expired, dead. cancelled: called off.
         runs: agent runs that ended (by model and in total only, as all that follow): rejected ones had an answer that
             was not accepted.
@@ -40,7 +40,7 @@ class TurnRow:
     turns: int = 0
     passed: int = 0
     asked_again: int = 0
-    mended: int = 0
+    repaired: int = 0
     gave_up: int = 0
     errors: int = 0
     cancelled: int = 0
@@ -56,7 +56,7 @@ class TurnRow:
         rates = {
             "success_rate": share(self.passed, self.turns),
             "retry_rate": share(self.asked_again, self.turns),
-            "fallback_rate": share(self.mended, self.turns),
+            "fallback_rate": share(self.repaired, self.turns),
             "give_up_rate": share(self.gave_up, self.turns),
             "error_rate": share(self.errors, self.turns),
         }
@@ -71,7 +71,7 @@ class RuleRow:
         judged: answers it could have rejected: those the validator judged; for a code, all that were judged;
             for a gate or a verifier, all outputs of phases that were verified.
         rejected: those it found errors in. What followed: ``retried`` the agent was asked again, ``fallback`` code
-            tried to mend it, ``escalated`` it was handed on, ``failed`` none of these.
+            tried to repair it, ``escalated`` it was handed on, ``failed`` none of these.
         gave_up: turns that failed with its errors left.
     """
 

@@ -115,7 +115,7 @@ def _add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
     row.turns += turns
     row.asked_again += turns * (told["asked_again"] == "1")
     row.passed += turns * outcome.startswith("passed")
-    row.mended += turns * (outcome == Outcome.PASSED_BY_FALLBACK)
+    row.repaired += turns * (outcome == Outcome.PASSED_BY_FALLBACK)
     row.gave_up += turns * (outcome == Outcome.FAILED)
     row.cancelled += turns * (outcome == Outcome.CANCELLED)
     row.errors += turns * (outcome in {Outcome.INCOMPLETE, Outcome.ERROR, Outcome.EXPIRED, Outcome.DEAD})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-from worker.enforcement import build_validators, decide, examine, judge, mend
+from worker.enforcement import build_validators, decide, examine, judge, repair_answer
 
 #: CPU per validated attempt as measured by us on two cores with Python 3.11; two attempts a turn, a trivial validator
 #: and a model that answers at once. Quoted, not measured again here. ADR-038's own sample searches by regular
@@ -133,7 +133,7 @@ def measure() -> dict[str, tuple[float, float, float]]:
 
 
 def missing_paths(count: int = 1_800, beside: int = 480) -> dict[str, float]:
-    """CPU milliseconds to judge and to mend a header with so many near misses of the names in a folder."""
+    """CPU milliseconds to judge and to repair a header with so many near misses of the names in a folder."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "src").mkdir()
@@ -145,11 +145,11 @@ def missing_paths(count: int = 1_800, beside: int = 480) -> dict[str, float]:
         started = time.process_time()
         found = examine(header, validators)
         judged = time.process_time()
-        mended = mend(header, validators)
+        repaired = repair_answer(header, validators)
         ended = time.process_time()
-        if len(found) != count or not mended.accepted:
-            raise SystemExit(f"{len(found)} of {count} paths were told, mended: {mended.accepted}")
-        return {"judged": (judged - started) * 1000, "mended": (ended - judged) * 1000}
+        if len(found) != count or not repaired.accepted:
+            raise SystemExit(f"{len(found)} of {count} paths were told, repaired: {repaired.accepted}")
+        return {"judged": (judged - started) * 1000, "repaired": (ended - judged) * 1000}
 
 
 def main() -> None:

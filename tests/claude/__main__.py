@@ -18,7 +18,7 @@ from tests.claude.running import Agent, Ran, cli, inside
 from tests.claude.stub import Stub
 from worker.runners.guard.processes import Processes
 
-_COMPLETE = {"complete", "config"}  # config: the answer is whole, and the installation is to be mended first
+_COMPLETE = {"complete", "config"}  # config: the answer is whole, and the installation is to be repaired first
 
 
 def _ran() -> Iterator[tuple[Ending, Ran]]:

@@ -132,7 +132,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         link, Link(FALLBACK, link.attempt), "fallback", ("turn.fallback", {"attempt": link.attempt, "codes": []})
     ),
     "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt), "fail"),
-    "mend": lambda link, _r, _d: _ended(link, Outcome.PASSED_BY_FALLBACK, ("turn.mended", {"attempt": link.attempt})),
+    "repair": lambda link, _r, _d: _ended(link, Outcome.PASSED_BY_FALLBACK, ("turn.mended", {"attempt": link.attempt})),
     "not mended": lambda link, _r, _d: Move(attempt=link.attempt, next=Link(FAIL, link.attempt)),
     "park": lambda link, _r, delay: _parked(link, delay / 100),
     "ask again": lambda link, _r, _d: Move(
@@ -154,7 +154,7 @@ CHOICES = {
     VALIDATE: ("accept", "accept", "retry", "fall back", "reject", "park"),
     PHASE_VERIFY: ("accept", "retry", "reject", "park"),
     RESUME: ("let pass", "ask again", "fail"),
-    FALLBACK: ("mend", "not mended"),
+    FALLBACK: ("repair", "not mended"),
     FAIL: ("fail",),
 }
 CHOICES[RETRY] = CHOICES[PHASE_RUN] = CHOICES[RUN]
@@ -165,7 +165,7 @@ STRAIGHT = {
     PHASE_RUN: "complete",
     VALIDATE: "accept",
     PHASE_VERIFY: "accept",
-    FALLBACK: "mend",
+    FALLBACK: "repair",
     FAIL: "fail",
     RESUME: "let pass",
 }

@@ -95,12 +95,14 @@ async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_ano
     assert left_in_store(stage, session_id) == []
 
 
-async def test_what_the_fallback_mended_is_published_by_whoever_finishes_it(stage: Stage, client: TurnsClient) -> None:
+async def test_what_the_fallback_repaired_is_published_by_whoever_finishes_it(
+    stage: Stage, client: TurnsClient
+) -> None:
     stage.arm("B17", "kill")
-    request = replace(message("[no marker]", "mended"), max_attempts=1)
+    request = replace(message("[no marker]", "repaired"), max_attempts=1)
     turn, _ = await judged(client, await client.submit(request))
     assert turn.outcome is Outcome.PASSED_BY_FALLBACK
-    assert published(stage, "mended") == turn.response
+    assert published(stage, "repaired") == turn.response
     assert "STEP:" in turn.response
 
 

@@ -23,7 +23,7 @@ from tests.accounts import disagreements
 from tests.support import wait_for, wait_until
 from worker.files.workspace import MAX_FILE
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
-from worker.turns.judges import judge_case, mend_case
+from worker.turns.judges import judge_case, repair_case
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
@@ -102,7 +102,7 @@ class Bench:
             self.ledger,
             self.leases,
             lambda spec: (self.runner, ""),
-            SimpleNamespace(judge=judge_case, mend=mend_case),
+            SimpleNamespace(judge=judge_case, repair=repair_case),
             lambda *what: self.announced.append(what),
             lambda *what: self.isolated.append(what),
         )
@@ -210,8 +210,8 @@ async def test_a_marker_that_never_comes_is_inferred_by_the_fallback_and_told_as
     assert turn.response.startswith(text)
     assert turn.step == "what"
     assert turn.step_source not in {"", "marker"}
-    [mended] = [event for event in await bench.events(turn) if event.kind == "turn.mended"]
-    assert mended.data["changes"]
+    [repaired] = [event for event in await bench.events(turn) if event.kind == "turn.mended"]
+    assert repaired.data["changes"]
 
 
 async def test_an_adr_that_never_gets_its_sections_fails_with_an_error_its_user_understands(bench: Bench) -> None:

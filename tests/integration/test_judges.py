@@ -50,11 +50,11 @@ def codes(judges: Judges, what: Case) -> list[tuple[str, str]]:
     return [(issue.validator, issue.code) for issue in judges.judge(what).issues]
 
 
-def test_answers_are_judged_and_mended_as_in_the_process_itself() -> None:
+def test_answers_are_judged_and_repaired_as_in_the_process_itself() -> None:
     judges = Judges(10)
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
     assert codes(judges, case("Ja.\n\n<!-- STEP: done -->", "step_marker")) == []
-    assert judges.mend(case("Ja?", "step_marker")).step == "what"
+    assert judges.repair(case("Ja?", "step_marker")).step == "what"
 
 
 @pytest.mark.parametrize(

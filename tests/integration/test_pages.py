@@ -314,7 +314,7 @@ async def test_a_phases_page_shows_what_was_verified_and_takes_a_decision(
     assert "Phasebuild of work" in page.text
     assert "How it was verified by gates" in page.text
     assert "add.py:1 syntax" in page.text
-    assert not page.all("textarea", name="text")  # its files are mended where they lie
+    assert not page.all("textarea", name="text")  # its files are repaired where they lie
     assert {e.attributes["value"] for e in page.all("button", name="decision")} == set(DecisionKind)
 
 
@@ -330,7 +330,7 @@ async def test_who_may_not_see_a_parked_turn_may_not_decide_on_it(bench: Bench, 
     assert {each.turn_id for each in await bench.client.inbox()} == {turn.turn_id, mine.turn_id}
 
 
-async def test_an_answer_of_any_length_can_be_mended_on_the_page(bench: Bench, browser: Browser) -> None:
+async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench, browser: Browser) -> None:
     turn = await parked(bench)
     http = await browser()
     address = f"/turns/{turn.turn_id}/decision"

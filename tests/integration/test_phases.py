@@ -104,12 +104,12 @@ async def test_a_phase_whose_output_passes_its_gates_is_published_and_told_gate_
 async def test_a_rejected_phase_is_run_again_with_feedback_in_its_folder(bench: PhaseBench, failures: int) -> None:
     seen: list[str] = []
 
-    def mends(order: Order, emit: Emit, stop: Stop) -> RunResult:
+    def repairs(order: Order, emit: Emit, stop: Stop) -> RunResult:
         seen.append((order.directory / "feedback.md").read_text())
         assert (order.directory / "output" / "add.py").read_text() == BAD_CODE, "it goes on from what it wrote"
         return writes(GOOD_CODE)(order, emit, stop)
 
-    turn = await bench.phase(*[writes(BAD_CODE)] * failures, mends)
+    turn = await bench.phase(*[writes(BAD_CODE)] * failures, repairs)
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, failures + 1)
     assert f"**Attempt**: {failures}/3" in seen[0]
     assert "add.py:1" in seen[0]
@@ -192,7 +192,7 @@ async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phas
     assert (turn.outcome, turn.attempt, turn.error["code"]) == (Outcome.FAILED, 1, "phase_not_verified")
     verdicts = [event.data for event in await bench.events(turn) if event.kind == "verifier.judged"]
     assert [(data["success"], data["ground"]) for data in verdicts] == [(False, "no_verdict")] * 3
-    assert len(bench.runner.orders) == 1, "the agent could not mend that"
+    assert len(bench.runner.orders) == 1, "the agent could not repair that"
 
 
 def _script(root: Path, text: str) -> Path:

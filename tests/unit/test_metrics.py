@@ -62,7 +62,7 @@ def figures(by: str = "") -> dict[str, TurnRow | RuleRow]:
 
 def test_the_total_adds_up_every_turn_and_every_run() -> None:
     total = stats_of(FOUND, since=0, until=60).total
-    assert (total.turns, total.passed, total.asked_again, total.mended) == (12, 9, 4, 1)
+    assert (total.turns, total.passed, total.asked_again, total.repaired) == (12, 9, 4, 1)
     assert (total.gave_up, total.errors, total.cancelled) == (1, 1, 1)
     assert (total.runs, total.rejected) == (13, 2)
     assert (total.tokens, total.failed_tokens, total.cost_usd, total.failed_cost_usd) == (1000, 200, 1.5, 0.25)

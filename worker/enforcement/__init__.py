@@ -33,14 +33,14 @@ from worker.enforcement.policy import (
     demote,
     examine,
     incomplete_feedback,
-    mend,
+    repair_answer,
 )
 from worker.enforcement.registry import (
     DuplicateValidatorError,
     UnknownValidatorError,
     build_validators,
 )
-from worker.enforcement.repair.mend import Mended
+from worker.enforcement.repair.repaired import Repaired
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
 from worker.enforcement.validators import (
     ADRStructureValidator,
@@ -64,8 +64,8 @@ __all__ = [
     "Fail",
     "Fallback",
     "FileExistenceValidator",
-    "Mended",
     "Policy",
+    "Repaired",
     "ResponseEnforcer",
     "ResponseValidator",
     "Retry",
@@ -86,8 +86,8 @@ __all__ = [
     "incomplete_feedback",
     "infer_step",
     "judge",
-    "mend",
     "offered_validators",
+    "repair_answer",
     "step_of",
     "strip_marker",
 ]

@@ -18,7 +18,7 @@ class Attempt:
         answer: the text that was judged: ``text``, or its repair spliced into the answer before it.
         complete: whether the agent really finished (ADR-036); else nothing was judged.
         issues: what the validators found in ``answer``.
-        fixed_issues: what a policy that repairs first has mended in it.
+        fixed_issues: what a policy that repairs first has repaired in it.
         changes: what that repair changed, in words for the user.
         feedback: what the agent was told before this attempt; empty for the first.
         fresh: the agent was asked anew, by a person or as another model; what came before is no answer to keep.

@@ -12,7 +12,7 @@ from worker.enforcement.content_guard import assemble, lost, still_lost
 from worker.enforcement.examine import examine
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Policy, weighed
-from worker.enforcement.repair.mend import mend
+from worker.enforcement.repair.repaired import repair_answer
 from worker.enforcement.validators import ResponseValidator
 
 
@@ -47,9 +47,9 @@ def judge(
     answer = text if fresh else assemble(before, text, _documents(context))
     repairing = [validator for validator in validators if policy and policy.repairs(validator.name)]
     if repairing:
-        mended = mend(answer, repairing, context)
-        new = replace(new, fixed_issues=mended.fixed_issues, changes=mended.changes)
-        answer, context = mended.text, {**context, **mended.context}
+        repaired = repair_answer(answer, repairing, context)
+        new = replace(new, fixed_issues=repaired.fixed_issues, changes=repaired.changes)
+        answer, context = repaired.text, {**context, **repaired.context}
     issues = [*examine(answer, validators, context), *_lost(before, new, answer, context)]
     return replace(new, answer=answer, issues=tuple(issues))
 

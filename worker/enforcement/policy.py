@@ -1,4 +1,4 @@
-"""What follows from the attempts so far: accept, ask again, mend, or fail. Pure decisions; the engine carries them out.
+"""What follows from the attempts so far: accept, ask again, repair, or fail. Pure: the engine carries it out.
 
 Source: ADR-038 "Entscheidung" and section 5; ADR-036 for incomplete answers; docs/enforcement.md. The engine
 (``worker.turns``) and ``ResponseEnforcer`` use these functions alike.
@@ -17,7 +17,7 @@ from worker.enforcement.examine import examine
 from worker.enforcement.feedback import build_feedback, go_on_feedback, incomplete_feedback
 from worker.enforcement.going_on import unfinished
 from worker.enforcement.issue import Severity, ValidationIssue
-from worker.enforcement.repair.mend import Mended, mend
+from worker.enforcement.repair.repaired import Repaired, repair_answer
 
 __all__ = [
     "Accept",
@@ -26,8 +26,8 @@ __all__ = [
     "Decision",
     "Fail",
     "Fallback",
-    "Mended",
     "Policy",
+    "Repaired",
     "Retry",
     "best",
     "build_feedback",
@@ -35,7 +35,7 @@ __all__ = [
     "demote",
     "examine",
     "incomplete_feedback",
-    "mend",
+    "repair_answer",
 ]
 
 #: A rejected answer is hopeless when the same errors were found this often in a row: they came back twice.
@@ -45,11 +45,11 @@ SAME_ERRORS = 3
 class Action(StrEnum):
     """What can be done about a validator's errors. A policy orders these per validator."""
 
-    #: Mend the answer by the validator's fallback before anything else is tried.
+    #: Repair the answer by the validator's fallback before anything else is tried.
     REPAIR = "repair"
     #: Run the agent again with feedback, while attempts are left.
     RETRY = "retry"
-    #: Mend the best answer by the fallbacks.
+    #: Repair the best answer by the fallbacks.
     FALLBACK = "fallback"
     #: End the turn as failed, and hand it to a person.
     ESCALATE = "escalate"
@@ -59,7 +59,7 @@ class Action(StrEnum):
     WARN = "warn"
 
 
-#: ADR-038's order: ask again, then mend, then fail.
+#: ADR-038's order: ask again, then repair, then fail.
 DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
 
 
@@ -99,7 +99,7 @@ class Policy:
         return tuple(Action(action) for action in self.order.get(validator, self.default))
 
     def repairs(self, validator: str) -> bool:
-        """True when the validator's errors are mended before anything else is tried."""
+        """True when the validator's errors are repaired before anything else is tried."""
         return self.actions(validator)[:1] == (Action.REPAIR,)
 
 
@@ -126,7 +126,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Mend the answer of this attempt, the best one, with the active validators' fallbacks."""
+    """Repair the answer of this attempt, the best one, with the active validators' fallbacks."""
 
     attempt: int
     codes: tuple[str, ...] = ()
@@ -215,7 +215,7 @@ def _next_action(actions: Sequence[Action], *, hopeless: bool) -> Action:
 
 
 def _came_back(history: Sequence[Attempt]) -> bool:
-    """True when the last attempts all failed by the same errors: the agent does not mend them."""
+    """True when the last attempts all failed by the same errors: the agent does not repair them."""
     recent = history[-SAME_ERRORS:]
     if len(recent) < SAME_ERRORS or not all(attempt.complete for attempt in recent):
         return False

@@ -18,7 +18,7 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
 from worker.enforcement.registry import UnknownValidatorError, select, unique
-from worker.enforcement.repair.mend import mend_attempt
+from worker.enforcement.repair.repaired import repair_attempt
 from worker.enforcement.sse import error_frames
 from worker.enforcement.validators import ResponseValidator
 
@@ -41,11 +41,11 @@ class EnforcementResult:
 
     Attributes:
         success: every active validator accepted the answer, from the agent or after the fallback.
-        response: the answer; the best one, as far as it could be mended, when there is no success.
+        response: the answer; the best one, as far as it could be repaired, when there is no success.
         attempts: how often the agent was run.
         issues: what remains: warnings on success, errors too without.
         fallback_applied: whether a fallback changed the answer.
-        fixed_issues: the errors that a fallback mended.
+        fixed_issues: the errors that a fallback repaired.
         changes: what it changed, in words for the user.
         step, step_source: where the conversation stands, and who says so (``marker``, ``inferred``, ``unknown``).
         reason: without success: ``incomplete``, ``rejected`` or ``escalated``.
@@ -69,7 +69,7 @@ class EnforcementResult:
 
 
 class ResponseEnforcer:
-    """Runs an agent until every active validator accepts its answer, then mends what it can, else fails honestly."""
+    """Runs an agent until every active validator accepts its answer, then repairs what it can, else fails honestly."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class ResponseEnforcer:
             return self._settled(history, chosen, success=True)
         if isinstance(decision, Fail):
             return self._settled(history, chosen, success=False, reason=decision.reason)
-        return self._mended(history, chosen, active, judged)
+        return self._repaired(history, chosen, active, judged)
 
     async def stream_enforcement_error(self, issues: Sequence[ValidationIssue]) -> AsyncIterator[str]:
         """ADR-038's error message as server-sent events in OpenAI's chunk format."""
@@ -200,26 +200,26 @@ class ResponseEnforcer:
             history=tuple(history),
         )
 
-    def _mended(
+    def _repaired(
         self,
         history: Sequence[Attempt],
         chosen: Attempt,
         active: Sequence[ResponseValidator],
         context: Mapping[str, Any],
     ) -> EnforcementResult:
-        mended = mend_attempt(chosen, history, active, context)
-        issues = list(demote(mended.issues, self.policy))
+        repaired = repair_attempt(chosen, history, active, context)
+        issues = list(demote(repaired.issues, self.policy))
         success = not any(found.is_error for found in issues)
         return EnforcementResult(
             success=success,
-            response=mended.text,
+            response=repaired.text,
             attempts=len(history),
             issues=issues,
-            fallback_applied=bool(mended.changes),
-            fixed_issues=[*chosen.fixed_issues, *mended.fixed_issues],
-            changes=[*chosen.changes, *mended.changes],
-            step=mended.step,
-            step_source=mended.step_source,
+            fallback_applied=bool(repaired.changes),
+            fixed_issues=[*chosen.fixed_issues, *repaired.fixed_issues],
+            changes=[*chosen.changes, *repaired.changes],
+            step=repaired.step,
+            step_source=repaired.step_source,
             reason="" if success else "rejected",
             history=tuple(history),
         )

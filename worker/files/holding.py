@@ -59,7 +59,7 @@ class Holding:
     def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
         """Put a folder of ours in place of the session's folder ``name``; what was in that goes.
 
-        A crash may leave none of the two; who publishes again mends that.
+        A crash may leave none of the two; who publishes again repairs that.
 
         Raises:
             OSError: as ``fill``, or it cannot be moved; FileNotFoundError also when there was a later holder.

@@ -26,12 +26,12 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
-from worker.enforcement.repair.mend import Mended, mend_attempt
+from worker.enforcement.repair.repaired import Repaired, repair_attempt
 from worker.enforcement.validators import ResponseValidator
 
 log = structlog.get_logger()
 
-Found = TypeVar("Found", Attempt, Mended)
+Found = TypeVar("Found", Attempt, Repaired)
 
 _PR_SET_PDEATHSIG = 1
 #: A new child imports the parsers first; that is not the validators' time.
@@ -43,8 +43,8 @@ class Case:
     """What is to be judged.
 
     Attributes:
-        text: the raw answer of a new attempt, or the judged answer that is to be mended.
-        history: the attempts before it; to mend, all of them. names: the active validators.
+        text: the raw answer of a new attempt, or the judged answer that is to be repaired.
+        history: the attempts before it; to repair, all of them. names: the active validators.
         root: what paths resolve against. context: what validators are told besides the answer.
         policy: which validators repair first. fresh: the agent was asked anew, by a person or as another model.
     """
@@ -78,19 +78,19 @@ def judge_case(case: Case) -> Attempt:
     return judge(case.history, case.text, _validators(case), case.context, policy=case.policy, fresh=case.fresh)
 
 
-def mend_case(case: Case) -> Mended:
-    """Mend a judged answer, in this process.
+def repair_case(case: Case) -> Repaired:
+    """Repair a judged answer, in this process.
 
     Raises:
         CannotJudge: the validators cannot be made.
     """
     unknown = Attempt(number=1, text=case.text, answer=case.text)
     chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
-    return mend_attempt(chosen, case.history, _validators(case), case.context)
+    return repair_attempt(chosen, case.history, _validators(case), case.context)
 
 
 class Judges:
-    """Judges and mends in child processes, one per calling thread, each case within ``seconds``."""
+    """Judges and repairs in child processes, one per calling thread, each case within ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -105,13 +105,13 @@ class Judges:
         rest = rest or judge_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
-    def mend(self, case: Case) -> Mended:
-        """As ``mend_case``; a validator that overruns or dies is an issue VALIDATOR_ERROR of its own."""
-        found = self._try(mend_case, case)
+    def repair(self, case: Case) -> Repaired:
+        """As ``repair_case``; a validator that overruns or dies is an issue VALIDATOR_ERROR of its own."""
+        found = self._try(repair_case, case)
         if found is not None:
             return found
-        rest, errors = self._without_the_blamed(mend_case, case)
-        rest = rest or mend_case(replace(case, names=()))
+        rest, errors = self._without_the_blamed(repair_case, case)
+        rest = rest or repair_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
     def _without_the_blamed(

@@ -31,7 +31,7 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
-from worker.enforcement.policy import Attempt, Mended, decide
+from worker.enforcement.policy import Attempt, Repaired, decide
 from worker.enforcement.refused import refused
 from worker.turns import folders, story
 from worker.turns.agent_run import AgentRun, BuildRunner
@@ -66,7 +66,7 @@ def _untold(_state: str, _words: str) -> None:
 
 
 class Judging(Protocol):
-    """Who judges and mends answers: ``judges.Judges``, or a test's own."""
+    """Who judges and repairs answers: ``judges.Judges``, or a test's own."""
 
     def judge(self, case: Case) -> Attempt:
         """Judge a new attempt.
@@ -76,8 +76,8 @@ class Judging(Protocol):
         """
         ...
 
-    def mend(self, case: Case) -> Mended:
-        """Mend a judged answer. Raises as ``judge``."""
+    def repair(self, case: Case) -> Repaired:
+        """Repair a judged answer. Raises as ``judge``."""
         ...
 
 
@@ -245,19 +245,21 @@ class TurnService:
         return self._accept(lease, move, this, delivered.files)
 
     def _fallback(self, lease: Lease) -> Move:
-        """Mend the best answer as far as the active validators can, and judge it again."""
+        """Repair the best answer as far as the active validators can, and judge it again."""
         turn, link = lease.claim.turn, lease.claim.link
         records = {record.number: record for record in self._ledger.attempts(turn.turn_id)}
         best = records[turn.best or link.attempt]
         tried = [record for number, record in sorted(records.items()) if number <= best.number]
         delivered, lost = folders.kept(self._settings, turn, tried)
         try:
-            mended = self._judges.mend(self._case(turn, best.answer, delivered.files, judged(list(records.values()))))
+            repaired = self._judges.repair(
+                self._case(turn, best.answer, delivered.files, judged(list(records.values())))
+            )
         except CannotJudge as error:
             return cannot_judge(link, str(error))
-        mended = replace(mended, issues=(*mended.issues, *lost, *refused(delivered.refused, turn.request.locale)))
-        move = after_fallback(turn, link, best.number, mended)
-        return self._accept(lease, move, best, {**delivered.files, **mended.files})
+        repaired = replace(repaired, issues=(*repaired.issues, *lost, *refused(delivered.refused, turn.request.locale)))
+        move = after_fallback(turn, link, best.number, repaired)
+        return self._accept(lease, move, best, {**delivered.files, **repaired.files})
 
     def _verify(self, lease: Lease) -> Move:
         """Check a phase's output: its gates, each told as it ends, then an independent agent where it asks for one."""

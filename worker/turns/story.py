@@ -29,7 +29,7 @@ STATES = {
     RUN: "running",
     RETRY: "running",
     VALIDATE: "validating",
-    FALLBACK: "mending",
+    FALLBACK: "repairing",
     FAIL: "ending",
     RESUME: "resuming",
     PHASE_RUN: "running",
@@ -40,7 +40,7 @@ _FOLLOWS = {
     RETRY: "asked again",
     PHASE_RUN: "asked again",
     PHASE_VERIFY: "verified again",
-    FALLBACK: "to be mended",
+    FALLBACK: "to be repaired",
     FAIL: "given up",
 }
 
@@ -83,7 +83,7 @@ def _event(kind: str, data: dict[str, Any]) -> str:
         case "attempt.lost":
             return "handed over"
         case "turn.mended":
-            return f"mended, {len(data['changes'])} changed"
+            return f"repaired, {len(data['changes'])} changed"
     return ""
 
 

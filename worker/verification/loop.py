@@ -57,7 +57,7 @@ async def verify_with_retries(
 
     A stale feedback.md goes first. After a run that failed or was rejected the feedback waits in the file while the
     next run is asked with the same text. When the verifier itself failed, the output is verified again without another
-    run of the agent, who cannot mend that; this uses up an attempt all the same.
+    run of the agent, who cannot repair that; this uses up an attempt all the same.
 
     Args:
         run: runs the agent; told the attempt from 1 and the feedback, empty at first.

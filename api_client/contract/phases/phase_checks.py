@@ -1,6 +1,6 @@
 """What can be wrong with a phase: every check of phases.yaml, each problem one sentence. Looks at values only.
 
-All problems are found at once, so that nobody mends a phases.yaml line by line.
+All problems are found at once, so that nobody repairs a phases.yaml line by line.
 """
 
 from __future__ import annotations

@@ -359,7 +359,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "phase_not_reached": ErrorCode(
         ("Die Phase wurde nicht ausgeführt.", "Eine Phase davor ist gescheitert; die Meldung nennt sie."),
         ("The phase was not run.", "A phase before it failed; the message names it."),
-        "When the earlier one is mended, `turns phase run DIR --phase ID`.",
+        "When the earlier one is repaired, `turns phase run DIR --phase ID`.",
     ),
     "phase_not_verified": ErrorCode(
         ("Die Ausgabe der Phase wurde nicht bestätigt.", "Die Meldung nennt die Mängel des letzten Versuchs."),

@@ -12,14 +12,14 @@ from api_client.figures.stats import RuleRow, Slice
 LAYERS = {
     "good": ("passed",),
     "again": ("passed_after_retry",),
-    "mended": ("passed_by_fallback", "passed_by_human"),
+    "repaired": ("passed_by_fallback", "passed_by_human"),
     "bad": ("failed", "incomplete", "error", "expired", "dead"),
     "quiet": ("cancelled",),
 }
 _TOLD = {
     "good": "passed at once",
     "again": "passed after retry",
-    "mended": "mended by code, or accepted by a person",
+    "repaired": "repaired by code, or accepted by a person",
     "bad": "not passed",
     "quiet": "cancelled",
 }

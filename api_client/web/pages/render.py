@@ -36,8 +36,8 @@ _POLICY = (
 _TONES = {
     "passed": "good",
     "passed_after_retry": "again",
-    "passed_by_fallback": "mended",
-    "passed_by_human": "mended",
+    "passed_by_fallback": "repaired",
+    "passed_by_human": "repaired",
     "cancelled": "quiet",
     "queued": "quiet",
     "parked": "again",
@@ -101,7 +101,7 @@ def cut(text: str, width: int) -> str:
 
 
 def tone(status: str) -> str:
-    """The colour of a state or outcome: good, again, mended, bad, quiet or busy."""
+    """The colour of a state or outcome: good, again, repaired, bad, quiet or busy."""
     return _TONES.get(status, "bad" if status in set(Outcome) else "busy")
 
 

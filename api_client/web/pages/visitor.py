@@ -33,7 +33,7 @@ from api_client.web.relay import Relay, relay_of
 COOKIE = "helix-visitor"
 #: How long a sign-in lasts.
 SIGNED_IN_SECONDS = 12 * 3600
-#: A form of ours is never longer, but for the one that takes a mended answer.
+#: A form of ours is never longer, but for the one that takes a repaired answer.
 _MOST_FORM_BYTES = 8192
 #: One that is too long is read on for so long, so that its sender hears why.
 _THROWN_AWAY_BYTES = 2 * 2**20

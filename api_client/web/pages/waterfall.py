@@ -14,7 +14,7 @@ KINDS = {
     "run": "the agent works",
     "lost": "lost with its worker",
     "validate": "is judged",
-    "repair": "mended by code",
+    "repair": "repaired by code",
     "person": "waits for a person",
 }
 #: Bars narrower than this many per cent would not be seen.

@@ -3,7 +3,7 @@
 A draft is shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or is
 rejected, or the store lost the log. One rejection takes nothing back: when only named parts are missing (the step
 marker, a section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so the page
-keeps it too, and what the agent sends for it is not shown. The same holds while a fallback mends the answer. Nor is a
+keeps it too, and what the agent sends for it is not shown. The same holds while a fallback repairs the answer. Nor is a
 draft taken back that broke off and that the next attempt goes on from: that attempt tells it again, and the page takes
 over what is new. In the end the page holds the accepted answer as ``Reply.text`` gives it, or nothing.
 """

@@ -74,7 +74,7 @@ AGENTS: dict[str, Agent] = {
     "obedient, natural forms": natural,
     "stubborn": stubborn,
     "forgetful": forgetful,
-    "never mends": never,
+    "never repairs": never,
 }
 
 

@@ -21,7 +21,7 @@ from worker.enforcement import (
     build_validators,
     decide,
     judge,
-    mend,
+    repair_answer,
 )
 from worker.enforcement.going_on import go_on, unfinished
 
@@ -66,7 +66,7 @@ def play(case: Case, agent: Agent, root: Path, order: dict[str, Sequence[str]] |
     """Play one turn through the pure functions, as the engine calls them.
 
     Args:
-        case: the broken answer. agent: who mends it. root: the project's folder.
+        case: the broken answer. agent: who repairs it. root: the project's folder.
         order: the policy's, per validator; without it ADR-038's.
     """
     lang = case.good.lang
@@ -95,8 +95,8 @@ def _end(
     chosen = history[decision.attempt - 1]
     if isinstance(decision, Accept | Fail):
         return isinstance(decision, Accept), chosen.answer
-    mended = mend(chosen.answer, validators, context)
-    return mended.accepted, mended.text
+    repaired = repair_answer(chosen.answer, validators, context)
+    return repaired.accepted, repaired.text
 
 
 def _judged(case: Case, root: Path, told: Sequence[str], success: bool, answer: str, seeds_policy: int) -> Played:

@@ -42,6 +42,6 @@ def test_little_is_asked_for_again(rows: dict[str, Row]) -> None:
 def test_a_model_that_never_mends_never_passes_but_by_a_fallback_or_with_warnings(
     played: dict[str, list[Played]],
 ) -> None:
-    for one in played["never mends"]:
+    for one in played["never repairs"]:
         if one.success and one.runs == 3:
             assert one.answer != one.case.first, one.case.name

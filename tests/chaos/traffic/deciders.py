@@ -78,7 +78,7 @@ class Deciders:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _edit(self, turn_id: str) -> bool:
-        """Mend the files of a parked phase where the inbox says they are; False when it is parked no more."""
+        """Repair the files of a parked phase where the inbox says they are; False when it is parked no more."""
         while True:
             try:
                 answer = await self._clients.http.get(f"{self._clients.relay()}/v1/inbox/{turn_id}")

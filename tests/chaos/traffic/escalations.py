@@ -35,7 +35,7 @@ class Escalating:
     decisions: tuple[str, ...] = ()
 
     def asked(self) -> dict[str, Any]:
-        """What a request says besides its message: a missing marker is neither asked for again nor mended."""
+        """What a request says besides its message: a missing marker is neither asked for again nor repaired."""
         escalation: dict[str, Any] = {"timeout_seconds": LATE_SECONDS if self.decisions else SOON_SECONDS}
         if not self.expert:
             escalation["model"] = ""

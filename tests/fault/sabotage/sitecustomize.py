@@ -38,7 +38,7 @@ def _break_lua(changes: dict[str, list[tuple[str, str]]]) -> None:
         text = whole(path)
         for old, new in changes.get(path.stem, []):
             if old not in text:
-                raise AssertionError(f"{path.name} has no {old!r}: mend tests/fault/sabotage")
+                raise AssertionError(f"{path.name} has no {old!r}: repair tests/fault/sabotage")
             text = text.replace(old, new)
         return text
 

@@ -363,7 +363,7 @@ def key_line(name: str, kind: str, value: Any, ttl: int) -> Line:
 
 
 def meet_everything(history: History) -> None:
-    """Make the first turn one that a fallback mended, and let a reaper have announced something."""
+    """Make the first turn one that a fallback repaired, and let a reaper have announced something."""
     turn = history.turns[FIRST]
     end = turn.log.pop()
     turn.log[-1] |= {"kind": "attempt.rejected", "data": {"attempt": 2, "issues": [ISSUE]}}

@@ -49,7 +49,7 @@ def test_a_run_in_which_too_little_happened_is_not_good_though_nothing_is_wrong(
     assert judgement.problems == []
     assert judgement.too_little == [
         "turn announced again by a reaper: never met",
-        "answer mended by the fallback: never met",
+        "answer repaired by the fallback: never met",
     ]
     assert not judgement.good
 

@@ -39,7 +39,7 @@ def test_too_little_is_exit_code_3_and_said(tmp_path: Path, capsys: pytest.Captu
     assert judged(History(), tmp_path) == 3
     output = capsys.readouterr().out
     assert "no violation observed" in output
-    assert "the run proves too little: answer mended by the fallback: never met" in output
+    assert "the run proves too little: answer repaired by the fallback: never met" in output
 
 
 def test_with_json_a_program_reads_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from worker.enforcement import (
     decide,
     judge,
 )
-from worker.enforcement.repair.mend import mend_attempt
+from worker.enforcement.repair.repaired import repair_attempt
 
 MARKER = "\n<!-- STEP: done -->\n"
 DECISION = "## Entscheidung\n\nWir nehmen einen Cache.\n\n"
@@ -189,11 +189,11 @@ def test_the_fallback_puts_a_lost_section_back_and_says_so() -> None:
     new = ADR.replace("Cache", "Index") + MARKER
     decision, history = turn(first, new, "Da ist nichts.", rules=WHOLE)
     assert isinstance(decision, Fallback)
-    mended = mend_attempt(history[decision.attempt - 1], history, WHOLE)
-    assert mended.accepted
-    assert "Mehr Speicher." in mended.text
-    assert mended.changes == ("Section '## Konsequenzen' aus der Antwort davor zurückgeholt",)
-    assert codes(mended.fixed_issues) == ["CONTENT_LOST"]
+    repaired = repair_attempt(history[decision.attempt - 1], history, WHOLE)
+    assert repaired.accepted
+    assert "Mehr Speicher." in repaired.text
+    assert repaired.changes == ("Section '## Konsequenzen' aus der Antwort davor zurückgeholt",)
+    assert codes(repaired.fixed_issues) == ["CONTENT_LOST"]
 
 
 def test_a_rule_that_declares_that_it_shortens_may_drop_sections_but_not_the_adr() -> None:
@@ -232,9 +232,9 @@ def test_a_fallback_that_loses_content_does_not_count() -> None:
             return BODY.partition("## Entscheidung")[0].replace("Cache", "Index") + MARKER
 
     history = [judge([], ADR + MARKER, (Cuts(),))]
-    mended = mend_attempt(history[0], history, (Cuts(),))
-    assert mended.text == ADR + MARKER
-    assert not mended.accepted
+    repaired = repair_attempt(history[0], history, (Cuts(),))
+    assert repaired.text == ADR + MARKER
+    assert not repaired.accepted
 
 
 def test_the_feedback_says_that_a_reply_did_not_count() -> None:

@@ -23,7 +23,7 @@ from worker.enforcement import (
     judge,
 )
 from worker.enforcement.content_guard import taken
-from worker.enforcement.repair.mend import mend_attempt
+from worker.enforcement.repair.repaired import repair_attempt
 
 TITLES = ("Kontext", "Entscheidung", "Akzeptanzkriterien", "Konsequenzen", "Notizen", "Context", "Decision")
 FIELDS = ("adr_id", "title", "status", "owner", "files")
@@ -198,8 +198,8 @@ def test_a_turn_that_passes_has_lost_no_adr_and_no_good_section(
     if isinstance(decision, Accept):
         passed = history[-1].answer
     elif isinstance(decision, Fallback):
-        mended = mend_attempt(history[decision.attempt - 1], history, rules)
-        passed = mended.text if mended.accepted else ""
+        repaired = repair_attempt(history[decision.attempt - 1], history, rules)
+        passed = repaired.text if repaired.accepted else ""
     else:
         passed = ""
     event(f"{type(decision).__name__} {bool(passed)}")

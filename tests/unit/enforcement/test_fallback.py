@@ -16,7 +16,7 @@ from worker.enforcement import (
     StepMarkerValidator,
     ValidationIssue,
     examine,
-    mend,
+    repair_answer,
 )
 
 STEP = StepMarkerValidator()
@@ -31,14 +31,14 @@ def files(tmp_path: Path) -> FileExistenceValidator:
 def moved(files: FileExistenceValidator, before: str) -> str:
     """The ``files`` of the header after the fallback; everything around them must be unchanged."""
     text = "Einleitung.\n\n" + header_with(f"# Kommentar\nfiles:\n{before}skills: ['a']  # bleibt\n")
-    mended = files.apply_fallback(text, {})
-    assert mended is not None
+    repaired = files.apply_fallback(text, {})
+    assert repaired is not None
     head, tail = text.split(before)
-    assert mended.startswith(head)
-    assert mended.endswith(tail)
-    assert "FILE_NOT_FOUND" not in codes(files.validate(mended, {}))
-    assert files.apply_fallback(mended, {}) is None  # twice changes nothing
-    return mended[len(head) : -len(tail)]
+    assert repaired.startswith(head)
+    assert repaired.endswith(tail)
+    assert "FILE_NOT_FOUND" not in codes(files.validate(repaired, {}))
+    assert files.apply_fallback(repaired, {}) is None  # twice changes nothing
+    return repaired[len(head) : -len(tail)]
 
 
 def test_missing_files_move_and_comments_quotes_and_order_stay(files: FileExistenceValidator) -> None:
@@ -69,16 +69,16 @@ def test_every_way_to_write_the_lists_is_edited_in_place(
 
 def test_windows_line_endings_stay(files: FileExistenceValidator) -> None:
     text = header_with("files:\n  modify:\n    - a.py\n").replace("\n", "\r\n")
-    mended = files.apply_fallback(text, {})
-    assert mended == text.replace("  modify:\r\n    - a.py\r\n", "  create:\r\n    - a.py\r\n  modify: []\r\n")
+    repaired = files.apply_fallback(text, {})
+    assert repaired == text.replace("  modify:\r\n    - a.py\r\n", "  create:\r\n    - a.py\r\n  modify: []\r\n")
 
 
 def test_an_adr_in_a_fence_is_edited_in_its_place(files: FileExistenceValidator) -> None:
     inner = header_with("files:\n  modify: [a.py]\n")
-    mended = mend(f"Hier:\n\n```markdown\n{inner}```\n\n<!-- STEP: generate -->", [STEP, files])
-    assert mended.accepted
-    assert "```markdown\n---\n" in mended.text
-    assert "  create:\n    - a.py\n  modify: []\n" in mended.text
+    repaired = repair_answer(f"Hier:\n\n```markdown\n{inner}```\n\n<!-- STEP: generate -->", [STEP, files])
+    assert repaired.accepted
+    assert "```markdown\n---\n" in repaired.text
+    assert "  create:\n    - a.py\n  modify: []\n" in repaired.text
 
 
 @pytest.mark.parametrize("header", ["files:\n  modify: &m [a.py]\n  create: *m\n", "files:\n  modify: a.py\n"])
@@ -89,46 +89,46 @@ def test_a_header_that_cannot_be_edited_surely_is_left_alone(files: FileExistenc
 
 def test_each_move_is_told_to_the_user(files: FileExistenceValidator) -> None:
     text = header_with("files:\n  modify: [a.py, b.py]\n")
-    assert mend(text, [files]).changes == (
+    assert repair_answer(text, [files]).changes == (
         "a.py: von files.modify nach files.create verschoben",
         "b.py: von files.modify nach files.create verschoben",
     )
-    assert mend(text, [files], {"locale": "en"}).changes[0] == "a.py: moved from files.modify to files.create"
+    assert repair_answer(text, [files], {"locale": "en"}).changes[0] == "a.py: moved from files.modify to files.create"
 
 
 def test_only_active_validators_judge_and_mend() -> None:
     broken = ADR.replace("## Kontext", "## X")
-    assert mend(broken, [STEP]).accepted
-    assert not mend(broken, [STEP, ADRStructureValidator()]).accepted
+    assert repair_answer(broken, [STEP]).accepted
+    assert not repair_answer(broken, [STEP, ADRStructureValidator()]).accepted
 
 
 def test_partial_gains_are_kept_and_told(files: FileExistenceValidator) -> None:
     text = header_with("files:\n  modify: [a.py]\n").replace("## Kontext", "## X")
-    mended = mend(text, [STEP, ADRStructureValidator(), files])
-    assert not mended.accepted
-    assert codes(mended.fixed_issues) == ["MISSING_STEP_MARKER", "FILE_NOT_FOUND"]
-    assert codes(mended.issues) == ["MISSING_ADR_SECTION"]
-    assert len(mended.changes) == 2
-    assert mended.text.endswith("<!-- STEP: generate -->")
+    repaired = repair_answer(text, [STEP, ADRStructureValidator(), files])
+    assert not repaired.accepted
+    assert codes(repaired.fixed_issues) == ["MISSING_STEP_MARKER", "FILE_NOT_FOUND"]
+    assert codes(repaired.issues) == ["MISSING_ADR_SECTION"]
+    assert len(repaired.changes) == 2
+    assert repaired.text.endswith("<!-- STEP: generate -->")
 
 
 def test_the_step_marker_comes_last_and_is_judged_with_the_rest(files: FileExistenceValidator) -> None:
-    mended = mend(header_with("files:\n  modify: [a.py]\n"), [STEP, files])
-    assert "verschoben" in mended.changes[0]
-    assert "STEP-Marker" in mended.changes[1]
-    assert examine(mended.text, [STEP, files]) == []
+    repaired = repair_answer(header_with("files:\n  modify: [a.py]\n"), [STEP, files])
+    assert "verschoben" in repaired.changes[0]
+    assert "STEP-Marker" in repaired.changes[1]
+    assert examine(repaired.text, [STEP, files]) == []
 
 
 def test_unknown_is_accepted_from_the_fallback_only_where_it_is_told() -> None:
-    mended = mend("Hallo.", [STEP])
-    assert mended.accepted
-    assert codes(examine(mended.text, [STEP])) == ["INVALID_STEP"]
-    assert examine(mended.text, [STEP], mended.context) == []
+    repaired = repair_answer("Hallo.", [STEP])
+    assert repaired.accepted
+    assert codes(examine(repaired.text, [STEP])) == ["INVALID_STEP"]
+    assert examine(repaired.text, [STEP], repaired.context) == []
 
 
 def test_an_answer_that_needs_nothing_is_left_alone() -> None:
-    mended = mend("Gut.\n<!-- STEP: Done -->", [STEP])
-    assert (mended.text, mended.changes, mended.step, mended.step_source) == (
+    repaired = repair_answer("Gut.\n<!-- STEP: Done -->", [STEP])
+    assert (repaired.text, repaired.changes, repaired.step, repaired.step_source) == (
         "Gut.\n<!-- STEP: Done -->",
         (),
         "done",
@@ -136,13 +136,15 @@ def test_an_answer_that_needs_nothing_is_left_alone() -> None:
     )
 
 
-def test_files_the_agent_wrote_are_mended_too(files: FileExistenceValidator) -> None:
+def test_files_the_agent_wrote_are_repaired_too(files: FileExistenceValidator) -> None:
     adr = header_with("files:\n  modify: [a.py]\n")
-    mended = mend("Liegt bei. <!-- STEP: generate -->", [STEP, files], {"files": {"ADR-040.md": adr, "x.py": "1"}})
-    assert mended.accepted
-    assert list(mended.files) == ["ADR-040.md"]
-    assert "  create:\n    - a.py\n" in mended.files["ADR-040.md"]
-    assert mended.changes == ("ADR-040.md: a.py: von files.modify nach files.create verschoben",)
+    repaired = repair_answer(
+        "Liegt bei. <!-- STEP: generate -->", [STEP, files], {"files": {"ADR-040.md": adr, "x.py": "1"}}
+    )
+    assert repaired.accepted
+    assert list(repaired.files) == ["ADR-040.md"]
+    assert "  create:\n    - a.py\n" in repaired.files["ADR-040.md"]
+    assert repaired.changes == ("ADR-040.md: a.py: von files.modify nach files.create verschoben",)
 
 
 class Shouting(ResponseValidator):
@@ -161,15 +163,15 @@ class Shouting(ResponseValidator):
         return result
 
 
-def test_a_validator_of_ones_own_is_mended_and_told() -> None:
-    mended = mend("abc", [Shouting(str.upper)])
-    assert (mended.text, mended.accepted, mended.changes) == ("ABC", True, ("shouting: automatisch korrigiert",))
+def test_a_validator_of_ones_own_is_repaired_and_told() -> None:
+    repaired = repair_answer("abc", [Shouting(str.upper)])
+    assert (repaired.text, repaired.accepted, repaired.changes) == ("ABC", True, ("shouting: automatisch korrigiert",))
 
 
 @pytest.mark.parametrize("fallback", [lambda text: 1 / 0, lambda text: 5, lambda text: "noch leise", lambda text: None])
 def test_a_fallback_that_fails_or_helps_nothing_changes_nothing(fallback: Any) -> None:
-    mended = mend("abc", [Shouting(fallback)])
-    assert (mended.text, mended.accepted, mended.changes) == ("abc", False, ())
+    repaired = repair_answer("abc", [Shouting(fallback)])
+    assert (repaired.text, repaired.accepted, repaired.changes) == ("abc", False, ())
 
 
 def test_an_empty_text_can_be_a_fallbacks_result() -> None:
@@ -177,13 +179,13 @@ def test_an_empty_text_can_be_a_fallbacks_result() -> None:
         def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
             return [ValidationIssue("NOT_SILENT", "m", "f")] if response else []
 
-    assert mend("abc", [Silent(lambda text: "")]).text == ""
+    assert repair_answer("abc", [Silent(lambda text: "")]).text == ""
 
 
 def test_a_fallback_that_brings_another_error_is_not_taken() -> None:
     marked = "abc\n\n<!-- STEP: done -->"
-    mended = mend(marked, [STEP, Shouting(lambda text: "ABC")])
-    assert mended.text == marked
+    repaired = repair_answer(marked, [STEP, Shouting(lambda text: "ABC")])
+    assert repaired.text == marked
 
 
 def test_a_fallback_that_brings_an_error_for_two_is_not_taken() -> None:
@@ -192,4 +194,4 @@ def test_a_fallback_that_brings_an_error_for_two_is_not_taken() -> None:
             return [] if response.isupper() else [ValidationIssue(code, "m", "f") for code in ("ONE", "TWO")]
 
     marked = "abc\n\n<!-- STEP: done -->"
-    assert mend(marked, [STEP, Twice(lambda text: "ABC")]).text == marked
+    assert repair_answer(marked, [STEP, Twice(lambda text: "ABC")]).text == marked

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from tests.growth import assert_linear
 from tests.unit.enforcement.samples import ADR, HEADER, header_with
-from worker.enforcement import build_validators, decide, examine, extract_step, judge, mend, step_of, strip_marker
+from worker.enforcement import (
+    build_validators,
+    decide,
+    examine,
+    extract_step,
+    judge,
+    repair_answer,
+    step_of,
+    strip_marker,
+)
 from worker.enforcement.documents.document import parse
 
 #: Where no path of a test exists; nothing is written there.
@@ -55,7 +64,7 @@ ADVERSARIAL: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("kind", ADVERSARIAL)
-@pytest.mark.parametrize("work", [examine, mend])
+@pytest.mark.parametrize("work", [examine, repair_answer])
 def test_twice_the_text_takes_about_twice_the_time(work: Callable[..., object], kind: str) -> None:
     texts = {size: ADVERSARIAL[kind](size) for size in (1, 2)}
 
@@ -103,21 +112,21 @@ def test_no_text_makes_anything_raise(first: str, second: str) -> None:
 @given(answers)
 def test_the_marker_validators_fallback_always_validates_and_twice_changes_nothing(text: str) -> None:
     step = ALL[0]
-    mended = mend(text, [step])
-    assert mended.accepted
-    again = mend(mended.text, [step], mended.context)
-    assert (again.text, again.changes) == (mended.text, ())
-    assert step.apply_fallback(mended.text, {}) in (None, mended.text)
+    repaired = repair_answer(text, [step])
+    assert repaired.accepted
+    again = repair_answer(repaired.text, [step], repaired.context)
+    assert (again.text, again.changes) == (repaired.text, ())
+    assert step.apply_fallback(repaired.text, {}) in (None, repaired.text)
 
 
 @settings(max_examples=300, deadline=None)
 @given(answers)
 def test_mending_brings_no_error_and_twice_changes_nothing(text: str) -> None:
     before = {(issue.validator, issue.code) for issue in examine(text, ALL) if issue.is_error}
-    mended = mend(text, ALL)
-    assert {(issue.validator, issue.code) for issue in mended.issues if issue.is_error} <= before
-    assert tuple(examine(mended.text, ALL, mended.context)) == mended.issues
-    assert mend(mended.text, ALL, mended.context).text == mended.text
+    repaired = repair_answer(text, ALL)
+    assert {(issue.validator, issue.code) for issue in repaired.issues if issue.is_error} <= before
+    assert tuple(examine(repaired.text, ALL, repaired.context)) == repaired.issues
+    assert repair_answer(repaired.text, ALL, repaired.context).text == repaired.text
 
 
 @settings(max_examples=200, deadline=None)

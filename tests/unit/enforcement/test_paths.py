@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.enforcement.samples import codes, header_with
-from worker.enforcement import FileExistenceValidator, mend
+from worker.enforcement import FileExistenceValidator, repair_answer
 from worker.enforcement.documents.frontmatter import Node
 from worker.enforcement.repair.move import move_entries
 from worker.enforcement.validators import paths
@@ -109,10 +109,10 @@ def test_taking_entries_out_of_a_list_looks_at_each_once(stays: str, monkeypatch
     assert looks[0] < 10 * len(names)
 
 
-def test_eighteen_hundred_missing_paths_are_mended(crowded: Path) -> None:
+def test_eighteen_hundred_missing_paths_are_repaired(crowded: Path) -> None:
     entries = ", ".join([*(f"src/modul_{number}.py" for number in range(1_800)), "src/module_000.py"])
     text = header_with(f"files:\n  modify: [{entries}]\n")
-    mended = mend(text, [FileExistenceValidator(crowded)])
-    assert mended.accepted
-    assert "modify: [src/module_000.py]" in mended.text
-    assert len(mended.changes) == 1_800
+    repaired = repair_answer(text, [FileExistenceValidator(crowded)])
+    assert repaired.accepted
+    assert "modify: [src/module_000.py]" in repaired.text
+    assert len(repaired.changes) == 1_800

@@ -88,7 +88,7 @@ def test_a_turn_whose_last_attempt_is_incomplete_ends_incomplete_with_the_best_o
     assert decide(attempts([issue()], None, None)) == Fail(1, "incomplete")
 
 
-def test_an_incomplete_answer_is_never_the_one_that_is_mended() -> None:
+def test_an_incomplete_answer_is_never_the_one_that_is_repaired() -> None:
     assert decide(attempts(None, None, [issue()])) == Fallback(3, ("MISSING_TEXT",))
 
 

@@ -116,7 +116,7 @@ async def test_a_retry_that_says_the_marker_alone_loses_nothing() -> None:
     assert result.attempts == 2
 
 
-async def test_the_best_attempt_is_mended_not_the_last() -> None:
+async def test_the_best_attempt_is_repaired_not_the_last() -> None:
     validators = [StepMarkerValidator(), ADRStructureValidator()]
     worse = ADR.replace("## Kontext", "## X").replace("## Entscheidung", "## Y")
     result, _ = await enforce(ADR, worse, worse, validators=validators)
@@ -128,9 +128,9 @@ async def test_warnings_remain_on_success_with_and_without_fallback() -> None:
     few = ADR.replace("- [ ] messbar\n", "")
     validators = [StepMarkerValidator(), ADRStructureValidator()]
     clean, _ = await enforce(few + "\n<!-- STEP: done -->", validators=validators)
-    mended, _ = await enforce(few, validators=validators)
-    assert codes(clean.issues) == codes(mended.issues) == ["INSUFFICIENT_CRITERIA"]
-    assert (clean.fallback_applied, mended.fallback_applied) == (False, True)
+    repaired, _ = await enforce(few, validators=validators)
+    assert codes(clean.issues) == codes(repaired.issues) == ["INSUFFICIENT_CRITERIA"]
+    assert (clean.fallback_applied, repaired.fallback_applied) == (False, True)
 
 
 async def test_no_retries_means_one_run_and_fewer_are_refused() -> None:

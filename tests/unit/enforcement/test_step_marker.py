@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.enforcement.samples import ADR, codes
-from worker.enforcement import STEPS, Severity, StepMarkerValidator, extract_step, infer_step, mend
+from worker.enforcement import STEPS, Severity, StepMarkerValidator, extract_step, infer_step, repair_answer
 
 VALIDATOR = StepMarkerValidator()
 
@@ -92,21 +92,21 @@ def test_unknown_is_invalid_when_the_model_writes_it() -> None:
 
 
 def test_a_question_at_the_end_means_what_and_the_fallback_is_accepted() -> None:
-    mended = mend("Welche Datenbank nutzt ihr?", [VALIDATOR])
-    assert mended.text == "Welche Datenbank nutzt ihr?\n\n<!-- STEP: what -->"
-    assert (mended.accepted, mended.step, mended.step_source) == (True, "what", "inferred")
+    repaired = repair_answer("Welche Datenbank nutzt ihr?", [VALIDATOR])
+    assert repaired.text == "Welche Datenbank nutzt ihr?\n\n<!-- STEP: what -->"
+    assert (repaired.accepted, repaired.step, repaired.step_source) == (True, "what", "inferred")
 
 
 def test_the_fallback_replaces_a_bad_marker_at_the_end() -> None:
-    mended = mend("Welche Datenbank?\n\n<!-- STEP: discussing -->\n", [VALIDATOR])
-    assert mended.text == "Welche Datenbank?\n\n<!-- STEP: what -->\n"
-    assert mended.accepted
+    repaired = repair_answer("Welche Datenbank?\n\n<!-- STEP: discussing -->\n", [VALIDATOR])
+    assert repaired.text == "Welche Datenbank?\n\n<!-- STEP: what -->\n"
+    assert repaired.accepted
 
 
 def test_a_bad_marker_inside_the_text_is_left_alone_and_a_good_one_is_appended() -> None:
-    mended = mend("Er schrieb <!-- STEP: foo --> dorthin.", [VALIDATOR])
-    assert mended.text == "Er schrieb <!-- STEP: foo --> dorthin.\n\n<!-- STEP: unknown -->"
-    assert mended.accepted
+    repaired = repair_answer("Er schrieb <!-- STEP: foo --> dorthin.", [VALIDATOR])
+    assert repaired.text == "Er schrieb <!-- STEP: foo --> dorthin.\n\n<!-- STEP: unknown -->"
+    assert repaired.accepted
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_constraint_words_mean_constraints() -> None:
 
 @pytest.mark.parametrize("text", ["Das Feld", "", "Hallo"])
 def test_without_a_sign_the_fallback_says_unknown_and_never_done(text: str) -> None:
-    mended = mend(text, [VALIDATOR])
-    assert mended.text.endswith("<!-- STEP: unknown -->")
-    assert (mended.step, mended.step_source) == ("unknown", "unknown")
-    assert mended.accepted
+    repaired = repair_answer(text, [VALIDATOR])
+    assert repaired.text.endswith("<!-- STEP: unknown -->")
+    assert (repaired.step, repaired.step_source) == ("unknown", "unknown")
+    assert repaired.accepted
 
 
 def test_extractor_and_validator_agree_on_case_and_on_which_marker_counts() -> None:
@@ -145,13 +145,13 @@ def test_extractor_and_validator_agree_on_case_and_on_which_marker_counts() -> N
 
 
 def test_the_fallback_closes_an_open_fence_so_that_its_marker_is_seen() -> None:
-    mended = mend("Hier:\n```python\nprint(1)", [VALIDATOR])
-    assert mended.text == "Hier:\n```python\nprint(1)\n```\n\n<!-- STEP: unknown -->"
-    assert mended.accepted
+    repaired = repair_answer("Hier:\n```python\nprint(1)", [VALIDATOR])
+    assert repaired.text == "Hier:\n```python\nprint(1)\n```\n\n<!-- STEP: unknown -->"
+    assert repaired.accepted
 
 
 def test_the_fallback_keeps_the_answers_line_endings() -> None:
-    assert mend("Eins\r\nZwei", [VALIDATOR]).text == "Eins\r\nZwei\r\n\r\n<!-- STEP: unknown -->"
+    assert repair_answer("Eins\r\nZwei", [VALIDATOR]).text == "Eins\r\nZwei\r\n\r\n<!-- STEP: unknown -->"
 
 
 def test_messages_come_in_english_too() -> None:
@@ -160,7 +160,11 @@ def test_messages_come_in_english_too() -> None:
 
 
 def test_a_models_unknown_becomes_the_fallbacks_when_nothing_shows_the_step() -> None:
-    mended = mend("Hallo.\n\n<!-- STEP: unknown -->", [VALIDATOR])
-    assert (mended.accepted, mended.text, mended.step_source) == (True, "Hallo.\n\n<!-- STEP: unknown -->", "unknown")
-    assert codes(mended.fixed_issues) == ["INVALID_STEP"]
-    assert mend("Was nun?\n\n<!-- STEP: unknown -->", [VALIDATOR]).step == "what"
+    repaired = repair_answer("Hallo.\n\n<!-- STEP: unknown -->", [VALIDATOR])
+    assert (repaired.accepted, repaired.text, repaired.step_source) == (
+        True,
+        "Hallo.\n\n<!-- STEP: unknown -->",
+        "unknown",
+    )
+    assert codes(repaired.fixed_issues) == ["INVALID_STEP"]
+    assert repair_answer("Was nun?\n\n<!-- STEP: unknown -->", [VALIDATOR]).step == "what"

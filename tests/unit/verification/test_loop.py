@@ -130,7 +130,7 @@ async def test_max_retries_counts_runs(tmp_path: Path) -> None:
 
 
 async def test_a_verifier_that_crashes_is_an_error_that_says_so_and_costs_no_run_of_the_agent(tmp_path: Path) -> None:
-    """The crash is told; the agent, who cannot mend it, is not asked again."""
+    """The crash is told; the agent, who cannot repair it, is not asked again."""
     phase = Phase(tmp_path, [RuntimeError("no such model")])
     failed = await phase.fail()
     assert failed.errors == ["the verifier failed: RuntimeError: no such model"]

@@ -40,7 +40,7 @@ def _settings() -> list[dict[str, str]]:
 
 
 def examine() -> Iterator[Finding]:
-    """Every finding, in the order in which one would mend them."""
+    """Every finding, in the order in which one would repair them."""
     from worker.cli.checks.broker import brokers
     from worker.cli.checks.machine import machine
     from worker.cli.checks.workers import workers

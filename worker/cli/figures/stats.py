@@ -12,7 +12,7 @@ from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.turns.turn import with_client
 
-_TURNS_HEAD = ("turns", "passed", "again", "mended", "gave up", "errors", "cancelled")
+_TURNS_HEAD = ("turns", "passed", "again", "repaired", "gave up", "errors", "cancelled")
 _USED_HEAD = ("runs", "rejected", "tokens", "failed", "cost $", "failed $")
 _RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "fallback", "handed on", "neither", "gave up")
 
@@ -82,7 +82,9 @@ def _of_phases(stats: Stats) -> Iterator[str]:
 
 
 def _turns(row: TurnRow) -> tuple[str, ...]:
-    return tuple(map(str, (row.turns, row.passed, row.asked_again, row.mended, row.gave_up, row.errors, row.cancelled)))
+    return tuple(
+        map(str, (row.turns, row.passed, row.asked_again, row.repaired, row.gave_up, row.errors, row.cancelled))
+    )
 
 
 def _used(row: TurnRow) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class Relay:
 
 
 def examine(settings: Settings, relay: Relay, model: str, *, ask: bool) -> Iterator[Finding]:
-    """Every finding, in the order in which one would mend them; after one that is wrong the rest is not looked at."""
+    """Every finding, in the order in which one would repair them; after one that is wrong the rest is not looked at."""
     try:
         with relay.open("/models") as answer:
             models = [entry["id"] for entry in json.load(answer)["data"]]

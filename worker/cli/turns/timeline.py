@@ -35,7 +35,7 @@ def describe(event: Event) -> list[Line]:
 
 
 def issue_lines(issues: Iterable[dict[str, Any]]) -> list[Line]:
-    """An issue each: code, place, message and validator; below it what would mend it."""
+    """An issue each: code, place, message and validator; below it what would repair it."""
     lines = []
     for issue in issues:
         style = WARN if issue.get("severity") == "warning" else BAD
@@ -194,7 +194,7 @@ _DOING = {
     "attempt.completed": "attempt {attempt} being judged",
     "attempt.lost": "waiting for another worker",
     "turn.retrying": "attempt {attempt} waiting for a worker",
-    "turn.fallback": "mending the answer",
+    "turn.fallback": "repairing the answer",
     "turn.stopping": "stopping",
     "turn.finished": "",
 }

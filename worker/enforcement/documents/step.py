@@ -67,7 +67,7 @@ def strip_marker(text: str) -> str:
 
 
 def infer_step(text: str) -> str:
-    """What the answer itself shows about its step, by structure rather than by words (ADR-038's heuristics, mended).
+    """What the answer itself shows about its step, by structure rather than by words (ADR-038's heuristics, repaired).
 
     An ADR with a final status: finalize; any ADR: generate; a question at the end: what; constraint words:
     constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).

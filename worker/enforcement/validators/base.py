@@ -12,7 +12,7 @@ __all__ = ["ResponseValidator", "Severity", "ValidationIssue", "ValidationResult
 
 
 class ResponseValidator(ABC):
-    """Judges an answer, and mends it where a rule can be met without the agent.
+    """Judges an answer, and repairs it where a rule can be met without the agent.
 
     A validator keeps no state between calls: it may be used by many threads at once.
     """
@@ -38,10 +38,10 @@ class ResponseValidator(ABC):
         """
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Mend an answer without the agent.
+        """Repair an answer without the agent.
 
         Returns:
-            The mended answer, or None when there is nothing this validator can mend.
+            The repaired answer, or None when there is nothing this validator can repair.
         """
         return None
 

@@ -61,17 +61,17 @@ class FileExistenceValidator(ResponseValidator):
         """Move what ``files.modify`` names and does not exist to ``files.create``; no other byte changes.
 
         Returns:
-            The mended answer; None when nothing is missing, or a header cannot be edited surely.
+            The repaired answer; None when nothing is missing, or a header cannot be edited surely.
         """
-        mended = response
+        repaired = response
         for adr in reversed(parse(response).adrs):
             missing = set(self._missing(adr))
             if missing and adr.offset >= 0 and adr.header:
                 start, end = adr.char_of(adr.header[0]), adr.char_of(adr.header[1])
-                moved = move_entries(mended[start:end], missing, source="modify", target="create")
+                moved = move_entries(repaired[start:end], missing, source="modify", target="create")
                 if moved is not None:
-                    mended = mended[:start] + moved + mended[end:]
-        return None if mended == response else mended
+                    repaired = repaired[:start] + moved + repaired[end:]
+        return None if repaired == response else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Which paths were moved."""

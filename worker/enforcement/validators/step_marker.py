@@ -1,4 +1,4 @@
-"""Every answer ends with a step marker (ADR-038 section 2, as mended by ADR-036; docs/enforcement.md)."""
+"""Every answer ends with a step marker (ADR-038 section 2, as repaired by ADR-036; docs/enforcement.md)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Accepted:
     Attributes:
         move: the move that ends the turn.
         delivery: the folder's name of the accepted delivery.
-        mended: files of earlier deliveries and of the fallback, by name; they stand for those this delivery wrote.
+        repaired: files of earlier deliveries and of the fallback, by name; they stand for those this delivery wrote.
     """
 
     move: Move

@@ -15,7 +15,7 @@ from worker.enforcement.codes import CODES
 from worker.enforcement.content_guard import GUARD
 from worker.enforcement.documents.step import step_of
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Mended, Retry, demote
+from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Repaired, Retry, demote
 from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.moves import Answer, EventData, Move, policy_of, retrying
 from worker.turns.transitions.usage import Usage
@@ -111,18 +111,18 @@ def _failed(decision: Fail) -> dict[str, str]:
     return {"outcome": Outcome.FAILED.value, "code": "failed", "reason": decision.reason}
 
 
-def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
-    """What follows from the fallback: the mended answer passes, or the turn fails and the partial gains are kept."""
-    left = demote(mended.issues, policy_of(turn))
-    facts = {"changes": json.dumps(list(mended.changes)), "mended": mended.text}
+def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Move:
+    """What follows from the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
+    left = demote(repaired.issues, policy_of(turn))
+    facts = {"changes": json.dumps(list(repaired.changes)), "mended": repaired.text}
     told: EventData = (
         "turn.mended",
         {
             "attempt": best,
-            "changes": list(mended.changes),
-            "fixed": [issue.to_dict() for issue in mended.fixed_issues],
-            "step": mended.step,
-            "step_source": mended.step_source,
+            "changes": list(repaired.changes),
+            "fixed": [issue.to_dict() for issue in repaired.fixed_issues],
+            "step": repaired.step,
+            "step_source": repaired.step_source,
         },
     )
     if not any(issue.is_error for issue in left):
@@ -131,16 +131,16 @@ def after_fallback(turn: Turn, link: Link, best: int, mended: Mended) -> Move:
             facts=facts,
             events=[told],
             outcome=Outcome.PASSED_BY_FALLBACK,
-            answer=Answer(response=mended.text, step=mended.step, step_source=mended.step_source),
+            answer=Answer(response=repaired.text, step=repaired.step, step_source=repaired.step_source),
         )
     facts["remaining"] = json.dumps([issue.to_dict() for issue in left])
-    failing = {"outcome": Outcome.FAILED.value, "code": "failed", "reason": "the fallback could not mend every error"}
+    failing = {"outcome": Outcome.FAILED.value, "code": "failed", "reason": "the fallback could not repair every error"}
     return Move(
         attempt=best,
         next=Link(FAIL, link.attempt),
         facts=facts,
         fields={"failing": json.dumps(failing)},
-        events=[told] if mended.changes else [],
+        events=[told] if repaired.changes else [],
     )
 
 

@@ -19,7 +19,7 @@ from worker.turns.transitions.moves import Answer, EventData, Move, again
 from worker.turns.transitions.usage import Usage
 from worker.verification import Ground, VerificationResult, feedback_on
 
-#: A verifier that cannot work, or gives no verdict, is asked so often for one attempt: the agent could not mend that.
+#: A verifier that cannot work, or gives no verdict, is asked so often for one attempt: the agent could not repair that.
 VERIFIER_TRIES = 3
 _CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 

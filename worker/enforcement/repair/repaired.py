@@ -1,4 +1,4 @@
-"""The fallback: what the active validators can mend without the agent is mended, the rest is told (ADR-038, 5)."""
+"""The fallback: what the active validators can repair without the agent is repaired, the rest is told (ADR-038, 5)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MAX_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
-    """What came of mending an answer.
+class Repaired:
+    """What came of repairing an answer.
 
     Attributes:
-        text: the mended answer; the answer itself when nothing could be mended.
+        text: the repaired answer; the answer itself when nothing could be repaired.
         fixed_issues: the errors that are gone.
         issues: what remains, warnings included.
         changes: what was changed, in words for the user.
         step: the answer's step; ``unknown`` when nothing shows it.
         step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
-        files: the files that were mended, name to new text.
+        files: the files that were repaired, name to new text.
         context: what a later examination of the text must be told: that ``unknown`` is the fallback's own word.
     """
 
@@ -50,7 +50,9 @@ class Mended:
         return not any(issue.is_error for issue in self.issues)
 
 
-def mend(answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None) -> Mended:
+def repair_answer(
+    answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
+) -> Repaired:
     """Apply the validators' fallbacks until nothing changes any more, the step marker's last, and judge again.
 
     A fallback counts only when it takes an error away, brings none, and loses no content that no error of its validator
@@ -67,7 +69,7 @@ def mend(answer: str, validators: Sequence[ResponseValidator], context: Mapping[
     remaining = {_key(issue) for issue in work.issues if issue.is_error}
     step = extract_step(work.text)
     source: StepSource = "marker" if step and step == extract_step(answer) else "inferred" if step else "unknown"
-    return Mended(
+    return Repaired(
         text=work.text,
         fixed_issues=tuple(i for i in work.before if i.is_error and _key(i) not in remaining),
         issues=tuple(work.issues),
@@ -79,13 +81,13 @@ def mend(answer: str, validators: Sequence[ResponseValidator], context: Mapping[
     )
 
 
-def mend_attempt(
+def repair_attempt(
     chosen: Attempt,
     history: Sequence[Attempt],
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any] | None = None,
-) -> Mended:
-    """Mend the answer of an attempt: what it lost is put back as it stood in an earlier one, then ``mend``.
+) -> Repaired:
+    """Repair the answer of an attempt: what it lost is put back as it stood in an earlier one, then ``repair_answer``.
 
     Args:
         chosen: the attempt.
@@ -97,19 +99,19 @@ def mend_attempt(
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
     text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
-    mended = mend(text, validators, context)
-    left = {issue.message for issue in still_lost(missing, earlier, mended.text, locale)}
+    repaired = repair_answer(text, validators, context)
+    left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
     return replace(
-        mended,
-        fixed_issues=(*(i for i in missing if i.message not in left), *mended.fixed_issues),
-        issues=(*mended.issues, *(i for i in missing if i.message in left)),
-        changes=(*(words(locale, german, english).format(title) for title in back), *mended.changes),
+        repaired,
+        fixed_issues=(*(i for i in missing if i.message not in left), *repaired.fixed_issues),
+        issues=(*repaired.issues, *(i for i in missing if i.message in left)),
+        changes=(*(words(locale, german, english).format(title) for title in back), *repaired.changes),
     )
 
 
 class _Work:
-    """An answer being mended, with its files and what is known about them."""
+    """An answer being repaired, with its files and what is known about them."""
 
     def __init__(self, answer: str, validators: Sequence[ResponseValidator], context: dict[str, Any]) -> None:
         self.text, self.validators, self.context = answer, validators, context
@@ -134,7 +136,7 @@ class _Work:
             after = validator.apply_fallback(before, context)
             told = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
             told = [str(line) for line in told]
-        except (Exception, SystemExit):  # the error it should have mended stays, and is told
+        except (Exception, SystemExit):  # the error it should have repaired stays, and is told
             return False
         if not isinstance(after, str):
             return False
@@ -148,7 +150,7 @@ class _Work:
             return False
         self.text, self.files, self.context, self.issues = text, files, context, issues
         locale = str(context.get("locale", DEFAULT_LOCALE))
-        told = told or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: mended")]
+        told = told or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")]
         self.changes += [f"{name}: {line}" if name else line for line in told]
         return True
 
@@ -166,5 +168,5 @@ def _better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue])
 
 
 def _key(issue: ValidationIssue) -> tuple[str, str, str, str]:
-    """An issue without its line, which moves when text is mended."""
+    """An issue without its line, which moves when text is repaired."""
     return issue.validator, issue.code, issue.file, issue.message
