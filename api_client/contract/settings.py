@@ -79,6 +79,9 @@ class Settings:
         model_runners,
         "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
     )
+    vision_models: tuple[str, ...] = _setting(
+        (), names, "Models whose agents read images: of claude_cli, or of a service that does. Others refuse them."
+    )
     validators: tuple[str, ...] = _setting(
         BUILT_IN, names, "Validators active when a request names none; any offered one can be named (validators.md)."
     )
@@ -389,6 +392,9 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     if settings.verifier_model and settings.verifier_model not in settings.models and readable:
         there = ", ".join(settings.models)
         problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")
+    if readable and (unknown := [name for name in settings.vision_models if name not in settings.models]):
+        there = ", ".join(settings.models)
+        problems.append(f"HELIX_VISION_MODELS={','.join(unknown)!r}: not a model of HELIX_MODELS ({there})")
     problems += [] if settings.open_broker == "allowed" else _open_brokers(settings)
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))

@@ -14,13 +14,14 @@ from enum import StrEnum
 from typing import Any
 
 from api_client.contract.escalation import Escalation
+from api_client.contract.image import Image
 from api_client.contract.offered import BUILT_IN
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
-_LATER = frozenset({"policy", "escalation", "phase", "directory", "after", "traceparent", "operator"})
+_LATER = frozenset({"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator"})
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
 ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
@@ -91,6 +92,7 @@ class TurnRequest:
     Attributes:
         model: a model id of ``HELIX_MODELS``.
         messages: the conversation, oldest first, ``{"role": ..., "content": str}``; the last is the user's.
+        images: images of the user's message, which names their files.
         session_id: turns of one session run one at a time, in the order they were submitted.
         owner: who may read and cancel this turn: a hash, never a name or a key.
         validators: names of the validators active for this turn; each is offered, or the submit is refused.
@@ -112,6 +114,7 @@ class TurnRequest:
     model: str
     messages: tuple[dict[str, str], ...]
     session_id: str
+    images: tuple[Image, ...] = ()
     owner: str = "local"
     validators: tuple[str, ...] = DEFAULT_VALIDATORS
     locale: str = "de"
@@ -156,6 +159,7 @@ class TurnRequest:
         data = json.loads(text)
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         known["messages"] = tuple(known.get("messages", ()))
+        known["images"] = tuple(Image(**image) for image in known.get("images", ()))
         known["validators"] = tuple(known.get("validators", DEFAULT_VALIDATORS))
         known["policy"] = {name: tuple(order) for name, order in known.get("policy", {}).items()}
         if known.get("escalation"):

@@ -31,6 +31,7 @@ from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.keys import Keyring
 from api_client.web.identity.local_token import LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
+from api_client.web.language import language_of, readable
 from api_client.web.pages import routes as pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
@@ -115,7 +116,9 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
 
 async def _answer(request: Request, error: Exception) -> Response:
     """Every exception as the one error object."""
-    answer = _api_error(error, request.method, relay_of(request).settings.locale)
+    default = relay_of(request).settings.locale
+    answer = _api_error(error, request.method, language_of(request, default))
+    answer.message = readable(answer, request, default)
     return JSON(answer.body(), answer.status, answer.headers)
 
 

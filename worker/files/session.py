@@ -2,7 +2,7 @@
 
     CLAUDE.md              what the agent is told, from templates/session.md.j2
     status.json            the old format; new facts stand in new keys only
-    input/request.md       the original request
+    input/request.md       the original request; beside it the images of the user's messages
     context/messages.json  the conversation; context/*.md are documents people lay there
 
 Written before each run and after each accepted answer, by whoever holds the turn. Nothing here steers a turn: the
@@ -74,6 +74,8 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
     with made(session, "input") as folder:
         if "original_request" not in old or not (workdir / "input" / "request.md").exists():
             holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
+        for image in turn.request.images:
+            holder.replace(image.name, image.content, folder, durable=False)
     with made(session, "context") as folder:
         holder.replace("messages.json", _json(messages), folder, durable=False)
         context = _documents(workdir / "context", folder)

@@ -138,8 +138,24 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The last message is not the user's.", "A turn answers a message of the user."),
     ),
     "unsupported_content": ErrorCode(
-        ("Die Nachricht enthält etwas anderes als Text.", "Sende Text; Bilder und Dateien werden nicht gelesen."),
-        ("The message holds something other than text.", "Send text; images and files are not read."),
+        ("Die Nachricht enthält etwas anderes als Text.", "Sende Text oder eine Textdatei."),
+        ("The message holds something other than text.", "Send text or a text file."),
+    ),
+    "image_not_read": ErrorCode(
+        ("Dieses Modell liest keine Bilder.", "Sende die Nachricht ohne Bild, und beschreibe, was es zeigt."),
+        ("This model does not read images.", "Send the message without the image, and describe what it shows."),
+        "HELIX_VISION_MODELS names the models that read images.",
+    ),
+    "image_unreadable": ErrorCode(
+        (
+            "Ein Bild kann nicht gelesen werden.",
+            "Erlaubt sind bis zu 8 Bilder je Nachricht als PNG, JPEG, GIF oder WebP mit höchstens 5 MiB.",
+        ),
+        (
+            "An image cannot be read.",
+            "Up to 8 images per message are allowed, as PNG, JPEG, GIF or WebP of at most 5 MiB.",
+        ),
+        "API clients send images as data: addresses; nothing is fetched. HELIX_MAX_BODY_BYTES bounds the whole chat.",
     ),
     "unsupported_parameter": ErrorCode(
         ("Dieses Feld kann hier nicht erfüllt werden.", "Lass es weg; die Meldung sagt, was stattdessen geht."),
@@ -241,12 +257,12 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         "HELIX_MAX_UNFINISHED. `turns top` shows what waits, `turns doctor` whether anybody works. Add workers.",
     ),
     "too_many_unfinished": ErrorCode(
-        ("Zu viele Ihrer Anfragen sind noch nicht beendet.", "Warte, bis eine fertig ist, oder brich eine ab."),
+        ("Zu viele deiner Anfragen sind noch nicht beendet.", "Warte, bis eine fertig ist, oder brich eine ab."),
         ("Too many of your turns have not ended.", "Wait until one ends, or cancel one."),
         "HELIX_OWNER_UNFINISHED.",
     ),
     "storage_full": ErrorCode(
-        ("Ihre Anfragen belegen zu viel Speicher.", "Sende kürzere, oder warte, solange Retry-After sagt."),
+        ("Deine Anfragen belegen zu viel Speicher.", "Sende kürzere, oder warte, solange Retry-After sagt."),
         ("Your requests take up too much storage.", "Send shorter ones, or wait as long as Retry-After says."),
         "HELIX_OWNER_BYTES, within HELIX_RETENTION_SECONDS.",
     ),

@@ -14,8 +14,10 @@ from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.contract.values.setting_values import STREAM_MODES
 from api_client.tracing.caller import traceparent_of
 from api_client.web.bodies import fields
-from api_client.web.bodies.conversation import Limits, read_messages
+from api_client.web.bodies.conversation import Conversation, Limits, read_messages
+from api_client.web.bodies.parts import PartRules
 from api_client.web.errors import bad_request, shown
+from api_client.web.language import LOCALES, is_open_webui, locale_of
 from api_client.web.openwebui.background import background_task
 from api_client.web.streaming.page import StreamMode
 from api_client.web.streaming.words import say
@@ -23,15 +25,13 @@ from api_client.web.streaming.words import say
 MAX_ID_CHARS = 255
 MAX_ATTEMPTS = 20
 MAX_DEADLINE_SECONDS = 604_800
-LOCALES = ("de", "en")
 #: Where a chat's id may stand, best first.
 CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
-_OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
 #: Headers of Open WebUI kept as notes in the turn, for operators.
 _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": "user_message_id"}
 
 #: Takes the messages out of a body, within limits; the last argument is what a Continue says in the user's name.
-ReadMessages = Callable[[Mapping[str, Any], Limits, str], tuple[dict[str, str], ...]]
+ReadMessages = Callable[[Mapping[str, Any], Limits, PartRules, str], Conversation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Ask:
 
     def without_text(self) -> Ask:
         """The same without the conversation: who waits for an answer needs no memory for it."""
-        return replace(self, request=replace(self.request, messages=()))
+        return replace(self, request=replace(self.request, messages=(), images=()))
 
 
 def read_ask(
@@ -80,10 +80,14 @@ def read_ask(
     retries = headers.get("x-stainless-retry-count", "")
     chat_id = _chat_id(body, headers)
     limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
-    locale = fields.choice(body, "locale", LOCALES, settings.locale)
+    locale = fields.choice(body, "locale", LOCALES, locale_of(headers, settings.locale))
+    model = fields.read_model(body, settings)
+    rules = PartRules(vision=model in settings.vision_models, locale=locale)
+    said = read(body, limits, rules, say("go_on", locale) if page else "")
     request = TurnRequest(
-        model=fields.read_model(body, settings),
-        messages=read(body, limits, say("go_on", locale) if page else ""),
+        model=model,
+        messages=said.messages,
+        images=said.images,
         session_id=_session_id(owner, chat_id, key),
         owner=owner,
         validators=fields.read_validators(body, settings),
@@ -105,7 +109,7 @@ def read_ask(
     return Ask(
         request=request,
         stream=fields.flag(body, "stream"),
-        open_webui=any(name.startswith(_OPEN_WEBUI_PREFIXES) for name in headers),
+        open_webui=is_open_webui(headers),
         page=page,
         mode=_mode(body, settings, request.model, page=page),
         task=background_task(headers, request.messages),

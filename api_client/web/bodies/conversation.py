@@ -1,4 +1,4 @@
-"""Reading the messages of a request: roles, text, sizes."""
+"""Reading the messages of a request: roles, texts, sizes; what one message holds is read in ``parts``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from api_client.contract.image import MAX_IMAGES, Image
+from api_client.web.bodies.parts import PartRules, read_content
 from api_client.web.errors import ApiError, bad_request, shown
 
 MAX_TEXT_CHARS = 4 * 2**20
@@ -22,8 +24,16 @@ class Limits:
     chars: int
 
 
-def read_messages(body: Mapping[str, Any], limits: Limits, go_on: str = "") -> tuple[dict[str, str], ...]:
-    """The conversation, oldest first, each message with role and text; the last is the user's and says something.
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages, oldest first, each with role and text, and the images that belong to what is asked now."""
+
+    messages: tuple[dict[str, str], ...]
+    images: tuple[Image, ...] = ()
+
+
+def read_messages(body: Mapping[str, Any], limits: Limits, rules: PartRules, go_on: str = "") -> Conversation:
+    """The conversation; its last message is the user's and says something.
 
     With ``go_on`` a conversation may end with the assistant's text: that is Open WebUI's Continue, and ``go_on`` is
     then what the user says to it.
@@ -31,13 +41,11 @@ def read_messages(body: Mapping[str, Any], limits: Limits, go_on: str = "") -> t
     Raises:
         ApiError: 400 with the name of the field that is wrong.
     """
-    return read_list(body.get("messages"), "messages", limits, go_on)
+    return read_list(body.get("messages"), "messages", limits, rules, go_on)
 
 
-def read_list(
-    raw: Any, field: str, limits: Limits, go_on: str = "", parts: tuple[str, ...] = ("text",)
-) -> tuple[dict[str, str], ...]:
-    """The conversation in the list ``raw``, which the caller calls ``field``; ``parts`` are the types of text in it.
+def read_list(raw: Any, field: str, limits: Limits, rules: PartRules, go_on: str = "") -> Conversation:
+    """The conversation in the list ``raw``, which the caller calls ``field``.
 
     Raises:
         ApiError: as ``read_messages``.
@@ -48,17 +56,26 @@ def read_list(
     if len(raw) > limits.messages:
         message = f"{field}: at most {limits.messages} are allowed; got {len(raw)}"
         raise bad_request(message, param=field, code="too_many_messages")
-    messages = tuple(_message(message, f"{field}[{index}]", limits, parts) for index, message in enumerate(raw))
-    size = sum(len(message["content"]) for message in messages)
+    messages: list[dict[str, str]] = []
+    images: dict[Image, None] = {}
+    size = 0
+    for index, given in enumerate(raw):
+        said, found = _message(given, f"{field}[{index}]", limits, rules, new=index == len(raw) - 1)
+        messages.append(said)
+        # A question that failed stands before this one without an answer; its images were perhaps never stored.
+        images = {} if said["role"] == "assistant" else images | dict.fromkeys(found)
+        size += len(said["content"])
     if size > MAX_TEXT_CHARS:
         raise _too_long(field, size, MAX_TEXT_CHARS)
     if go_on and messages[-1]["role"] == "assistant":
-        messages += ({"role": "user", "content": go_on},)
+        messages.append({"role": "user", "content": go_on})
     _check_last(messages[-1], f"{field}[{len(messages) - 1}]")
-    return messages
+    return Conversation(tuple(messages), tuple(images)[-MAX_IMAGES:])
 
 
-def _message(raw: Any, name: str, limits: Limits, parts: tuple[str, ...]) -> dict[str, str]:
+def _message(
+    raw: Any, name: str, limits: Limits, rules: PartRules, *, new: bool
+) -> tuple[dict[str, str], tuple[Image, ...]]:
     if not isinstance(raw, dict):
         raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")
     role = raw.get("role")
@@ -66,36 +83,13 @@ def _message(raw: Any, name: str, limits: Limits, parts: tuple[str, ...]) -> dic
         raise bad_request(
             f"{name}.role: must be one of {', '.join(limits.roles)}; got {shown(role)}", param=f"{name}.role"
         )
-    content = raw.get("content")
-    if content is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
-        content = ""  # a call of a tool by another model, earlier in this chat
-    text = _text(content, f"{name}.content", parts)
-    if len(text) > limits.chars:
-        raise _too_long(f"{name}.content", len(text), limits.chars)
-    return {"role": role, "content": text}
-
-
-def _text(content: Any, name: str, parts: tuple[str, ...]) -> str:
-    if isinstance(content, str):
-        return content
-    if content is None:
-        raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
-    if not isinstance(content, list):
-        # Not what came: it may be a user's text in the wrong wrapping.
-        raise bad_request(f"{name}: must be a text or a list of text parts", param=name, code="invalid_type")
-    return "\n".join(_part(part, f"{name}[{index}]", parts) for index, part in enumerate(content))
-
-
-def _part(part: Any, name: str, parts: tuple[str, ...]) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind not in parts:
-        got = shown(part) if not isinstance(part, dict) else f"type {shown(kind)}"
-        message = f"{name}: only parts of type {' or '.join(parts)} are supported; got {got}"
-        raise bad_request(message, param=name, code="unsupported_content")
-    text = part.get("text")
-    if not isinstance(text, str):
-        raise bad_request(f"{name}.text: must be a text; got {shown(text)}", param=f"{name}.text", code="invalid_type")
-    return text
+    given = raw.get("content")
+    if given is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
+        given = ""  # a call of a tool by another model, earlier in this chat
+    content = read_content(given, f"{name}.content", rules, new=new)
+    if len(content.text) > limits.chars:
+        raise _too_long(f"{name}.content", len(content.text), limits.chars)
+    return {"role": role, "content": content.text}, content.images
 
 
 def _check_last(message: dict[str, str], name: str) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from api_client.contract.turn import ACTIONS, DoubleText
 from api_client.contract.values.setting_values import ROLES, STREAM_MODES
-from api_client.web.bodies.ask import LOCALES, MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
+from api_client.web.bodies.ask import MAX_ATTEMPTS, MAX_DEADLINE_SECONDS, MAX_ID_CHARS
 from api_client.web.bodies.response_input import MAX_PAIRS, MAX_VALUE_CHARS, PARTS
+from api_client.web.language import LOCALES
 
 _PART = {
     "type": "object",

@@ -15,8 +15,9 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.web.bodies.ask import Ask, read_ask
-from api_client.web.bodies.conversation import Limits, read_list
+from api_client.web.bodies.conversation import Conversation, Limits, read_list
 from api_client.web.bodies.fields import flag
+from api_client.web.bodies.parts import PartRules
 from api_client.web.errors import ApiError, bad_request, shown
 
 PARTS = ("input_text", "output_text", "text")
@@ -51,7 +52,7 @@ def read_response_ask(body: Mapping[str, Any], headers: Headers, settings: Setti
     return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | notes))
 
 
-def _read_input(body: Mapping[str, Any], limits: Limits, go_on: str) -> tuple[dict[str, str], ...]:
+def _read_input(body: Mapping[str, Any], limits: Limits, rules: PartRules, go_on: str) -> Conversation:
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     for index, item in enumerate(items if isinstance(items, list) else ()):
@@ -59,17 +60,17 @@ def _read_input(body: Mapping[str, Any], limits: Limits, go_on: str) -> tuple[di
         if kind != "message":
             name = f"input[{index}].type"
             raise bad_request(f"{name}: only messages are supported; got {shown(kind)}", param=name)
-    messages = read_list(items, "input", limits, go_on, PARTS)
+    said = read_list(items, "input", limits, replace(rules, text=PARTS), go_on)
     instructions = body.get("instructions")
     if instructions is None:
-        return messages
+        return said
     if not isinstance(instructions, str):
         message = f"instructions: must be a text; got {shown(instructions)}"
         raise bad_request(message, param="instructions", code="invalid_type")
     if len(instructions) > limits.chars:
         message = f"instructions: {len(instructions)} characters, but at most {limits.chars} are allowed"
         raise bad_request(message, param="instructions", code="content_too_long")
-    return ({"role": "system", "content": instructions}, *messages)
+    return replace(said, messages=({"role": "system", "content": instructions}, *said.messages))
 
 
 def _notes(body: Mapping[str, Any]) -> dict[str, str]:

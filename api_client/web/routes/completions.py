@@ -25,6 +25,7 @@ from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.fields import known_model
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
+from api_client.web.language import note_locale
 from api_client.web.openwebui.background import TASK_HEADER, answer_task
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.chunks import model_object
@@ -44,14 +45,16 @@ CHECKING = "turns-openwebui-check"
 @router.get("/models", response_model=None)
 async def list_models(relay: RelayOf, holder: Holder) -> Response:
     """The models offered to the key."""
-    models = holder.settings(relay.settings).models
-    return JSON({"object": "list", "data": [model_object(model) for model in models]})
+    settings = holder.settings(relay.settings)
+    found = [model_object(model, vision=model in settings.vision_models) for model in settings.models]
+    return JSON({"object": "list", "data": found})
 
 
 @router.get("/models/{model:path}", response_model=None)
 async def show_model(model: str, relay: RelayOf, holder: Holder) -> Response:
     """One model."""
-    return JSON(model_object(known_model(model, holder.settings(relay.settings))))
+    settings = holder.settings(relay.settings)
+    return JSON(model_object(known_model(model, settings), vision=model in settings.vision_models))
 
 
 @router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.CHAT_BODY)
@@ -116,6 +119,7 @@ async def ask_of(request: Request, relay: Relay, caller: Caller) -> Ask:
     headers, settings = request.headers, caller.settings(relay.settings)
 
     def make(body: dict[str, Any]) -> tuple[Ask, Sighting]:
+        note_locale(request, body)
         return read_ask(body, headers, settings, caller.owner), _sighting(body, headers)
 
     ask, sighting = await read_as(request, relay.settings.max_body_bytes, make)

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.background import BackgroundTask
@@ -24,6 +24,7 @@ from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
+from api_client.web.language import note_locale
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result
@@ -42,9 +43,12 @@ After = Annotated[int | None, Query(ge=0, le=10**9)]
 async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
     headers, settings = request.headers, caller.settings(relay.settings)
-    ask = await read_as(
-        request, relay.settings.max_body_bytes, lambda body: read_response_ask(body, headers, settings, caller.owner)
-    )
+
+    def make(body: dict[str, Any]) -> Ask:
+        note_locale(request, body)
+        return read_response_ask(body, headers, settings, caller.owner)
+
+    ask = await read_as(request, relay.settings.max_body_bytes, make)
     if ask.task:
         await require_rate(relay, caller)
         return _task_answer(ask)

@@ -64,7 +64,7 @@ class Completion(TypedDict):
 
 
 class Model(TypedDict):
-    """A model offered. ``info`` tells Open WebUI not to send its built-in tools, which nobody would call."""
+    """A model offered. ``info`` is for Open WebUI: no built-in tools, which nobody would call; images where read."""
 
     id: str
     object: Literal["model"]
@@ -73,9 +73,9 @@ class Model(TypedDict):
     info: dict[str, Any]
 
 
-def model_object(model: str) -> Model:
-    """One entry of ``/v1/models``."""
-    info = {"meta": {"capabilities": {"builtin_tools": False}}}
+def model_object(model: str, *, vision: bool) -> Model:
+    """One entry of ``/v1/models``; ``vision``: it reads images."""
+    info = {"meta": {"capabilities": {"builtin_tools": False, "vision": vision}}}
     return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}
 
 

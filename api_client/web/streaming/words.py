@@ -51,10 +51,22 @@ _WORDS: dict[str, dict[str, str]] = {
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},
     "done": {"de": "Fertig", "en": "Done"},
     "not_done": {"de": "Ohne gültige Antwort beendet", "en": "Ended without a valid answer"},
+    # behind an error that passes by itself
+    "again_in": {"de": "Versuche es in {seconds} s erneut.", "en": "Try again in {seconds} s."},
     # to the agent, in the user's name
     "go_on": {
         "de": "Setze deine letzte Antwort genau dort fort, wo sie endet. Wiederhole nichts.",
         "en": "Continue your last answer exactly where it ends. Repeat nothing.",
+    },
+    # to the agent, in the place of what is no text
+    "image_here": {"de": "[Bild des Nutzers: {path}]", "en": "[image from the user: {path}]"},
+    "image_left_out": {
+        "de": "[Hier stand ein Bild. Es liegt dir nicht vor.]",
+        "en": "[An image stood here. You do not have it.]",
+    },
+    "part_left_out": {
+        "de": "[Hier stand etwas, das kein Text ist. Es liegt dir nicht vor.]",
+        "en": "[Something that is no text stood here. You do not have it.]",
     },
     # in a draft shown as reasoning
     "void": {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api_client.contract.image import read_image
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.files import session
 from worker.files.holding import holding
@@ -188,3 +190,12 @@ def test_an_empty_done_as_the_old_hook_left_it_proves_nothing(tmp_path: Path, co
     (tmp_path / "output" / ".done").write_text(content)
     assert not check_session_done(tmp_path)
     assert not check_session_done(tmp_path / "missing")
+
+
+def test_the_images_of_a_message_lie_beside_the_request(workdir: Path, tmp_path: Path) -> None:
+    image = read_image("data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n...").decode())
+    asked = turn()
+    prepare(workdir, replace(asked, request=replace(asked.request, images=(image,))), tmp_path)
+    assert (workdir / image.path).read_bytes() == image.content
+    prepare(workdir, asked, tmp_path)
+    assert (workdir / image.path).exists(), "it stays for later messages of the session"

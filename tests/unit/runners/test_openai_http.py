@@ -6,6 +6,7 @@ import json
 import secrets
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.image import data_url, read_image
 from api_client.contract.settings import Settings
 from tests.support import processes_with, wait_for
 from tests.unit.runners.conftest import Asked, Played
@@ -319,3 +321,23 @@ def test_a_cancelled_run_is_gone_at_once_and_its_key_was_never_seen(ask: Ask, se
 @pytest.mark.parametrize("values", [{"url": ""}, {"option": ""}])
 def test_without_an_address_or_a_model_it_is_a_matter_of_set_up(ask: Ask, values: dict[str, str]) -> None:
     assert ask(**values).result.completion.kind == "config"
+
+
+def test_a_service_sees_the_images_that_messages_name_and_feedback_holds_them_once(
+    ask: Ask, service: Service, order: Callable[..., Order]
+) -> None:
+    image = read_image("data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n...").decode())
+    folder = order().workdir / "input"
+    folder.mkdir(parents=True)
+    (folder / image.name).write_bytes(image.content)
+    told = f"Was ist das? [Bild des Nutzers: {image.path}] und [Bild: input/image-{'0' * 16}.png], input/../secret.png"
+    ran = ask(prompt=told, messages=({"role": "user", "content": told},))
+    [seen] = service.requests[0]["messages"]
+    assert seen["content"] == [
+        {"type": "text", "text": told},
+        {"type": "image_url", "image_url": {"url": data_url(image.name, image.content)}},
+    ]
+    ask(prompt="Noch einmal", agent_session=ran.result.agent_session, delivery=2)
+    first, *rest = service.requests[1]["messages"]
+    assert first == seen
+    assert all(isinstance(message["content"], str) for message in rest)

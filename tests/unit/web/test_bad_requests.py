@@ -63,7 +63,7 @@ FIELDS: list[tuple[str, Any, int, str | None, str]] = [
     ("content null", said(None), 400, "messages[0].content", "missing_required_parameter"),
     ("content a number", said(5), 400, "messages[0].content", "invalid_type"),
     ("content an object", said({"text": "a"}), 400, "messages[0].content", "invalid_type"),
-    ("image", said([IMAGE]), 400, "messages[0].content[0]", "unsupported_content"),
+    ("image", said([IMAGE]), 400, "messages[0].content[0]", "image_not_read"),
     ("audio", said([{"type": "text", "text": "a"}, AUDIO]), 400, "messages[0].content[1]", "unsupported_content"),
     ("part a text", said(["a"]), 400, "messages[0].content[0]", "unsupported_content"),
     ("part without text", said([{"type": "text"}]), 400, "messages[0].content[0].text", "invalid_type"),

@@ -44,7 +44,7 @@ def frames(answer: httpx2.Response) -> list[dict[str, Any]]:
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x"}]}]},
             "input[0].content[0]",
-            "unsupported_content",
+            "image_not_read",
         ),
         ({"instructions": 1}, "instructions", "invalid_type"),
         ({"background": "yes"}, "background", "invalid_type"),

@@ -62,7 +62,7 @@ def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | 
         return
     settings = load()
     if what == "models":
-        click.echo(json.dumps([model_entry(model, settings.locale) for model in settings.models], indent=2))
+        click.echo(json.dumps([model_entry(model, settings) for model in settings.models], indent=2))
         return
     text = compose_file(settings, url, key) if what == "compose" else env_file(settings, url, key)
     click.echo(text, nl=False)
@@ -164,11 +164,12 @@ def compose_file(settings: Settings, url: str | None, key: str | None) -> str:
     return head + yaml.safe_dump(body, sort_keys=False, width=4096)
 
 
-def model_entry(model: str, locale: str) -> dict[str, Any]:
+def model_entry(model: str, settings: Settings) -> dict[str, Any]:
     """A model as Open WebUI imports it: an override of the one the relay lists, readable by every user.
 
     Its capabilities replace those the relay sends, so they repeat that no built-in tools are wanted.
     """
+    locale, vision = settings.locale, model in settings.vision_models
     prompts = [{"title": [one, two], "content": f"{one}: "} for one, two in _PROMPTS.get(locale, _PROMPTS["en"])]
     return {
         "id": model,
@@ -179,7 +180,7 @@ def model_entry(model: str, locale: str) -> dict[str, Any]:
         "meta": {
             "profile_image_url": f"data:image/png;base64,{b64encode(icon(model)).decode()}",
             "description": _DESCRIPTION.get(locale, _DESCRIPTION["en"]),
-            "capabilities": {"builtin_tools": False, "vision": False, "usage": False},
+            "capabilities": {"builtin_tools": False, "vision": vision, "usage": False},
             "suggestion_prompts": prompts,
         },
         "access_grants": [{"principal_type": "user", "principal_id": "*", "permission": "read"}],

@@ -23,6 +23,7 @@ from worker.runners.guard.launch import OUR_CODE, Launch, run
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import stopped
+from worker.runners.http.images import with_images
 from worker.runners.transcript import Transcript, judge
 
 log = structlog.get_logger(__name__)
@@ -63,7 +64,7 @@ class OpenAiHttpRunner:
             "url": self._settings.openai_url,
             "key": self._settings.openai_api_key,
             "model": order.option,
-            "messages": [*_rules(order), *messages],
+            "messages": [*_rules(order), *with_images(messages, order.workdir)],
         }
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.http.agent"],
