@@ -45,7 +45,18 @@ def test_a_whole_answer_names_its_turn(serve: Serve) -> None:
         answer = client.chat.completions.with_raw_response.create(model="scripted", messages=HI)
     assert answer.headers["x-turn-id"] == TURN_ID
     assert answer.parse().choices[0].message.content == "Antwort"
-    assert answer.parse().usage is None
+    usage = answer.parse().usage
+    assert usage is not None
+    assert usage.model_dump()["total_tokens"] == 0
+
+
+def test_a_stream_says_what_was_used_where_it_is_asked_for(serve: Serve) -> None:
+    with sync_client(serve(FakeTurns(passed("Antwort")))) as client:
+        *_, last = client.chat.completions.create(
+            model="scripted", messages=HI, stream=True, stream_options={"include_usage": True}
+        )
+    assert last.usage is not None
+    assert (last.choices, last.usage.total_tokens) == ([], 0)
 
 
 def test_models_are_listed(serve: Serve) -> None:

@@ -48,7 +48,8 @@ def test_a_whole_response_is_one_of_openais(serve: Serve) -> None:
     with sync_client(serve(FakeTurns(passed(f"{TRICKY} <!-- STEP: what -->")))) as client:
         response = strict(client.responses.create(**ASK))
     assert (response.status, response.output_text, response.id) == ("completed", TRICKY, f"resp_{TURN_ID}")
-    assert response.usage is None
+    assert response.usage is not None
+    assert response.usage.total_tokens == 0
 
 
 async def test_the_async_client_agrees(serve: Serve) -> None:

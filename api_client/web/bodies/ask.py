@@ -44,6 +44,7 @@ class Ask:
         page: a page of Open WebUI shows the answer as it comes; a program that calls through it has none.
         mode: how much of a streamed answer is shown before it is accepted.
         task: the kind of background request this is, '' for a message (``background``).
+        include_usage: the stream is to end with what was used.
         idempotency_key: '' when there is none.
         question: a hash that a repeat of this request has too, where repeats can be told from new questions; else ''.
         size: bytes of the request's body.
@@ -56,6 +57,7 @@ class Ask:
     page: bool
     mode: StreamMode
     task: str = ""
+    include_usage: bool = False
     idempotency_key: str = ""
     question: str = ""
     first: bool = False
@@ -113,6 +115,7 @@ def read_ask(
         page=page,
         mode=_mode(body, settings, request.model, page=page),
         task=background_task(headers, request.messages),
+        include_usage=fields.include_usage(body),
         idempotency_key=key,
         question=_question(request, headers, chat_id, page=page) if not key and (page or retries) else "",
         first=retries == "0" and not page,

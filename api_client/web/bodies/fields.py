@@ -59,6 +59,19 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
     return bool(value)
 
 
+def include_usage(body: Mapping[str, Any]) -> bool:
+    """True when a stream is to say at its end what was used (``stream_options``).
+
+    Raises:
+        ApiError: 400 ``invalid_type``.
+    """
+    value = body.get("stream_options")
+    if not (value is None or isinstance(value, dict)):
+        message = f"stream_options: must be an object; got {shown(value)}"
+        raise bad_request(message, param="stream_options", code="invalid_type")
+    return flag(value or {}, "include_usage")
+
+
 def read_model(body: Mapping[str, Any], settings: Settings) -> str:
     """The model that is asked for.
 

@@ -1,4 +1,8 @@
-"""``/v1/responses``: a turn behind OpenAI's Responses API, for text. The hosted background mode, self-hosted."""
+"""``/v1/responses``: a turn behind OpenAI's Responses API, for text. The hosted background mode, self-hosted.
+
+A page of Open WebUI whose connection is of this type gets the same stream as one of chat completions: it reads the
+frames of both APIs in either, and only so it can show progress and take a draft back.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +31,11 @@ from api_client.web.identity.access import Asker, Reach
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result
+from api_client.web.streaming.chat import page_stream, task_answer
+from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result, spent
 from api_client.web.streaming.reply import turn_error
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
+from api_client.web.streaming.usage import Spent
 from api_client.web.submitting import delivered, require_rate, submit
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
@@ -52,7 +58,10 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     if ask.task:
         await require_rate(relay, caller)
         return _task_answer(ask)
-    turn_id = (await submit(replace(ask, size=size_of(request)), relay, caller)).turn_id
+    ask = replace(ask, size=size_of(request))
+    if ask.stream and ask.page:
+        return page_stream(relay, ask, await submit(ask, relay, caller))
+    turn_id = (await submit(ask, relay, caller)).turn_id
     turn = await relay.client.get(turn_id, owner=caller.owner)
     named, ask = {"x-turn-id": turn_id}, ask.without_text()
     if ask.stream:
@@ -66,16 +75,21 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
 async def _whole(request: Request, relay: Relay, ask: Ask, turn_id: str) -> Response:
     """The response after the turn's end. A turn without an answer is an error, as in chat completions."""
-    turn = await result(request, relay, turn_id, ask.request.owner, ask.request.locale)
+    turn, used = await result(request, relay, turn_id, ask.request.owner, ask.request.locale)
     headers, done = {"x-turn-id": turn_id}, BackgroundTask(delivered, relay, ask, turn_id)
     if turn.outcome is None or not turn.outcome.success:
         error = turn_error(str(turn.outcome or "error"), turn.error, ask.request.locale)
         return JSON(error.body(), error.status, headers | error.headers, background=done)
-    return JSON(response_of(turn), headers=headers, background=done)
+    return JSON(response_of(turn, used), headers=headers, background=done)
 
 
 def _task_answer(ask: Ask) -> Response:
-    """The answer to a background request of a chat interface; no turn is made."""
+    """The answer to a background request of a chat interface; no turn is made.
+
+    Open WebUI's view that merges answers reads a stream itself, and knows the chunks of chat completions only.
+    """
+    if ask.stream and ask.open_webui:
+        return task_answer(ask)
     turn = Turn(
         turn_id=f"task-{secrets.token_hex(12)}",
         epoch="",
@@ -102,7 +116,7 @@ async def show(
     if starting_after is not None:
         _check_number(starting_after, turn, streamed=stream_it)
     if not stream_it:
-        return JSON(response_of(turn))
+        return JSON(response_of(turn, await _used(relay, turn, owner)))
     frames = stream(relay, turn, owner, after=-1 if starting_after is None else starting_after)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
@@ -112,7 +126,12 @@ async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) 
     """Call the turn off. Repeating it, or cancelling a finished one, changes nothing."""
     turn = await _turn(relay, response_id, owner)
     await act(relay.client, "cancel", turn.turn_id, by=by_key(caller.owner), owner=owner)
-    return JSON(response_of(await relay.client.get(turn.turn_id, owner=owner)))
+    turn = await relay.client.get(turn.turn_id, owner=owner)
+    return JSON(response_of(turn, await _used(relay, turn, owner)))
+
+
+async def _used(relay: Relay, turn: Turn, owner: str | None) -> Spent | None:
+    return await spent(relay, turn.turn_id, owner) if turn.state is TurnState.FINISHED else None
 
 
 async def stream(

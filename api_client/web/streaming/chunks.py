@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from api_client.web.streaming.usage import Usage
+
 COMPLETION_PREFIX = "chatcmpl-"
 OWNED_BY = "helix-turns"
 
@@ -35,6 +37,7 @@ class Chunk(TypedDict):
     model: str
     choices: list[ChunkChoice]
     event: NotRequired[dict[str, Any]]
+    usage: NotRequired[Usage]
 
 
 class Message(TypedDict):
@@ -53,18 +56,18 @@ class Choice(TypedDict):
 
 
 class Completion(TypedDict):
-    """A whole completion. ``usage`` is null: tokens are counted per attempt, in the turn's record."""
+    """A whole completion."""
 
     id: str
     object: Literal["chat.completion"]
     created: int
     model: str
     choices: list[Choice]
-    usage: None
+    usage: Usage
 
 
 class Model(TypedDict):
-    """A model offered. ``info`` is for Open WebUI: no built-in tools, which nobody would call; images where read."""
+    """A model offered. ``info`` is for Open WebUI: no built-in tools, which nobody would call; who reads images."""
 
     id: str
     object: Literal["model"]
@@ -75,7 +78,7 @@ class Model(TypedDict):
 
 def model_object(model: str, *, vision: bool) -> Model:
     """One entry of ``/v1/models``; ``vision``: it reads images."""
-    info = {"meta": {"capabilities": {"builtin_tools": False, "vision": vision}}}
+    info = {"meta": {"capabilities": {"builtin_tools": False, "vision": vision, "usage": True}}}
     return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}
 
 

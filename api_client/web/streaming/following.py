@@ -16,6 +16,7 @@ from api_client.contract.events import RESET, Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, internal_error, stream_lost, turn_parked, where
 from api_client.web.relay import Relay
+from api_client.web.streaming.usage import Spent
 
 log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -84,15 +85,23 @@ async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncG
                 raise WaitsForPerson("the turn waits for a person")
 
 
-async def _result(relay: Relay, turn_id: str, owner: str | None) -> Turn:
+async def spent(relay: Relay, turn_id: str, owner: str | None) -> Spent:
+    """What a turn used, from its log; ends with the turn."""
+    used = Spent()
     async with aclosing(follow_answer(relay, turn_id, owner)) as events:
-        async for _ in events:
-            pass
-    return await relay.client.get(turn_id, owner=owner)
+        async for event in events:
+            if event is not None:
+                used.take(event)
+    return used
 
 
-async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> Turn:
-    """The turn after its end.
+async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, Spent]:
+    used = await spent(relay, turn_id, owner)
+    return await relay.client.get(turn_id, owner=owner), used
+
+
+async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, Spent]:
+    """The turn after its end, and what it used.
 
     Raises:
         ApiError: ``stream_lost``, ``turn_parked``. ClientDisconnect: the caller left.

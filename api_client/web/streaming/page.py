@@ -12,6 +12,7 @@ from api_client.contract.events import Event
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, Edit
 from api_client.web.streaming.reply import Payload, Reply, ended, pieces, told
+from api_client.web.streaming.usage import Spent
 from api_client.web.streaming.words import say
 
 
@@ -33,13 +34,20 @@ class Page:
         self.reply = reply
         self._line: list[Payload] = []
         self._asked_again = False
+        self._spent = Spent()
 
     def render(self, event: Event) -> list[Payload]:
         """What is sent because of ``event``."""
+        self._spent.take(event)
+        sent = self._rendered(event)
+        return [*sent, *self.reply.usage_chunk(self._spent)] if event.final and event.data.get("success") else sent
+
+    def _rendered(self, event: Event) -> list[Payload]:
         return [*self._told(event), *ended(event, self.reply)]
 
     def skip(self, event: Event) -> None:
         """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
+        self._spent.take(event)
         self._told(event)
 
     def catch_up(self) -> list[Payload]:
@@ -63,7 +71,7 @@ class _DraftPage(Page):
         self._draft = Draft(reply)
         self._behind = False
 
-    def render(self, event: Event) -> list[Payload]:
+    def _rendered(self, event: Event) -> list[Payload]:
         """The status line, then what changes of the text, then the end."""
         edits = self._draft.take(event)
         if self._behind:

@@ -16,6 +16,7 @@ from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
 from api_client.web.openwebui.status import status_of
 from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
+from api_client.web.streaming.usage import Spent
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
@@ -42,6 +43,7 @@ class Reply:
         created: seconds since the epoch.
         status: the caller is Open WebUI: tell the progress as status events inside chunks, show no marker at all.
         pages: address of the relay's pages, without a slash at its end; empty when nobody said it.
+        include_usage: a stream ends with a chunk that says what was used.
     """
 
     turn_id: str
@@ -50,6 +52,7 @@ class Reply:
     locale: str
     status: bool = False
     pages: str = ""
+    include_usage: bool = False
 
     def chunk(self, delta: Delta, finish_reason: FinishReason | None = None) -> Chunk:
         """One chunk of this reply."""
@@ -73,7 +76,11 @@ class Reply:
         response = str(event.data.get("response") or "")
         return self.text(response, read_spans(event.data.get("markers"), response))
 
-    def completion(self, response: str, spans: Sequence[Span] = ()) -> Completion:
+    def usage_chunk(self, spent: Spent) -> list[Payload]:
+        """The chunk without choices that says what was used, where the caller asked for it."""
+        return [{**self.chunk({}), "choices": [], "usage": spent.usage()}] if self.include_usage else []
+
+    def completion(self, response: str, spans: Sequence[Span] = (), spent: Spent | None = None) -> Completion:
         """The whole reply to a request without streaming."""
         return {
             "id": COMPLETION_PREFIX + self.turn_id,
@@ -87,7 +94,7 @@ class Reply:
                     "finish_reason": "stop",
                 }
             ],
-            "usage": None,
+            "usage": (spent or Spent()).usage(),
         }
 
 

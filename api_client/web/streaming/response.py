@@ -17,6 +17,7 @@ from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METAD
 from api_client.web.errors import ApiError
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.reply import pieces, turn_error
+from api_client.web.streaming.usage import Spent
 
 PREFIX = "resp_"
 #: Numbers of the events before the answer: created, queued, and in progress once an agent has started.
@@ -33,8 +34,8 @@ def status_of(turn: Turn) -> str:
     return "in_progress" if turn.delivery else "queued"
 
 
-def response_of(turn: Turn) -> Payload:
-    """The turn as a response. ``turn`` in it is ours: what OpenAI's fields cannot say."""
+def response_of(turn: Turn, spent: Spent | None = None) -> Payload:
+    """The turn as a response, with what it used. ``turn`` in it is ours: what OpenAI's fields cannot say."""
     status, notes = status_of(turn), turn.request.metadata
     messages = turn.request.messages
     text = answer_text(turn.response, turn.markers)
@@ -59,7 +60,7 @@ def response_of(turn: Turn) -> Payload:
         "top_p": None,
         "text": {"format": {"type": "text"}},
         "truncation": "disabled",
-        "usage": None,
+        "usage": (spent or Spent()).response_usage(),
         "store": True,
         "turn": {
             "turn_id": turn.turn_id,
@@ -84,10 +85,12 @@ class ResponseEvents:
             turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", markers=(), error={}, stop=""
         )
         self._place = {"item_id": f"msg_{turn.turn_id}", "output_index": 0, "content_index": 0}
+        self._spent = Spent()
         self.sent = -1
 
     def render(self, event: Event) -> list[Payload]:
         """What is sent because of ``event``."""
+        self._spent.take(event)
         if event.kind == "turn.queued" and self.sent < 0:  # a log that begins anew tells it again
             return self._number([self._whole("response.created"), self._whole("response.queued")])
         if event.kind == "attempt.started" and not self._turn.delivery:
@@ -128,7 +131,7 @@ class ResponseEvents:
         return numbered
 
     def _whole(self, kind: str) -> Payload:
-        return {"type": kind, "response": response_of(self._turn)}
+        return {"type": kind, "response": response_of(self._turn, self._spent)}
 
     def _ending(self) -> list[Payload]:
         if status_of(self._turn) != "completed":

@@ -9,12 +9,15 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionChunk
 
+from api_client.contract.events import Event
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.web.streaming.response import ResponseEvents, last_number
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished, passed
+from tests.unit.web.openwebui import Reader
 
 BODY: dict[str, Any] = {"model": "scripted", "input": "Hallo"}
 REQUEST = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id="s")
@@ -132,7 +135,9 @@ async def test_a_background_request_of_a_chat_interface_makes_no_turn(turns: Fak
     async with caller(app_with(turns), **{"x-owui-task": "emoji_generation"}) as http:
         answer = await http.post("/v1/responses", json=BODY)
         assert answer.json()["output"][0]["content"][0]["text"] == "💬"
-        streamed = frames(await http.post("/v1/responses", json={**BODY, "stream": True}))
+    asked = {**BODY, "input": "Your task is to reflect the speaker's likely facial expression", "stream": True}
+    async with caller(app_with(turns)) as http:  # without Open WebUI's headers: by how its prompt begins
+        streamed = frames(await http.post("/v1/responses", json=asked))
     assert streamed[-1]["response"]["output"][0]["content"][0]["text"] == "💬"
     assert turns.submitted == []
 
@@ -176,3 +181,33 @@ async def test_an_answer_that_was_sent_is_delivered_and_one_that_was_lost_is_owe
         async with caller(app_with(turns), **headers) as http:
             await http.post("/v1/responses", json={**BODY, "stream": True})
         assert len(turns.repeats.turns) == owed
+
+
+async def test_a_page_of_open_webui_sees_progress_over_a_connection_of_this_type() -> None:
+    script: list[Event | None] = [
+        event(1, "turn.queued", position=0),
+        event(2, "attempt.started", attempt=1, delivery=1),
+        event(3, "attempt.output", attempt=1, text="ENTWURF"),
+        event(4, "attempt.rejected", attempt=1, issues=[]),
+        event(5, "turn.retrying", attempt=2, max_attempts=3, reason="rejected", codes=[]),
+        finished(6, "passed_after_retry", response="Antwort"),
+    ]
+    page = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": ""}
+    async with caller(app_with(FakeTurns(script)), **page) as http:
+        answer = await http.post("/v1/responses", json={**BODY, "stream": True})
+    sent = [json.loads(line.removeprefix("data: ")) for line in answer.text.split("\n\n") if line.startswith("data: {")]
+    seen = Reader().read(sent)
+    assert (seen.text, seen.completed) == ("Antwort", ["Antwort"])
+    assert "ENTWURF" in seen.seen
+    assert seen.status[0] == "In der Warteschlange"
+    assert answer.text.endswith("data: [DONE]\n\n")
+
+
+async def test_merged_answers_reach_open_webui_in_the_form_its_view_reads(http: httpx2.AsyncClient) -> None:
+    asked = 'You have been provided with a set of responses. Responses from models: """kurz"""\n\n"""die längere"""'
+    headers = {"x-owui-task": "moa_response_generation"}
+    answer = await http.post("/v1/responses", json={**BODY, "input": asked, "stream": True}, headers=headers)
+    *frames, done, _ = answer.text.split("\n\n")
+    chunks = [ChatCompletionChunk.model_validate_json(frame.removeprefix("data: ")) for frame in frames]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "die längere"
+    assert done == "data: [DONE]"

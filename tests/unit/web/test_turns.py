@@ -119,4 +119,6 @@ async def test_models_are_listed_and_shown(http: httpx2.AsyncClient) -> None:
     listed = (await http.get("/v1/models")).json()
     assert [model["id"] for model in listed["data"]] == ["scripted"]
     assert (await http.get("/v1/models/scripted")).json() == listed["data"][0]
-    assert listed["data"][0]["info"] == {"meta": {"capabilities": {"builtin_tools": False, "vision": False}}}
+    assert listed["data"][0]["info"] == {
+        "meta": {"capabilities": {"builtin_tools": False, "vision": False, "usage": True}}
+    }

@@ -180,7 +180,7 @@ def model_entry(model: str, settings: Settings) -> dict[str, Any]:
         "meta": {
             "profile_image_url": f"data:image/png;base64,{b64encode(icon(model)).decode()}",
             "description": _DESCRIPTION.get(locale, _DESCRIPTION["en"]),
-            "capabilities": {"builtin_tools": False, "vision": vision, "usage": False},
+            "capabilities": {"builtin_tools": False, "vision": vision, "usage": True},
             "suggestion_prompts": prompts,
         },
         "access_grants": [{"principal_type": "user", "principal_id": "*", "permission": "read"}],

@@ -1,0 +1,106 @@
+"""The stream of a chat: chunks of chat completions, and between them what only Open WebUI reads."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+import structlog
+from starlette.responses import Response, StreamingResponse
+
+from api_client.contract.events import RESET, Event
+from api_client.contract.failpoints import reach
+from api_client.web.bodies.ask import Ask
+from api_client.web.openwebui.background import answer_task
+from api_client.web.relay import Relay
+from api_client.web.streaming.following import broken, follow_answer
+from api_client.web.streaming.page import Page, page_of
+from api_client.web.streaming.reply import Payload, Reply, opening, pieces
+from api_client.web.submitting import Submitted, delivered
+from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, data_frame
+
+log = structlog.get_logger(__name__)
+
+
+def page_stream(relay: Relay, ask: Ask, turn: Submitted) -> Response:
+    """The reply to ``ask`` as a stream of chunks."""
+    frames = stream(relay, ask.without_text(), page_of(reply_to(relay, ask, turn.turn_id), ask.mode), turn.seen)
+    headers = {"x-turn-id": turn.turn_id} | SSE_HEADERS
+    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
+
+
+def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
+    """What all parts of the reply to ``ask`` have in common."""
+    return Reply(
+        turn_id=turn_id,
+        model=ask.request.model,
+        created=int(time.time()),
+        locale=ask.request.locale,
+        status=ask.open_webui,
+        pages=relay.settings.public_url.rstrip("/"),
+        include_usage=ask.include_usage,
+    )
+
+
+def task_answer(ask: Ask) -> Response:
+    """The answer to a background request; no turn is made."""
+    request, answer = ask.request, answer_task(ask.task, ask.request.messages)
+    name = f"task-{secrets.token_hex(12)}"
+    reply = Reply(turn_id=name, model=request.model, created=int(time.time()), locale=request.locale)
+    log.info("relay.task_answered", task=ask.task[:40])
+    if not ask.stream:
+        return JSON(reply.completion(answer))
+    content: list[Payload] = [reply.chunk({"content": piece}) for piece in pieces(answer)]
+    frames = [data_frame(payload) for payload in [*opening(reply), *content, reply.chunk({}, "stop")]]
+    return Response(b"".join([*frames, DONE]), media_type="text/event-stream", headers=SSE_HEADERS)
+
+
+async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator[bytes]:
+    """The reply as Server-Sent Events. It never ends quietly: the last words are the answer's end or an error.
+
+    ``seen`` is the number of the turn's last event when this reader came: of what was before, it gets the result.
+    """
+    turn_id, whole = page.reply.turn_id, False
+    try:
+        with relay.readers.reading(turn_id):
+            async with aclosing(_stream(relay, ask, page, seen)) as frames:
+                async for frame in frames:
+                    yield frame
+            whole = True
+    finally:
+        if ask.page and not whole:
+            relay.readers.left(turn_id, ask.request.owner, ask.request.session_id)
+
+
+async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerator[bytes]:
+    reply = page.reply
+    for payload in opening(reply):
+        yield data_frame(payload)
+    try:
+        async with aclosing(follow_answer(relay, reply.turn_id, ask.request.owner)) as events:
+            async for event in events:
+                if event is not None and event.kind == RESET:
+                    seen = -1  # that too is news to this reader, and so is all that follows
+                for frame in _frames(event, page, seen):
+                    if frame is DONE:
+                        reach("B15")
+                    yield frame
+                if event is not None and event.final:
+                    await delivered(relay, ask, reply.turn_id)
+                    return
+        raise EOFError("the turn's events ended without its end")
+    except Exception as error:
+        yield data_frame(broken(error, reply.turn_id, reply.locale).body())
+        yield DONE
+
+
+def _frames(event: Event | None, page: Page, seen: int) -> list[bytes]:
+    if event is None:
+        return [PING]
+    if event.seq > seen or event.final:
+        frames = [data_frame(payload) for payload in page.render(event)]
+        return [*frames, DONE] if event.final else frames
+    page.skip(event)
+    return [data_frame(payload) for payload in page.catch_up()] if event.seq == seen else []

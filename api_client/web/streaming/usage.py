@@ -1,0 +1,98 @@
+"""What a turn used, over all its attempts, in the shapes of OpenAI's two APIs. Pure: events in, numbers out.
+
+Tokens and money are what the agents reported; zeros where they reported nothing, as the scripted agent does. A client
+that asked for one answer pays for all that it took: rejected, lost and repeated runs are in, and named.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from api_client.contract.events import RESET, Event
+
+
+class TurnDetails(TypedDict):
+    """What OpenAI's fields cannot say: runs, tokens of runs whose answer was not accepted, US dollars."""
+
+    attempts: int
+    failed_tokens: int
+    cost_usd: float
+
+
+class Usage(TypedDict):
+    """As chat completions give it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    turn_details: TurnDetails
+
+
+class ResponseUsage(TypedDict):
+    """As responses give it."""
+
+    input_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens: int
+    output_tokens_details: dict[str, int]
+    total_tokens: int
+    turn_details: TurnDetails
+
+
+class Spent:
+    """Adds up what the runs of a turn used. Takes the turn's events from the first; none may be left out."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._input = self._output = self._attempts = self._failed = self._last = 0
+        self._cost = 0.0
+
+    def take(self, event: Event) -> None:
+        """Add what an event tells. A rejected answer's tokens were for nothing, and so are those of a broken run."""
+        data = event.data
+        match event.kind:
+            case "attempt.completed":
+                self._last = self._add(event)
+                self._failed += 0 if data.get("verdict") == "complete" else self._last
+            case "attempt.lost":
+                self._failed += self._add(event)
+            case "attempt.rejected":
+                self._failed, self._last = self._failed + self._last, 0
+            case "attempt.started":
+                self._attempts = max(self._attempts, int(data.get("attempt") or 0))
+            case kind if kind == RESET:
+                self._begin()
+
+    def _add(self, event: Event) -> int:
+        """Add the tokens of one run; returns how many."""
+        used = event.data.get("usage") or {}
+        given, made = int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0))
+        self._input += given
+        self._output += made
+        self._cost += float(used.get("cost_usd", 0.0))
+        return given + made
+
+    def _details(self) -> TurnDetails:
+        return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
+
+    def usage(self) -> Usage:
+        """For a chat completion."""
+        return {
+            "prompt_tokens": self._input,
+            "completion_tokens": self._output,
+            "total_tokens": self._input + self._output,
+            "turn_details": self._details(),
+        }
+
+    def response_usage(self) -> ResponseUsage:
+        """For a response."""
+        return {
+            "input_tokens": self._input,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": self._output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": self._input + self._output,
+            "turn_details": self._details(),
+        }
