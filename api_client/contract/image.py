@@ -43,7 +43,7 @@ def read_image(url: str) -> Image:
     """The image in a ``data:`` address. Nothing is ever fetched from another address.
 
     Raises:
-        ValueError: it is none, is too large, or is no PNG, JPEG, GIF or WebP.
+        ValueError: the address has no base64 content, or the content is too large, or of another kind.
     """
     head = _DATA_URL.match(url)
     if head is None:

@@ -1,4 +1,4 @@
-"""The language of a caller: of its turn, and of what it reads when there is none.
+"""The language of a caller: of its turn, and of the errors it reads before a turn.
 
 What is asked for counts: the field ``locale`` (Open WebUI sends it as a custom parameter of a model, a chat or a user),
 else the header ``X-Helix-Locale`` (of one of its connections). Else a turn speaks HELIX_LOCALE; errors before a turn

@@ -58,7 +58,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "de": "Setze deine letzte Antwort genau dort fort, wo sie endet. Wiederhole nichts.",
         "en": "Continue your last answer exactly where it ends. Repeat nothing.",
     },
-    # to the agent, in the place of what is no text
+    # to the agent, in the place of what is not text
     "image_here": {"de": "[Bild des Nutzers: {path}]", "en": "[image from the user: {path}]"},
     "image_left_out": {
         "de": "[Hier stand ein Bild. Es liegt dir nicht vor.]",
@@ -66,7 +66,7 @@ _WORDS: dict[str, dict[str, str]] = {
     },
     "part_left_out": {
         "de": "[Hier stand etwas, das kein Text ist. Es liegt dir nicht vor.]",
-        "en": "[Something that is no text stood here. You do not have it.]",
+        "en": "[Something other than text stood here. You do not have it.]",
     },
     # in a draft shown as reasoning
     "void": {
