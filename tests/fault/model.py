@@ -96,17 +96,20 @@ class Model:
             if why == "called_off":
                 self._look_again(turn_id, self.now)
             return ["refused", why]
-        runs = turn.text("state") == "queued"
         if not turn.number("deadline_at"):
             turn.write(deadline_at=self.now + turn.number("deadline_ms"))
         turn.tokens.add(token)
-        turn.write(state="running" if runs else "validating", token=token, cmd=0, lease_until=self.now + lease_ms)
-        turn.write(attempt=link.partition("/")[2], not_before=0, announced=1, alone=alone)
+        turn.write(token=token, cmd=0, alone=alone)
+        self._begin(turn_id, turn, link, lease_ms, runs=turn.text("state") == "queued")
+        return ["claimed"]
+
+    def _begin(self, turn_id: str, turn: Turn, link: str, lease_ms: int, *, runs: bool) -> None:
+        turn.write(state="running" if runs else "validating", next=link, lease_until=self.now + lease_ms)
+        turn.write(attempt=link.partition("/")[2], not_before=0, announced=1)
         self._look_again(turn_id, self.now + lease_ms)
         if runs:
             turn.write(delivery=turn.number("delivery") + 1)
             turn.log.append("attempt.started")
-        return ["claimed"]
 
     def _why_not(self, turn_id: str, turn: Turn, link: str, token: str, alone: int, strikes: int) -> str:
         refusals = {
@@ -149,7 +152,7 @@ class Model:
         turn.write(accepted=accepted)
         return ["sealed"]
 
-    def commit(self, turn_id: str, token: str, number: int, move_json: str, kinds: list[str]) -> Reply:
+    def commit(self, turn_id: str, token: str, number: int, keep_ms: int, move_json: str, kinds: list[str]) -> Reply:
         turn = self.turns.get(turn_id)
         if turn is not None and turn.text("last_token") == token and number <= turn.number("last_cmd"):
             return ["done", turn.text("last_head"), turn.text("last_outcome")]
@@ -158,8 +161,10 @@ class Model:
             return ["fenced", "", ""]
         if number > turn.number("cmd") + 1:
             return ["behind", turn.number("cmd"), ""]
+        if number <= turn.number("cmd"):
+            return ["claimed"]
         move = json.loads(move_json)
-        turn.write(token="", lease_until=0, last_token=token, last_cmd=number, accepted="", **move["fields"])
+        turn.write(cmd=number, accepted="", **move["fields"])
         turn.log += kinds
         outcome = turn.text("stop") or move["outcome"] or self._called_off(turn, move["state"] == "queued")
         head = ""
@@ -167,12 +172,16 @@ class Model:
             head = self._finish(turn_id, outcome, move["answer"]["response"] if outcome == move["outcome"] else "")
         else:
             delay, parks = move["delay_ms"], move["park_ms"]
+            if keep_ms and move["next"] and not delay:
+                self._begin(turn_id, turn, move["next"], keep_ms, runs=move["state"] == "queued")
+                return ["claimed"]
+            turn.write(token="", lease_until=0)
             turn.write(state=move["state"], next=move["next"], announced=1, not_before=self.now + delay if delay else 0)
             if parks:
                 turn.write(decide_by=self.now + parks, deadline_at=turn.number("deadline_at") + parks)
                 self.inbox[turn_id] = self.now
             self._look_again(turn_id, self.now + (parks or delay or self.announce_ms))
-        turn.write(last_head=head, last_outcome=outcome)
+        turn.write(last_token=token, last_cmd=number, last_head=head, last_outcome=outcome)
         return ["done", head, outcome]
 
     def reap(self, turn_id: str, may_take: int, strikes: int) -> Reply:

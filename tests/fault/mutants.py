@@ -27,6 +27,20 @@ MUTANTS = [
     Mutant("commit overlooks what was forgotten", "commit", "tonumber(ARGV[5]) > number('cmd') + 1", "false"),
     Mutant("append tells of one too many", "append", "return { 'behind', number('cmd') }", "return { 'behind', 0 }"),
     Mutant("commit keeps the token", "commit", "'HSET', TURN, 'token', '', 'lease_until', 0,", "'HSET', TURN,"),
+    Mutant(
+        "a repeated commit whose holder went on runs again",
+        "commit",
+        "if tonumber(ARGV[5]) <= number('cmd') then return claimed() end",
+    ),
+    Mutant("a holder goes on under no number", "commit", "redis.call('HSET', TURN, 'cmd', ARGV[5])"),
+    Mutant("a holder goes on before the delay is over", "commit", " and move.delay_ms <= 0"),
+    Mutant("a holder goes on without an agent's run", "commit", "move.state == 'queued' and 'running' or 'v", "'v"),
+    Mutant(
+        "a holder goes on with what was called off",
+        "commit",
+        "  if outcome ~= '' then\n    head",
+        "  if false then head",
+    ),
     Mutant("a repeated claim is another delivery", "claim", "if turn.token == ARGV[5] then", "if false then"),
     Mutant("claim takes what is held", "claim", "if (turn.token or '') ~= '' then", "if false then"),
     Mutant("claim takes any link", "claim", "if turn.next ~= ARGV[4] then", "if false then"),
@@ -41,7 +55,8 @@ MUTANTS = [
         "if string.find(turn.tokens or '', ARGV[5], 1, true) then",
         "if false then",
     ),
-    Mutant("claim forgets the lease", "claim", "look_again(NOW + tonumber(ARGV[6]))", "redis.call('ZREM', DUE, ID)"),
+    Mutant("claim forgets the lease", "turn", "look_again(NOW + lease_ms)", "redis.call('ZREM', DUE, ID)"),
+    Mutant("claim remembers no link", "turn", "'state', state, 'next', link, 'token'", "'state', state, 'token'"),
     # Accepting
     Mutant("seal takes any token", "seal", "if not EXISTS or turn.token ~= ARGV[4] then", "if not EXISTS then"),
     Mutant(
@@ -139,7 +154,7 @@ MUTANTS = [
     Mutant("an event is not published", "turn", "redis.call('PUBLISH', BELL, wire)"),
     Mutant("the end is counted twice", "turn", "'0' }, '|')] = 1", "'0' }, '|')] = 2"),
     Mutant("a retried turn is not counted", "turn", "number('retries') > 0 and '1' or '0'", "'0'"),
-    Mutant("a recovery is counted twice", "claim", "'since', int(NOW), 'alive_at', 0", "'since', int(NOW)"),
+    Mutant("a recovery is counted twice", "turn", "'since', int(NOW), 'alive_at', 0", "'since', int(NOW)"),
     Mutant(
         "a cancelled turn gave up too",
         "commit",
@@ -159,7 +174,7 @@ MUTANTS = [
         "for i = 1, 3 do new[i]",
         "for i = 1, 2 do new[i]",
     ),
-    Mutant("a delivery is not counted", "claim", "redis.call('HINCRBY', TURN, 'delivery', 1)", "number('delivery')"),
+    Mutant("a delivery is not counted", "turn", "redis.call('HINCRBY', TURN, 'delivery', 1)", "number('delivery')"),
     # Submit
     Mutant("submit stores a turn again", "submit", "if EXISTS then return { 'known', 0, ID } end"),
     Mutant(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from api_client.contract.commands import RESUME_SECONDS
 from tests.fault.seen import PretendTurn, Seen
-from worker.turns.record.told import Told
+from worker.turns.transitions.moves import EventData
 
 LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
 RESUME_MS = int(RESUME_SECONDS * 1000)
@@ -100,7 +100,7 @@ def submitted(step: Step) -> None:
 
 def claimed(step: Step) -> None:
     link, token = step.args[0].encode(), step.args[1].encode()
-    turn, before, after = step.turn, step.before, step.after
+    turn, before = step.turn, step.before
     accepted = step.reply[0] == b"claimed"
     if before.token == token:
         rule(accepted, "a repeated claim did not find itself")
@@ -118,7 +118,14 @@ def claimed(step: Step) -> None:
     turn.tokens.add(token)
     turn.alone, turn.cmd = step.args[4] == 1, 0
     turn.deadline = turn.deadline or step.now + turn.submit[4]
+    begun(step, link, token)
+
+
+def begun(step: Step, link: bytes, token: bytes) -> None:
+    """The holder of this token has this link and a whole lease from now on; a run is one delivery."""
+    turn, before, after = step.turn, step.before, step.after
     rule(after.token == token and after.lease_until == step.now + LEASE_MS, "a claim did not take the lease")
+    rule(after.next == link, "a claim took another link")
     runs = link.startswith((b"turn.run/", b"turn.retry/", b"phase.run/"))
     rule(after.delivery == before.delivery + runs, "[6] a claim is not one delivery")
     if runs:
@@ -155,13 +162,17 @@ def _behind(step: Step, number: int) -> bool:
     return behind
 
 
-def told_whole(turn: PretendTurn, told: Told | None) -> None:
-    """A run that was committed has all it told in its log, in order and once, whatever the store forgot meanwhile."""
+def told_whole(turn: PretendTurn, told: list[EventData] | None, goes_on: bool) -> None:
+    """A run that was committed has all it told in its log, in order and once, whatever the store forgot meanwhile.
+
+    ``goes_on``: its holder has begun the next link already, maybe another run.
+    """
     if told is None:
         return
-    begun = max(at for at, (kind, _) in enumerate(turn.told) if kind == "attempt.started")
-    logged = [json.loads(data) for kind, data in turn.told[begun:] if kind == "attempt.output"]
-    said = [data for events in told.commands for kind, data in events if kind == "attempt.output"]
+    starts = [at for at, (kind, _) in enumerate(turn.told) if kind == "attempt.started"]
+    again = goes_on and turn.told[-1][0] == "attempt.started"
+    logged = [json.loads(data) for kind, data in turn.told[starts[-2 if again else -1] :] if kind == "attempt.output"]
+    said = [data for kind, data in told if kind == "attempt.output"]
     rule(logged == said, "[12] the log of a committed run has a hole, or something twice")
 
 
@@ -179,9 +190,9 @@ def sealed(step: Step) -> None:
 
 
 def committed(step: Step) -> None:
-    token, number, move = step.args[0].encode(), step.args[1], read_move(step.args[2])
+    token, number, keep, move = step.args[0].encode(), step.args[1], step.args[2], read_move(step.args[3])
     turn, before, after = step.turn, step.before, step.after
-    if turn.last_commit and turn.last_commit[:2] == (token, number):
+    if turn.last_commit and turn.last_commit[0] == token and number <= turn.last_commit[1]:
         unchanged(step)
         rule(step.reply == turn.last_commit[2], "a repeated commit was answered differently")
         return
@@ -192,14 +203,24 @@ def committed(step: Step) -> None:
     if not accepted or _behind(step, number):
         unchanged(step)
         return
-    turn.last_commit = (token, number, step.reply)
-    for i in range(3, len(step.args), 2):
+    if number <= turn.cmd:
+        unchanged(step)
+        rule(step.reply[0] == b"claimed", "a repeated commit whose holder went on was answered differently")
+        return
+    for i in range(4, len(step.args), 2):
         tell(turn, step.args[i], step.args[i + 1])
     wanted = move["outcome"].encode()
     outcome = before.stop or wanted or off(step, move["state"].encode(), after.tokens_used)
+    rule(not after.accepted, "a commit kept what was accepted before it")
+    if keep and move["next"] and not (outcome or move["delay_ms"] or move["park_ms"]):
+        rule(step.reply[0] == b"claimed", "a holder that can go on was sent away")
+        turn.cmd = number
+        begun(step, move["next"].encode(), token)
+        return
+    rule(step.reply[0] == b"done", "a holder goes on that cannot")
+    turn.last_commit = (token, number, step.reply)
     rule(step.reply[2] == outcome, "a commit led to another outcome than it must")
     rule(after.token == b"" and after.lease_until == 0, "a commit kept the lease")
-    rule(not after.accepted, "a commit kept what was accepted before it")
     if outcome:
         advanced(step, step.reply[1], outcome)
         return

@@ -26,7 +26,7 @@ from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, commit_arguments
 from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
-from worker.turns.record.told import Told
+from worker.turns.record.outbox import Outbox
 from worker.turns.transitions.moves import EventData
 
 Ask = Generator[list[Command], list[Any], Any]
@@ -48,7 +48,10 @@ class Run:
     turn: PretendTurn
     link: Link
     token: str
-    told: Told = field(default_factory=Told)
+    #: Command, its arguments, its events; of every link of this claim.
+    sent: Outbox[tuple[str, tuple[Any, ...], list[EventData]]] = field(default_factory=Outbox)
+    #: How many of them were sent when the link began.
+    before: int = 0
 
 
 class Schedule:
@@ -209,7 +212,7 @@ class Schedule:
             said = [{"attempt": run.link.attempt, "text": f"ä{self._pieces}.{n}"} for n in range(1, 3)]
             pieces: list[EventData] = [("attempt.output", data) for data in said]
             if run.link.task in RUNS:
-                reply = yield from self._tell("append", run, [], pieces[: self._random.randint(1, 2)])
+                reply = yield from self._numbered("append", run, [], pieces[: self._random.randint(1, 2)])
                 self._notice(run, reply)
         else:
             choices = CHOICES[run.link.task]
@@ -220,14 +223,15 @@ class Schedule:
             else:
                 yield from self._commit(run, name)
 
-    def _tell(self, name: str, run: Run, more: list[str], events: list[EventData]) -> Ask:
+    def _numbered(self, name: str, run: Run, more: list[Any], events: list[EventData]) -> Ask:
         """A numbered command, and before it what the store has forgotten, as ``Changes._numbered`` does it."""
-        number = run.told.add(events)
-        reply = yield from self._do(name, run.turn, run.token, number, *more, *_flat(events))
+        number = run.sent.number
+        run.sent.add((name, (run.token, number, *more, *_flat(events)), events))
+        reply = yield from self._do(name, run.turn, *run.sent.commands[-1][1])
         while reply[0] == b"behind":
-            for earlier, forgotten in run.told.between(reply[1], number):
-                yield from self._do("append", run.turn, run.token, earlier, *_flat(forgotten))
-            reply = yield from self._do(name, run.turn, run.token, number, *more, *_flat(events))
+            for earlier, args, _ in run.sent.between(reply[1], number):
+                yield from self._do(earlier, run.turn, *args)
+            reply = yield from self._do(name, run.turn, *run.sent.commands[-1][1])
         return reply
 
     def _forget(self, turn: PretendTurn) -> Ask:
@@ -262,12 +266,18 @@ class Schedule:
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
         retries = int((run.turn.seen and run.turn.seen.others[4]) or 0)
+        keep = LEASE_MS if self._random.random() < 0.5 else 0
         move, *told = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))
         events = [(kind, json.loads(data)) for kind, data in zip(told[::2], told[1::2], strict=True)]
-        reply = yield from self._tell("commit", run, [move], events)
+        reply = yield from self._numbered("commit", run, [keep, move], events)
         self._runs.remove(run)
-        if reply[0] == b"done":
-            rules.told_whole(run.turn, run.told if run.link.task in RUNS else None)
+        if reply[0] in {b"done", b"claimed"}:
+            said = [event for _, _, events in run.sent.commands[run.before :] for event in events]
+            rules.told_whole(run.turn, said if run.link.task in RUNS else None, reply[0] == b"claimed")
+        if reply[0] == b"claimed":
+            link = Link.parse(rules.read_move(move)["next"])
+            self._runs.append(Run(run.turn, link, run.token, run.sent, len(run.sent.commands)))
+        elif reply[0] == b"done":
             self._go_on(run, rules.read_move(move), reply)
 
     def _go_on(self, run: Run, move: dict[str, Any], reply: list[Any]) -> None:

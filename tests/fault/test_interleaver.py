@@ -29,7 +29,7 @@ _ENOUGH = 6000
 
 #: A run that never saw one of these proves nothing about it.
 RARE = (
-    *("forget", "append behind", "commit behind"),
+    *("forget", "append behind", "commit behind", "commit claimed"),
     *("append fenced", "beat fenced", "commit fenced", "claim refused"),
     *("seal sealed", "seal stopped", "seal fenced", "cancel accepted"),
     *("submit known", "submit repeated", "submit conflict", "submit busy"),

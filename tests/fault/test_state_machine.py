@@ -160,15 +160,27 @@ class LedgerMachine(RuleBasedStateMachine):
         turn_id, _, token = claim
         assert self.ask("seal", turn_id, token, "accept") == self.model.seal(turn_id, token, "accept")
 
-    @rule(claim=_CLAIMS, ahead=_AHEAD, name=st.sampled_from(_MOVES), delay=st.sampled_from([1, 5_000]))
-    def commit(self, claim: tuple[str, Link, str], ahead: int, name: str, delay: int) -> None:
+    @rule(
+        claim=_CLAIMS,
+        ahead=_AHEAD,
+        name=st.sampled_from(_MOVES),
+        delay=st.sampled_from([1, 5_000]),
+        keep=st.sampled_from([0, LEASE_MS]),
+    )
+    def commit(self, claim: tuple[str, Link, str], ahead: int, name: str, delay: int, keep: int) -> None:
+        """The link is committed; with ``keep`` its holder goes on with the next one."""
         turn_id, link, token = claim
+        if turn := self.model.turns.get(turn_id):
+            link = Link.parse(turn.text("next")) if turn.text("token") == token else link
         number = self._number(turn_id, ahead)
         if name not in (*CHOICES[link.task], "called off"):
             name = CHOICES[link.task][0]
         move, *events = commit_arguments(name, link, 0, delay)
-        reply = self.ask("commit", turn_id, token, number, move, *events)
-        assert reply == self.model.commit(turn_id, token, number, move, events[::2])
+        reply = self.ask("commit", turn_id, token, number, keep, move, *events)
+        expected = self.model.commit(turn_id, token, number, keep, move, events[::2])
+        assert reply[: len(expected)] == expected
+        if reply[0] == "claimed":
+            assert dict(zip(reply[2::2], reply[3::2], strict=True))["token"] == token
 
     @rule(turn_id=_TURNS, may_take=st.sampled_from([1, 1, 0]))
     def reap(self, turn_id: str, may_take: int) -> None:
@@ -184,19 +196,21 @@ class LedgerMachine(RuleBasedStateMachine):
         picks=st.lists(st.integers(0, 11), min_size=1, max_size=6),
         patient=st.booleans(),
         took=st.sampled_from([1, 1, 1, 1_500, 3_600_000]),
+        keep=st.sampled_from([0, LEASE_MS]),
     )
-    def work(self, turn_id: str, picks: list[int], patient: bool, took: int) -> None:
+    def work(self, turn_id: str, picks: list[int], patient: bool, took: int, keep: int) -> None:
         """What mostly happens: link after link is claimed, carried out and committed, the last one after a time."""
         for number, pick in enumerate(picks):
             claim = self._held(turn_id) or self._take(turn_id, None, True, patient)
             if number and not self._held(turn_id):
                 break
-            choices = CHOICES[claim[1].task]
-            name = choices[pick % len(choices)] if pick > 5 else STRAIGHT[claim[1].task]
+            task = Link.parse(self.model.turns[turn_id].text("next")).task if self._held(turn_id) else claim[1].task
+            choices = CHOICES[task]
+            name = choices[pick % len(choices)] if pick > 5 else STRAIGHT[task]
             if name == "accept" and pick % 2:
                 self.seal(claim)
             self.model.now += took * (number == len(picks) - 1)
-            self.commit(claim, 1, name, 5_000)
+            self.commit(claim, 1, name, 5_000, keep)
 
     def _held(self, turn_id: str) -> tuple[str, Link, str] | None:
         """The claim that holds the turn."""
@@ -227,7 +241,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def park(self, turn_id: str, decision: str) -> None:
         """A turn is judged, parked and decided on."""
         for name in ("complete", "park"):
-            self.commit(self._held(turn_id) or self._take(turn_id, None, True, True), 1, name, 5_000)
+            self.commit(self._held(turn_id) or self._take(turn_id, None, True, True), 1, name, 5_000, 0)
         self.decide(turn_id, "", decision, "approve")
 
     @rule(turn_id=_TURNS, owner=st.sampled_from(["", "p", "q"]))

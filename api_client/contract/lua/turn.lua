@@ -180,3 +180,33 @@ local function decide(kind, by, note, text, name)
   emit('turn.decided', '{"attempt":' .. int(number('attempt')) .. ',"kind":"' .. kind .. '","by":' ..
     cjson.encode(by) .. ',"for":' .. cjson.encode(name) .. ',"note":' .. cjson.encode(note) .. '}')
 end
+
+-- Begin a link of the chain, such as turn.run/1, for the holder of this token: the one place where work starts.
+-- state: running | validating  worker: JSON string
+local function begin(link, state, token, lease_ms, worker)
+  local attempt = string.match(link, '/(%d+)$')
+  redis.call('HSET', TURN, 'state', state, 'next', link, 'token', token, 'lease_until', int(NOW + lease_ms),
+    'attempt', attempt, 'not_before', 0, 'announced', 1)
+  look_again(NOW + lease_ms)
+  if state ~= 'running' then return end
+  local delivery = redis.call('HINCRBY', TURN, 'delivery', 1)
+  local counters = { ['delivery.started'] = 1 }
+  if delivery == 1 then took(counters, 'time.wait', NOW - number('created_at')) end
+  if number('alive_at') > 0 then took(counters, 'time.recovery', NOW - number('alive_at')) end
+  redis.call('HSET', TURN, 'since', int(NOW), 'alive_at', 0)
+  redis.call('HSETNX', ATTEMPTS, attempt .. ':started_at', int(NOW))
+  redis.call('HSET', ATTEMPTS, attempt .. ':worker', cjson.decode('[' .. worker .. ']')[1])
+  redis.call('HINCRBY', ATTEMPTS, attempt .. ':deliveries', 1)
+  count(counters)
+  local allowed = number('allowed')
+  if allowed == 0 then allowed = cjson.decode(turn.request).max_attempts or 0 end
+  emit('attempt.started', '{"attempt":' .. attempt .. ',"delivery":' .. int(delivery) ..
+    ',"max_attempts":' .. int(allowed) .. ',"worker":' .. worker .. '}')
+end
+
+-- What a claim answers: the record as it is now.
+local function claimed()
+  local reply = { 'claimed', int(NOW) }
+  for _, part in ipairs(redis.call('HGETALL', TURN)) do reply[#reply + 1] = part end
+  return reply
+end

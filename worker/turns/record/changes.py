@@ -68,6 +68,8 @@ class Changes:
         """
 
         def read(reply: Any) -> Claim | Refusal:
+            if reply[0] == b"refused":
+                return Refusal(reply[1].decode())
             return _claimed(reply, link, token, taken_at)
 
         words = (str(link), token, self._lease_ms, json.dumps(self._worker), int(alone), self._settings.strikes)
@@ -86,32 +88,48 @@ class Changes:
 
     def append(self, claim: Claim, events: list[EventData]) -> Exchange[None]:
         """Add events to the turn's log, in order, each exactly once. Reading raises ``Fenced``."""
-        number = claim.told.add(events)
-        yield from self._numbered(claim, number, self._append(claim, number, events))
+        words: tuple[Word, ...] = (claim.token, claim.outbox.number, *_flat(events))
+        yield from self._numbered(claim, self._command("append", *_ids(claim), words, _fenced_or_behind))
 
     def commit(self, claim: Claim, move: Move) -> Exchange[Committed]:
         """Write what was decided and give the lease back. Reading raises ``Fenced``: nothing was written."""
 
-        def read(reply: Any) -> Committed:
-            _, head, outcome = reply
-            return Committed(head.decode(), outcome.decode())
+        def read(reply: Any) -> Behind | Committed:
+            return _fenced_or_behind(reply) or _committed(reply)
 
-        number = claim.told.add(move.events)
-        words: tuple[Word, ...] = (claim.token, number, move.to_json(), *_flat(move.events))
-        command = self._command("commit", *_ids(claim), words, lambda reply: _fenced_or_behind(reply) or read(reply))
-        return (yield from self._numbered(claim, number, command))
+        result: Committed = yield from self._numbered(claim, self._commit(claim, move, 0, read))
+        return result
 
-    def _append(self, claim: Claim, number: int, events: list[EventData]) -> Command[Behind | None]:
-        words: tuple[Word, ...] = (claim.token, number, *_flat(events))
-        return self._command("append", *_ids(claim), words, _fenced_or_behind)
+    def advance(self, claim: Claim, move: Move, taken_at: float) -> Exchange[Claim | Committed]:
+        """As ``commit``, and keep token and lease for the next link: claimed as by ``claim``, in the same command.
 
-    def _numbered(self, claim: Claim, number: int, command: Command[Behind | T]) -> Exchange[T]:
+        ``taken_at`` is now, by ``time.monotonic()``. The lease begins anew. The result is the claim of the next link,
+        or ``Committed`` where the holder cannot go on: the turn ended or was called off, has to wait, or is parked.
+        """
+
+        def read(reply: Any) -> Behind | Claim | Committed:
+            if reply[0] != b"claimed":
+                return _fenced_or_behind(reply) or _committed(reply)
+            taken = _claimed(reply, move.next or claim.link, claim.token, taken_at)
+            taken.outbox = claim.outbox
+            return taken
+
+        result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, move, self._lease_ms, read))
+        return result
+
+    def _commit(self, claim: Claim, move: Move, keep_ms: int, read: Callable[[Any], Behind | T]) -> Command[Behind | T]:
+        words: tuple[Word, ...] = (claim.token, claim.outbox.number, keep_ms, move.to_json(), *_flat(move.events))
+        return self._command("commit", *_ids(claim), words, read)
+
+    def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
         """Send a numbered command, and again what the store has forgotten of those before it."""
-        said: Behind | T = yield command
+        number = claim.outbox.number
+        claim.outbox.add(command)
+        said: Any = yield command
         while isinstance(said, Behind):
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
-            for earlier, forgotten in claim.told.between(said.known, number):
-                yield self._append(claim, earlier, forgotten)
+            for forgotten in claim.outbox.between(said.known, number):  # noqa: UP028 (a list takes no results)
+                yield forgotten
             said = yield command
         return said
 
@@ -170,9 +188,7 @@ class Changes:
         return keys_of(self._settings.namespace, turn_id).turn(turn_id)
 
 
-def _claimed(reply: Any, link: Link, token: str, taken_at: float) -> Claim | Refusal:
-    if reply[0] == b"refused":
-        return Refusal(reply[1].decode())
+def _claimed(reply: Any, link: Link, token: str, taken_at: float) -> Claim:
     now, record = int(reply[1]) / 1000, _mapping(reply[2:])
     turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
     return Claim(turn, link, token, taken_at, turn.deadline_at - now, accepted)
@@ -183,6 +199,11 @@ def _fenced_or_behind(reply: Any) -> Behind | None:
     if reply[0] == b"fenced":
         raise Fenced
     return Behind(int(reply[1])) if reply[0] == b"behind" else None
+
+
+def _committed(reply: Any) -> Committed:
+    _, head, outcome = reply
+    return Committed(head.decode(), outcome.decode())
 
 
 def _nothing(_reply: Any) -> None:

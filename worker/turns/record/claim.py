@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
-from worker.turns.record.told import Told
+from worker.turns.record.command import Command
+from worker.turns.record.outbox import Outbox
 
 
 class Fenced(Exception):
@@ -21,7 +23,7 @@ class Claim:
         taken_at: when the claim was asked for, by ``time.monotonic()``.
         seconds_left: time to the turn's deadline at that moment, by the store's clock.
         accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
-        told: what the holder told the turn's log.
+        outbox: the numbered commands the holder sent, those of links before this one too.
     """
 
     turn: Turn
@@ -30,7 +32,7 @@ class Claim:
     taken_at: float
     seconds_left: float
     accepted: str = ""
-    told: Told = field(default_factory=Told)
+    outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
 
 
 @dataclass(frozen=True, slots=True)

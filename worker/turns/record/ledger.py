@@ -130,6 +130,14 @@ class Ledger:
         """
         return self._exchange(self._changes.commit(claim, move))
 
+    def advance(self, claim: Claim, move: Move) -> Claim | Committed:
+        """As ``commit``, and go on with the next link under the same token; see ``Changes.advance``.
+
+        Raises:
+            Fenced: the turn is no longer ours; nothing was written.
+        """
+        return self._exchange(self._changes.advance(claim, move, time.monotonic()))
+
     def due(self, shard: int, limit: int = 100) -> list[str]:
         """Ids of turns that somebody must look at now, the longest waiting first."""
         seconds, micros = self._redis.time()

@@ -1,12 +1,14 @@
--- Write what the holder of the lease decided, and give the lease back. Numbered, see append.
+-- Write what the holder of the lease decided, and give the lease back, or go on with the next link. Numbered, see append.
 -- ARGV[4] token  ARGV[5] number of the command
--- ARGV[6] move (JSON): state, next, fields {name: text}, attempt, facts {name: text}, counters {name: n}, delay_ms,
+-- ARGV[6] above 0: keep token and lease for the next link, for so many ms, unless the turn ends or has to wait
+-- ARGV[7] move (JSON): state, next, fields {name: text}, attempt, facts {name: text}, counters {name: n}, delay_ms,
 --         outcome ('' = goes on), answer {response, step, step_source, error (JSON text)}, markers (JSON text),
 --         end_counters (counted only if the turn really ends with this outcome),
 --         run_ended (true when an agent run ended with this), judged (true when an answer was judged),
 --         park_ms (above 0: the turn waits so long for a decision in the inbox)
--- ARGV[7], ARGV[8] kind, data (JSON) of the events; and so on
+-- ARGV[8], ARGV[9] kind, data (JSON) of the events; and so on
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
+--         | {'claimed', now, record ...}: the holder has the next link
 --         | {'behind', number of the last command that is known here, ''}, see append
 
 if not EXISTS then return { 'fenced', '', '' } end
@@ -15,11 +17,14 @@ if turn.last_token == ARGV[4] and tonumber(ARGV[5]) <= number('last_cmd') then
 end
 if turn.token ~= ARGV[4] or turn.state == 'finished' then return { 'fenced', '', '' } end
 if tonumber(ARGV[5]) > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
-local move = cjson.decode(ARGV[6])
+-- Its reply was lost, and it went on.
+if tonumber(ARGV[5]) <= number('cmd') then return claimed() end
+local move = cjson.decode(ARGV[7])
+local goes_on = tonumber(ARGV[6]) > 0 and move.next ~= '' and move.delay_ms <= 0
 -- Whose run ended: read before this very command hands the turn on to another model.
 local WORKS = (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or MODEL
 
-redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'last_token', ARGV[4], 'last_cmd', ARGV[5])
+redis.call('HSET', TURN, 'cmd', ARGV[5])
 if turn.accepted then redis.call('HDEL', TURN, 'accepted') end
 turn.accepted = nil
 for name, value in pairs(move.fields) do
@@ -36,7 +41,7 @@ if move.run_ended then
   took(counters, 'time.agent', NOW - number('since'), '|' .. WORKS)
 end
 if move.judged then took(counters, 'time.validation', NOW - number('since')) end
-for i = 7, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
+for i = 8, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
 
 local head, outcome = '', move.outcome
 if (turn.stop or '') ~= '' and outcome ~= turn.stop then
@@ -53,7 +58,12 @@ else
     head = give_up(outcome, counters)
   else
     count(counters)
-    redis.call('HSET', TURN, 'state', move.state, 'next', move.next, 'announced', 1,
+    if goes_on then
+      begin(move.next, move.state == 'queued' and 'running' or 'validating', ARGV[4], tonumber(ARGV[6]),
+        cjson.encode(turn.worker))
+      return claimed()
+    end
+    redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'state', move.state, 'next', move.next, 'announced', 1,
       'not_before', int(move.delay_ms > 0 and NOW + move.delay_ms or 0))
     if move.park_ms > 0 then
       -- Nobody holds it and nothing is announced. Its deadline moves on by the longest time it can lie here.
@@ -69,5 +79,5 @@ else
     end
   end
 end
-redis.call('HSET', TURN, 'last_head', head, 'last_outcome', outcome)
+redis.call('HSET', TURN, 'last_token', ARGV[4], 'last_cmd', ARGV[5], 'last_head', head, 'last_outcome', outcome)
 return { 'done', head, outcome }

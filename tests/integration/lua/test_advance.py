@@ -1,0 +1,129 @@
+"""A holder goes on with the next link under the token it has: commit and claim in one command."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.tasks import RETRY, VALIDATE, Link
+from api_client.contract.turn import Outcome, TurnState
+from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
+from tests.support import wait_until
+from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
+from worker.turns.record.ledger import Ledger
+from worker.turns.transitions.moves import Move
+
+RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts={"text": "Ja."}, run_ended=True)
+AGAIN = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields={"retries": "1"}, judged=True)
+
+
+async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    run = claimed(ledger, turn_id)
+    judging = advanced(ledger, run, RAN)
+    assert (judging.link, judging.token, judging.turn.state) == (Link(VALIDATE, 1), run.token, TurnState.VALIDATING)
+    again = advanced(ledger, judging, AGAIN)
+    assert (again.link, again.turn.state) == (Link(RETRY, 2), TurnState.RUNNING)
+    assert (again.turn.attempt, again.turn.delivery, again.turn.retries, again.turn.next) == (2, 2, 1, "turn.retry/2")
+    assert ledger.commit(again, PASSED) == Committed("", "passed")
+    assert [event.kind for event in await log_of(client, turn_id)] == [
+        *("turn.queued", "attempt.started", "attempt.started", "turn.finished")
+    ]
+    assert [attempt.deliveries for attempt in await client.attempts(turn_id)] == [1, 1]
+
+
+async def test_an_advance_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    judging = advanced(ledger, claimed(ledger, turn_id), RAN)
+    command = next(ledger._changes.advance(judging, AGAIN, 0.0))
+    once, again = ledger._do(command), ledger._do(command)
+    assert once.link == again.link == Link(RETRY, 2)
+    assert once.turn.delivery == again.turn.delivery == 2
+    assert (await client.get(turn_id)).seq == 3
+
+
+async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_when_the_holder_dies(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    late = advanced(ledger, claimed(ledger, turn_id), RAN)
+    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("held")
+    await wait_until(lambda: (found := ledger.reap(turn_id, may_take=True)).what == "announce" and found.link)
+    assert ledger.next_link(turn_id) == Link(VALIDATE, 1)
+    with pytest.raises(Fenced):
+        ledger.advance(late, AGAIN)
+    assert claimed(ledger, turn_id, Link(VALIDATE, 1)).turn.strikes == 1
+
+
+async def test_going_on_keeps_the_lease_from_now_on(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    run = claimed(ledger, turn_id)
+    judging = advanced(ledger, run, RAN)
+    assert judging.turn.lease_until >= run.turn.lease_until
+    assert judging.taken_at >= run.taken_at
+    assert ledger.beat(judging) == ""
+
+
+async def test_a_cancel_ends_the_turn_where_its_holder_would_have_gone_on(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    run = claimed(ledger, turn_id)
+    await client.cancel(turn_id)
+    assert ledger.advance(run, RAN) == Committed("", "cancelled")
+    with pytest.raises(Fenced):
+        ledger.beat(run)
+
+
+async def test_a_spent_budget_lets_an_answer_be_judged_but_no_agent_run_again(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request(cost_budget_usd=0.5))
+    spent = Move(attempt=1, next=Link(VALIDATE, 1), fields={"cost_used": "600000"})
+    judging = advanced(ledger, claimed(ledger, turn_id), spent)
+    assert ledger.advance(judging, AGAIN) == Committed("", "expired")
+
+
+async def test_a_delay_gives_the_turn_back(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    delayed = Move(attempt=1, next=Link(VALIDATE, 1), delay_ms=60_000)
+    assert ledger.advance(claimed(ledger, turn_id), delayed) == Committed("", "")
+    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("early")
+
+
+async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_by_link(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    """As after a loss of power: the store is what it was before two answered links."""
+    turn_id = await client.submit(request())
+    run = claimed(ledger, turn_id)
+    ledger.append(run, [("attempt.output", {"attempt": 1, "text": "Ja."})])
+    keys = Keys(client.settings.namespace)
+    names = [name for name in store.keys(f"{keys.turn(turn_id)}*") if store.type(name) != b"none"]
+    before = {name: store.dump(name) for name in names}
+    again = advanced(ledger, advanced(ledger, run, RAN), AGAIN)
+    for name in store.keys(f"{keys.turn(turn_id)}*"):
+        store.delete(name)
+    for name, content in before.items():
+        store.restore(name, 0, content)
+    ledger.append(again, [("attempt.output", {"attempt": 2, "text": "Doch."})])
+    turn = await client.get(turn_id)
+    assert (turn.state, turn.next, turn.delivery, turn.retries) == (TurnState.RUNNING, "turn.retry/2", 2, 1)
+    ledger.commit(again, PASSED)
+    assert (await client.get(turn_id)).outcome is Outcome.PASSED
+    kinds = [(event.kind, event.data.get("text")) for event in await log_of(client, turn_id)]
+    assert kinds == [
+        ("turn.queued", None),
+        ("attempt.started", None),
+        ("attempt.output", "Ja."),
+        ("attempt.started", None),
+        ("attempt.output", "Doch."),
+        ("turn.finished", None),
+    ]
+    assert [attempt.text for attempt in await client.attempts(turn_id)] == ["Ja.", ""]
+
+
+def advanced(ledger: Ledger, claim: Claim, move: Move) -> Claim:
+    taken = ledger.advance(claim, move)
+    assert isinstance(taken, Claim), taken
+    return taken
