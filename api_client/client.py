@@ -24,9 +24,9 @@ from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
 from api_client.index.selection import Filter, Selected, select
 from api_client.relay_state.allowances import Allowances
-from api_client.relay_state.browsers import Browsers
-from api_client.relay_state.repeats import Repeats
-from api_client.relay_state.sightings import Sightings
+from api_client.relay_state.open_questions import OpenQuestions
+from api_client.relay_state.openwebui_seen import OpenWebUISeen
+from api_client.relay_state.sign_ins import SignIns
 from api_client.store import Store
 from api_client.tracing.backlog import Backlog
 from api_client.turns.canceller import Canceller
@@ -34,7 +34,7 @@ from api_client.turns.inbox import Inbox
 from api_client.turns.outline import Outline
 from api_client.turns.reader import TurnReader
 from api_client.turns.submitter import Submitter
-from api_client.workers import attendance
+from api_client.workers import fleet
 from api_client.workers.gauges import Gauges, read_gauges
 from api_client.workers.probe import Prober
 
@@ -60,9 +60,9 @@ class TurnsClient:
         self.untraced = Backlog(self.store)
         # What the relay keeps in the store besides turns.
         self.allowances = Allowances(self.store)
-        self.repeats = Repeats(self.store)
-        self.browsers = Browsers(self.store)
-        self.sightings = Sightings(self.store)
+        self.open_questions = OpenQuestions(self.store)
+        self.sign_ins = SignIns(self.store)
+        self.openwebui_seen = OpenWebUISeen(self.store)
 
     async def __aenter__(self) -> Self:
         return self
@@ -191,15 +191,15 @@ class TurnsClient:
 
     async def workers(self) -> list[dict[str, Any]]:
         """What each worker process last told of itself. Raises as ``clear``."""
-        return await attendance.workers(self.store)
+        return await fleet.workers(self.store)
 
     async def unfinished(self) -> int:
         """How many turns have not ended. Raises as ``clear``."""
-        return await attendance.unfinished(self.store)
+        return await fleet.unfinished(self.store)
 
     async def backlog(self, overdue_seconds: float = 15.0) -> dict[str, int]:
         """What waits for workers: messages, unfinished turns, overdue ones, dead letters. Raises as ``clear``."""
-        return await attendance.backlog(self.store, overdue_seconds)
+        return await fleet.backlog(self.store, overdue_seconds)
 
     async def clear(self, *, dry_run: bool) -> dict[str, int]:
         """Let go what finished longer ago than it is to be kept; returns how many records, events, attempts.

@@ -67,7 +67,7 @@ class Keys:
         return self._name(f"reserved:{digest}")
 
     def asked(self, owner: str, question: str) -> str:
-        """String: the turn that answers a question, until its asker has it (``api_client.relay_state.repeats``)."""
+        """String: the turn that answers a question, until its asker has it (``relay_state.open_questions``)."""
         digest = hashlib.sha256(f"{owner}\0{question}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"asked:{digest}")
 
@@ -93,7 +93,7 @@ class Keys:
 
     @property
     def sighting(self) -> str:
-        """Hash: what Open WebUI was last seen to send (``api_client.relay_state.sightings``)."""
+        """Hash: what Open WebUI was last seen to send (``api_client.relay_state.openwebui_seen``)."""
         return self._name("openwebui")
 
     @property

@@ -9,8 +9,8 @@ from typing import Any
 
 from api_client.contract.keys import BUCKETS
 from api_client.figures import metrics
+from api_client.figures.rollup import stats_of
 from api_client.figures.stats import RuleRow, Slice, Stats, TurnRow
-from api_client.figures.tally import stats_of
 from api_client.store import Store
 
 #: Spans that can be looked at: name -> (seconds, size of the pieces).

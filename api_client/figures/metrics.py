@@ -16,8 +16,8 @@ from typing import Any
 
 from api_client.contract.keys import BUCKETS, bucket_lives
 from api_client.contract.settings import Settings
+from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Share, Stats
-from api_client.figures.tally import retry_rate_of, stats_of
 from api_client.store import Store
 
 Bucket = tuple[str, float]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.figures import SPANS, Figures
 from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Found, Search
-from api_client.workers.troubles import Crew, Trouble, crew_of, troubles
+from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of
 
 if TYPE_CHECKING:
     from api_client.client import TurnsClient
@@ -37,7 +37,7 @@ class Overview:
         dead_count, dead: how many dead letters there are, and the newest.
         parked_count, parked: how many turns wait for a person, and those that wait longest.
         crashed: turns a worker died or froze with, the newest first, of those looked at.
-        crew, troubles: the workers, and what keeps turns from going on.
+        fleet, alerts: the workers, and what keeps turns from going on.
     """
 
     at: float
@@ -54,8 +54,8 @@ class Overview:
     parked_count: int
     parked: tuple[Turn, ...]
     crashed: tuple[Turn, ...]
-    crew: Crew
-    troubles: tuple[Trouble, ...]
+    fleet: Fleet
+    alerts: tuple[Alert, ...]
 
     @property
     def working(self) -> int:
@@ -82,8 +82,8 @@ class Overview:
             "attempt_starts": self.attempt_starts,
             "dead_count": self.dead_count,
             "parked_count": self.parked_count,
-            "crew": self.crew.to_dict(),
-            "troubles": [each.to_dict() for each in self.troubles],
+            "fleet": self.fleet.to_dict(),
+            "alerts": [each.to_dict() for each in self.alerts],
         }
 
 
@@ -103,7 +103,7 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     dead_count, dead = await lists.dead(rows)
     parked_count, parked = await lists.parked(rows)
     oldest = next((each.created_at / 1000 for each in unfinished if each.status == TurnState.QUEUED), 0.0)
-    crew, wrong = await _standing(client, now, waited_seconds=now - oldest if oldest else 0.0, working=len(working))
+    fleet, wrong = await _standing(client, now, waited_seconds=now - oldest if oldest else 0.0, working=len(working))
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
@@ -120,17 +120,17 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         parked_count=parked_count,
         parked=tuple(parked),
         crashed=tuple(await lists.read(each.turn_id for each in crashed)),
-        crew=crew,
-        troubles=wrong,
+        fleet=fleet,
+        alerts=wrong,
     )
 
 
 async def _standing(
     client: TurnsClient, now: float, *, waited_seconds: float, working: int
-) -> tuple[Crew, tuple[Trouble, ...]]:
+) -> tuple[Fleet, tuple[Alert, ...]]:
     """Who works, and what keeps turns from going on."""
-    crew, backlog = crew_of(await client.workers(), now), await client.backlog()
-    return crew, tuple(troubles(crew, overdue=backlog["overdue"], waited_seconds=waited_seconds, working=working))
+    fleet, backlog = fleet_of(await client.workers(), now), await client.backlog()
+    return fleet, tuple(alerts(fleet, overdue=backlog["overdue"], waited_seconds=waited_seconds, working=working))
 
 
 def _took(found: Found) -> int:

@@ -1,4 +1,4 @@
-"""What is said about a span of time: turns, rules, durations. ``tally`` makes it of counters.
+"""What is said about a span of time: turns, rules, durations. ``rollup`` makes it of counters.
 
 Rates are None, never 0, where nothing was counted. Money is in US dollars, times are in seconds.
 """

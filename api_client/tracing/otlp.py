@@ -33,7 +33,7 @@ class Exporter:
         self._scope = InstrumentationScope("helix-turns", api_client.__version__)
 
     def send(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
-        """Send the spans of some turns; True when the receiver took them. Repeats passing errors for its time-out."""
+        """Send the spans of some turns; True when the receiver took them. Retries passing errors for its time-out."""
         spans = [self._readable(turn, span) for turn, tree in trees for span in tree]
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 

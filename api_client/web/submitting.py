@@ -128,13 +128,13 @@ async def delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
     if not ask.question:
         return
     try:
-        await relay.client.repeats.forget(ask.request.owner, ask.question, turn_id)
+        await relay.client.open_questions.forget(ask.request.owner, ask.question, turn_id)
     except StoreUnavailable as error:
         log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
 
 
 async def _submit_or_join(ask: Ask, relay: Relay, turn_id: str) -> Submitted:
-    request, repeats = ask.request, relay.client.repeats
+    request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id
     if ask.first:

@@ -109,7 +109,7 @@ async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
     await wait_until(ended)
 
     async def one_worker() -> bool:  # the killed one is forgotten after a while
-        return (await overview(client)).crew.agents == 1
+        return (await overview(client)).fleet.agents == 1
 
     await wait_until(one_worker)
 

@@ -16,7 +16,7 @@ from tests.claude.endings import SLOW
 from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, says, told
 from worker.files import session
-from worker.files.holding import holding
+from worker.files.session_fence import holding
 from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE
 from worker.turns.transitions.moves import Answer
 

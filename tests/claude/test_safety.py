@@ -11,7 +11,7 @@ from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told
 from worker.files import session
-from worker.files.holding import holding
+from worker.files.session_fence import holding
 
 _OK = says("Gut.")
 

@@ -88,7 +88,7 @@ async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_i
 ) -> None:
     async with TurnsClient(scripted) as client:
         turn_id = await client.submit(message("held"))
-        command = [sys.executable, "-m", "worker.processes.alone", "turn.run", "1", turn_id, "s"]
+        command = [sys.executable, "-m", "worker.processes.isolated", "turn.run", "1", turn_id, "s"]
         process = subprocess.Popen(command, env=environ_of(scripted), stderr=subprocess.DEVNULL)
         await wait_until(lambda: meeting.begun)
         while process.poll() is None:

@@ -9,8 +9,8 @@ from typing import Any
 from api_client.contract.settings import Settings, load
 from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why, config_error
 from worker.runners.scripted import script
-from worker.runners.scripted.playing import Player, Witness
 from worker.runners.scripted.runner import steps_of
+from worker.runners.scripted.script_player import Player, Witness
 from worker.runners.transcript import AnswerTooLong, Transcript, judge
 
 

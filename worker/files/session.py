@@ -26,8 +26,8 @@ import structlog
 from api_client.contract.marker import page_text
 from api_client.contract.turn import Turn
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
-from worker.files.holding import Holding
 from worker.files.safe_io import made, opened, read
+from worker.files.session_fence import Holding
 from worker.files.template import render
 
 log = structlog.get_logger()

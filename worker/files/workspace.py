@@ -21,8 +21,8 @@ import structlog
 
 from api_client.contract.errors import HelixError
 from api_client.contract.failpoints import reach
-from worker.files.holding import Holding
 from worker.files.safe_io import made, opened, read
+from worker.files.session_fence import Holding
 
 log = structlog.get_logger(__name__)
 

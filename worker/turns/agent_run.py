@@ -14,7 +14,7 @@ from api_client.contract.turn import AttemptRecord
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
 from worker.files import session
-from worker.files.holding import holding
+from worker.files.session_fence import holding
 from worker.files.workspace import DeliveryTaken, delivery_directory
 from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
 from worker.runners.guard.marks import sweep_before

@@ -102,7 +102,7 @@ class Engine:
             process = spawn(
                 Program(
                     name="alone",
-                    command=[sys.executable, "-P", "-m", "worker.processes.alone", *arguments],
+                    command=[sys.executable, "-P", "-m", "worker.processes.isolated", *arguments],
                     # Not SIGKILL: our own death must not look like the turn's fault.
                     death_signal=signal.SIGTERM,
                 )

@@ -13,7 +13,7 @@ from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files import session, workspace
-from worker.files.holding import Holding, holding
+from worker.files.session_fence import Holding, holding
 from worker.turns import folders
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders

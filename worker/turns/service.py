@@ -33,7 +33,7 @@ from api_client.contract.tasks import (
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from worker.enforcement.policy import Attempt, Repaired, decide
 from worker.enforcement.refused import refused
-from worker.turns import folders, story
+from worker.turns import flower_text, folders
 from worker.turns.agent_run import AgentRun, BuildRunner
 from worker.turns.judges import CannotJudge, Case
 from worker.turns.leases.lease import Lease, LeaseKeeper
@@ -142,7 +142,7 @@ class TurnService:
         with self._leases.hold(claim) as lease:
             try:
                 history = self._ledger.attempts(turn_id) if link.task in {RETRY, PHASE_RUN} else []
-                tell(story.STATES[link.task], story.beginning(claim.turn, link, history))
+                tell(flower_text.STATES[link.task], flower_text.beginning(claim.turn, link, history))
                 move = self._publisher.finish(lease) if claim.accepted else self._work(lease)
                 reach("B13")
                 done = self._ledger.commit(claim, move)
@@ -153,7 +153,7 @@ class TurnService:
                     log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
                 tell("", "another worker has the turn")
                 return False
-        tell("", story.ending(claim.turn, link, move, done))
+        tell("", flower_text.ending(claim.turn, link, move, done))
         goes_on = self._go_on(claim, move, done)
         if goes_on and alone and move.next is not None:
             self._announce(move.next, turn_id, session_id)

@@ -19,8 +19,8 @@ from worker.runners.base import Stop
 from worker.runners.guard import box, processes
 from worker.runners.guard.box import Bind
 from worker.runners.guard.footprint import Bounds, Footprint
-from worker.runners.guard.limited import CANNOT_RUN
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.guard.rlimits import CANNOT_RUN
 from worker.runners.guard.supervision import Ending, Supervision
 from worker.verification.fence import Fence
 from worker.verification.stop import Stopped, Stopping
@@ -120,7 +120,7 @@ def run_program(
         home.mkdir(exist_ok=True)
     lines: deque[str] = deque(maxlen=tail)
     bounds = Bounds()
-    command = [*FAST_PYTHON, "worker.runners.guard.limited", str(limits.memory_mb), *argv]
+    command = [*FAST_PYTHON, "worker.runners.guard.rlimits", str(limits.memory_mb), *argv]
     if fence is not None:
         bounds = fence.bounds
         command = fence.around(command, directory, own or Bind(directory, writable=True))

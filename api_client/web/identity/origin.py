@@ -1,4 +1,4 @@
-"""Where a request comes from: another site's page, or a proxy. Browsers and proxies say so in headers."""
+"""Where a request comes from: another site's page, or a proxy. SignIns and proxies say so in headers."""
 
 from __future__ import annotations
 

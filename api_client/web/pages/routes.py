@@ -317,7 +317,7 @@ def _sign_in_form(request: Request, relay: Relay, back: str, *, wrong: bool = Fa
 @router.post("/sign-out")
 async def sign_out(relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Forget the browser."""
-    await relay.client.browsers.forget(visitor.token)
+    await relay.client.sign_ins.forget(visitor.token)
     response = _see_other("/sign-in")
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

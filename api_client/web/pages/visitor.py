@@ -94,7 +94,7 @@ async def visitor_of(request: Request) -> Visitor:
     relay, token = relay_of(request), request.cookies.get(COOKIE, "")
     if not (keys := needs_key(relay)):
         require_local(request)
-    key_hash = await relay.client.browsers.key_of(token) if token else ""
+    key_hash = await relay.client.sign_ins.key_of(token) if token else ""
     holder = holder_by_hash(key_hash, relay)
     if holder is None and not keys:
         return Visitor(
@@ -123,7 +123,7 @@ async def sign_in(relay: Relay, key: str) -> str | None:
     if holder_by_hash(key_hash, relay) is None:
         return None
     token = secrets.token_urlsafe(32)
-    await relay.client.browsers.remember(token, key_hash, keep_seconds=SIGNED_IN_SECONDS)
+    await relay.client.sign_ins.remember(token, key_hash, keep_seconds=SIGNED_IN_SECONDS)
     return token
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.relay_state.sightings import Sighting
+from api_client.relay_state.openwebui_seen import Sighting
 from api_client.web.bodies import openapi
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as, size_of
@@ -96,7 +96,7 @@ async def ask_of(request: Request, relay: Relay, caller: Caller) -> Ask:
     ask, sighting = await read_as(request, relay.settings.max_body_bytes, make)
     if ask.open_webui and headers.get("user-agent") != CHECKING:
         with suppress(StoreUnavailable):  # worth no error; the turn's submit will tell
-            await relay.client.sightings.note(sighting)
+            await relay.client.openwebui_seen.note(sighting)
     return replace(ask, size=size_of(request))
 
 

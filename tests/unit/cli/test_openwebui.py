@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from api_client.contract.settings import Settings
-from api_client.relay_state.sightings import Sighting
+from api_client.relay_state.openwebui_seen import Sighting
 from api_client.web.bodies.ask import CHAT_ID_HEADERS
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS
 from api_client.web.openwebui.background import TASK_HEADER

@@ -14,8 +14,8 @@ import pytest
 from api_client.contract.image import read_image
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.files import session
-from worker.files.holding import holding
 from worker.files.session import continued_session, conversation_digest, read_status
+from worker.files.session_fence import holding
 from worker.files.template import fenced
 from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.turns.transitions.moves import Answer

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from worker.files import workspace
-from worker.files.holding import holding
+from worker.files.session_fence import holding
 from worker.files.workspace import (
     DeliveryTaken,
     Written,

@@ -15,10 +15,10 @@ from api_client.contract.events import RESET, Event
 from api_client.contract.marker import read_spans
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
+from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
-from api_client.figures.tally import retry_rate_of, stats_of
 from api_client.relay_state.allowances import Limits, Refusal
-from api_client.relay_state.sightings import Sighting
+from api_client.relay_state.openwebui_seen import Sighting
 from api_client.web.app import create_app
 from api_client.workers.gauges import Gauges
 
@@ -52,7 +52,7 @@ def finished(seq: int, outcome: str, *, response: str = "", error: dict[str, Any
 
 
 class FakeRepeats:
-    """Stands for ``Repeats``: the questions and their turns, in a mapping."""
+    """Stands for ``OpenQuestions``: the questions and their turns, in a mapping."""
 
     def __init__(self) -> None:
         self.turns: dict[str, str] = {}
@@ -116,7 +116,7 @@ class FakeAllowances:
 
 
 class FakeBrowsers:
-    """Stands for ``Browsers``: who is signed in, in a mapping."""
+    """Stands for ``SignIns``: who is signed in, in a mapping."""
 
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
@@ -132,7 +132,7 @@ class FakeBrowsers:
 
 
 class FakeSightings:
-    """Stands for ``Sightings``."""
+    """Stands for ``OpenWebUISeen``."""
 
     def __init__(self) -> None:
         self.seen: list[Sighting] = []
@@ -146,11 +146,11 @@ class FakeTurns:
 
     def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
         self.script = list(script)
-        self.repeats = FakeRepeats()
-        self.sightings = FakeSightings()
+        self.open_questions = FakeRepeats()
+        self.openwebui_seen = FakeSightings()
         self.audit = FakeAudit()
         self.allowances = FakeAllowances()
-        self.browsers = FakeBrowsers()
+        self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []

@@ -20,6 +20,7 @@ from api_client.contract.events import reset
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 from tests.unit.web.openwebui import Reader
+from tests.unit.web.test_open_questions import PAGE
 from tests.unit.web.test_page import (
     WRONG_FILE,
     completed,
@@ -32,7 +33,6 @@ from tests.unit.web.test_page import (
     rejected,
     started,
 )
-from tests.unit.web.test_repeats import PAGE
 
 DOCS = Path(__file__).parents[3] / "docs" / "events.md"
 Reduce = Callable[[str, dict[str, Any]], str]

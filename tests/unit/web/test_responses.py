@@ -180,7 +180,7 @@ async def test_an_answer_that_was_sent_is_delivered_and_one_that_was_lost_is_owe
         turns = FakeTurns(script)
         async with caller(app_with(turns), **headers) as http:
             await http.post("/v1/responses", json={**BODY, "stream": True})
-        assert len(turns.repeats.turns) == owed
+        assert len(turns.open_questions.turns) == owed
 
 
 async def test_a_page_of_open_webui_sees_progress_over_a_connection_of_this_type() -> None:

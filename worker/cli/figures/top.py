@@ -109,7 +109,7 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     ]
     if seen.parked_count:
         head.append(Line(f"{seen.parked_count} waiting for a person: turns inbox list", WARN))
-    head += [Line(f"{each.message}: {each.fix}", BAD) for each in seen.troubles]
+    head += [Line(f"{each.message}: {each.fix}", BAD) for each in seen.alerts]
     rules = [
         Line(f"  {row.name:<18} {percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
         for row in seen.figures.rules
@@ -132,7 +132,7 @@ def one_line_of(text: str, width: int) -> str:
 
 
 def _crew(seen: Overview) -> str:
-    return f"{number_of(seen.crew.agents, 'worker')}, {seen.crew.free} of {seen.crew.slots} slots free"
+    return f"{number_of(seen.fleet.agents, 'worker')}, {seen.fleet.free} of {seen.fleet.slots} slots free"
 
 
 def _bad(seen: Overview) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
-from api_client.relay_state.sightings import Sighting
+from api_client.relay_state.openwebui_seen import Sighting
 from worker.cli.checks.finding import Finding
 from worker.cli.turns.turn import with_client
 
@@ -152,7 +152,7 @@ def seen(settings: Settings) -> Iterator[Finding]:
     """What the real Open WebUI was last seen to send through any relay of this installation."""
 
     async def last(client: TurnsClient) -> tuple[Sighting, float] | None:
-        return await client.sightings.last()
+        return await client.openwebui_seen.last()
 
     try:
         found = with_client(last)

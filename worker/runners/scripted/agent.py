@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from worker.runners.scripted.playing import Player, Witness
+from worker.runners.scripted.script_player import Player, Witness
 
 
 class ProcessPlayer(Player):

@@ -24,7 +24,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import PHASES, input_file, input_problem, phases_folder
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
-from worker.files.holding import Holding
+from worker.files.session_fence import Holding
 from worker.files.workspace import delivery_name
 from worker.runners.base import Verdict
 from worker.verification import FeedbackChannel, Fence, phase_prompt

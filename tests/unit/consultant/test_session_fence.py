@@ -12,7 +12,7 @@ import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.files import session
-from worker.files.holding import HELD, Holding, holding
+from worker.files.session_fence import HELD, Holding, holding
 from worker.files.workspace import delivery_directory, publish
 from worker.turns.transitions.moves import Answer
 

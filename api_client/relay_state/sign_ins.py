@@ -6,7 +6,7 @@ from api_client.contract.keys import Keys
 from api_client.store import Store
 
 
-class Browsers:
+class SignIns:
     """The signed-in browsers. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:

@@ -24,7 +24,7 @@ async def ask(turns: FakeTurns, **more: Any) -> httpx2.Response:
 def owed(turns: FakeTurns) -> FakeTurns:
     """The same turns, whose one answer was asked for before and has not arrived."""
     turns.new_id = lambda _: "t0-" + "6" * 32  # type: ignore[method-assign, assignment]
-    turns.repeats.claim = lambda *_, **__: _later(TURN_ID)  # type: ignore[method-assign]
+    turns.open_questions.claim = lambda *_, **__: _later(TURN_ID)  # type: ignore[method-assign]
     return turns
 
 
@@ -38,14 +38,14 @@ async def test_an_ending_that_was_sent_is_delivered(script: Any, stream: bool) -
     turns = FakeTurns(script)
     await ask(turns, stream=stream)
     assert len(turns.submitted) == 1
-    assert turns.repeats.turns == {}
+    assert turns.open_questions.turns == {}
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), ValueError("bug")])
 async def test_an_ending_that_was_lost_is_owed(fault: Exception) -> None:
     turns = FakeTurns([event(1, "turn.queued", position=0), fault])
     await ask(turns)
-    assert list(turns.repeats.turns.values()) == [turns.new_id("")[:-1] + "0"]
+    assert list(turns.open_questions.turns.values()) == [turns.new_id("")[:-1] + "0"]
 
 
 async def test_an_answer_that_is_owed_is_given_without_another_run() -> None:
@@ -75,7 +75,7 @@ async def test_a_store_that_forgets_nothing_spoils_no_answer() -> None:
     async def away(*_: object) -> None:
         raise StoreUnavailable("away")
 
-    turns.repeats.forget = away  # type: ignore[method-assign,assignment]
+    turns.open_questions.forget = away  # type: ignore[method-assign,assignment]
     answer = await ask(turns)
     assert answer.text.endswith("data: [DONE]\n\n")
     assert "error" not in answer.text

@@ -18,7 +18,7 @@ from api_client.contract.settings import load
 from tests.inline.runner import InlineRunner
 from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, ErrorKind, Order
-from worker.runners.scripted.playing import split
+from worker.runners.scripted.script_player import split
 from worker.runners.transcript import MAX_ANSWER
 
 Play = Callable[..., Played]

@@ -30,7 +30,7 @@ class Sighting:
     tools: int
 
 
-class Sightings:
+class OpenWebUISeen:
     """The last sighting, in the store."""
 
     def __init__(self, store: Store) -> None:

@@ -19,19 +19,19 @@ _START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_RO
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Alert:
     """What is wrong, and what to do."""
 
     message: str
     fix: str
 
     def to_dict(self) -> dict[str, str]:
-        """The trouble as a JSON-ready mapping."""
+        """The alert as a JSON-ready mapping."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class Fleet:
     """The worker processes heard of just now.
 
     Attributes:
@@ -47,15 +47,15 @@ class Crew:
     deaf: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The crew as a JSON-ready mapping."""
+        """The fleet as a JSON-ready mapping."""
         return asdict(self)
 
 
-def crew_of(told: Iterable[Mapping[str, Any]], now: float) -> Crew:
-    """The crew, from what worker processes last told of themselves (``attendance.workers``)."""
+def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
+    """The fleet, from what worker processes last told of themselves (``fleet.workers``)."""
     fresh = [each for each in told if now - each["at"] < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each["queues"]]
-    return Crew(
+    return Fleet(
         agents=len(agents),
         judges=sum(CHECK_QUEUE in each["queues"] for each in fresh),
         slots=sum(each["slots"] for each in agents),
@@ -64,25 +64,25 @@ def crew_of(told: Iterable[Mapping[str, Any]], now: float) -> Crew:
     )
 
 
-def troubles(crew: Crew, *, overdue: int, waited_seconds: float, working: int) -> Iterator[Trouble]:
+def alerts(fleet: Fleet, *, overdue: int, waited_seconds: float, working: int) -> Iterator[Alert]:
     """What is wrong.
 
     Args:
-        crew: the workers.
+        fleet: the workers.
         overdue: turns that were due long ago and that nobody looked at.
         waited_seconds: how long the longest waiting turn has waited.
         working: turns that are being worked on.
     """
-    if not crew.agents:
-        yield Trouble("no worker is there to run agents: turns wait, and nothing is lost", _START)
-    if not crew.judges:
-        yield Trouble("no worker is there to judge answers: turns wait, and nothing is lost", _START)
-    if crew.deaf:
-        names = ", ".join(crew.deaf)
-        yield Trouble(f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
-    if crew.agents and overdue:
+    if not fleet.agents:
+        yield Alert("no worker is there to run agents: turns wait, and nothing is lost", _START)
+    if not fleet.judges:
+        yield Alert("no worker is there to judge answers: turns wait, and nothing is lost", _START)
+    if fleet.deaf:
+        names = ", ".join(fleet.deaf)
+        yield Alert(f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+    if fleet.agents and overdue:
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
-        yield Trouble(message, "`turns doctor`, then the workers' logs")
-    if crew.agents and waited_seconds > STUCK_SECONDS and not working:
+        yield Alert(message, "`turns doctor`, then the workers' logs")
+    if fleet.agents and waited_seconds > STUCK_SECONDS and not working:
         minutes = int(waited_seconds // 60)
-        yield Trouble(f"turns have waited for {minutes} min and no agent is at work", "`turns doctor`")
+        yield Alert(f"turns have waited for {minutes} min and no agent is at work", "`turns doctor`")

@@ -4,7 +4,7 @@ The server's own ``appendfsync everysec`` holds back its writes for up to two se
 answers its clients all the same: killed in that moment, it has lost what it acknowledged. With ``appendfsync no`` each
 write reaches the kernel before the answer leaves, where no kill of a process can undo it; what is left to do once a
 second is asking the kernel to write it out, and that this module does beside the server. Standard library only: it is
-run as a script of its own, ``python -I -S everysec.py DIRECTORY COMMAND...``.
+run as a script of its own, ``python -I -S aof_sync.py DIRECTORY COMMAND...``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def keep_synced(directory: Path, server: int) -> None:
         try:
             sync(directory)
         except OSError as error:
-            sys.stderr.write(f"everysec: {directory}: {error}\n")
+            sys.stderr.write(f"aof_sync: {directory}: {error}\n")
         time.sleep(max(0.0, INTERVAL_SECONDS - (time.monotonic() - started)))
 
 

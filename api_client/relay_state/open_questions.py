@@ -11,7 +11,7 @@ from api_client.store import Store
 _FORGET = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
-class Repeats:
+class OpenQuestions:
     """The questions that are being answered. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
