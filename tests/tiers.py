@@ -54,8 +54,13 @@ LONG = {
 #: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
 SHORT = {
     "test_guard.py",
-    *(f"test_crash_matrix.py[{case}]" for case in ("B2-kill", "B3-kill", "B5-kill", "B6-stop", "B8-kill", "B17-kill")),
-    "test_crash_matrix.py[B4-broker]",
+    "test_crash_matrix.py[turn.stored-kill]",
+    "test_crash_matrix.py[task.received-kill]",
+    "test_crash_matrix.py[folder.made-kill]",
+    "test_crash_matrix.py[agent.started-stop]",
+    "test_crash_matrix.py[agent.ended-kill]",
+    "test_crash_matrix.py[answer.sealed-kill]",
+    "test_crash_matrix.py[run.claimed-broker]",
 }
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 

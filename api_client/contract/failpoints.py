@@ -1,9 +1,10 @@
 """Failpoints: places where a test makes this process die, freeze, raise or wait. Nothing happens unless one is armed.
 
-``HELIX_FAILPOINT=B7=kill@3`` kills the process the third time it passes B7. ``HELIX_FAILPOINT=/path`` lets a test arm
-points while the processes run: as long as the folder has a file ``B7`` that says ``kill@3``, every pass of B7 by any
-process leaves a file ``B7.<n>`` with its process id, and the third one is fatal. So a point fires once over all
-processes that share the folder, and the process that takes over is spared.
+``HELIX_FAILPOINT=output.received=kill@3`` kills the process the third time it passes that point.
+``HELIX_FAILPOINT=/path`` lets a test arm points while the processes run. Example: while the folder has a file
+``output.received`` with the text ``kill@3``, every pass by any process leaves a file ``output.received.<n>`` with its
+process id, and the third pass is fatal. So a point fires once over all processes that share the folder, and the process
+that takes over is spared.
 
 Actions: ``kill``, ``stop`` (SIGSTOP), ``raise``, ``sleep:<seconds>``, ``meet:<file>`` (wait until the file exists).
 """
@@ -19,23 +20,23 @@ from pathlib import Path
 
 #: The boundaries of the crash matrix: what has happened when a process passes each.
 POINTS = {
-    "B1": "submit: the turn is stored and announced, the caller not answered",
-    "B2": "submit: the turn is stored, not announced",
-    "B3": "task: Celery's message is taken, the turn not claimed",
-    "B4": "run: the turn is claimed, the delivery has no folder",
-    "B5": "run: the folder is made, no agent started",
-    "B6": "run: the agent is started, nothing read from it",
-    "B7": "run: in the middle of the agent's output",
-    "B8": "run: the agent ended, its verdict not found",
-    "B9": "validate: the answer is accepted, nothing stored or published",
-    "B10": "validate: the answer and .done are published, nothing committed",
-    "B11": "run: the run is committed, its validation not announced",
-    "B12": "validate: in the middle of validation",
-    "B13": "any link: decided, not committed",
-    "B14": "any link: the turn is finished, the session's next turn not announced",
-    "B15": "relay: the turn's end is sent, [DONE] not",
-    "B16": "reaper: the turn is taken back, not announced",
-    "B17": "validate: the answer is sealed, a file of it not written",
+    "turn.announced": "submit: the turn is stored and announced, the caller not answered",
+    "turn.stored": "submit: the turn is stored, not announced",
+    "task.received": "task: Celery's message is taken, the turn not claimed",
+    "run.claimed": "run: the turn is claimed, the delivery has no folder",
+    "folder.made": "run: the folder is made, no agent started",
+    "agent.started": "run: the agent is started, nothing read from it",
+    "output.received": "run: in the middle of the agent's output",
+    "agent.ended": "run: the agent ended, its verdict not found",
+    "answer.accepted": "validate: the answer is accepted, nothing stored or published",
+    "answer.published": "validate: the answer and .done are published, nothing committed",
+    "run.committed": "run: the run is committed, its validation not announced",
+    "validation.started": "validate: in the middle of validation",
+    "link.decided": "any link: decided, not committed",
+    "turn.finished": "any link: the turn is finished, the session's next turn not announced",
+    "result.sent": "relay: the turn's end is sent, [DONE] not",
+    "turn.reaped": "reaper: the turn is taken back, not announced",
+    "answer.sealed": "validate: the answer is sealed, a file of it not written",
 }
 
 

@@ -72,14 +72,14 @@ class Submitter:
         if said == "known" and turn_id != own_id:
             return turn_id
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
-        reach("B2")
+        reach("turn.stored")
         # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
         if position == 0:
             await self._announcer.announce(first_link(request), turn_id, request.session_id)
         for earlier in interrupted:
             if earlier != turn_id:
                 await self._canceller.cancel(earlier)
-        reach("B1")
+        reach("turn.announced")
         return turn_id
 
     async def submit_phases(

@@ -52,7 +52,7 @@ async def stopped_at(stage: Stage, client: TurnsClient, point: str, session_id: 
 
 
 async def test_a_cancel_before_an_answer_is_sealed_leaves_no_answer_behind(stage: Stage, client: TurnsClient) -> None:
-    turn_id, go = await stopped_at(stage, client, "B9", "in-time")
+    turn_id, go = await stopped_at(stage, client, "answer.accepted", "in-time")
     await client.cancel(turn_id)
     go.touch()
     turn, _ = await judged(client, turn_id)
@@ -60,7 +60,7 @@ async def test_a_cancel_before_an_answer_is_sealed_leaves_no_answer_behind(stage
     assert published(stage, "in-time") == ""
 
 
-@pytest.mark.parametrize("point", ["B17", "B10"])
+@pytest.mark.parametrize("point", ["answer.sealed", "answer.published"])
 async def test_a_cancel_while_an_answer_is_published_is_too_late(point: str, stage: Stage, client: TurnsClient) -> None:
     session_id = f"too-late-{point}"
     turn_id, go = await stopped_at(stage, client, point, session_id)
@@ -73,12 +73,12 @@ async def test_a_cancel_while_an_answer_is_published_is_too_late(point: str, sta
     assert published(stage, session_id) == turn.response
 
 
-@pytest.mark.parametrize("point", ["B17", "B10"])
+@pytest.mark.parametrize("point", ["answer.sealed", "answer.published"])
 async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_another_and_not_judged_again(
     point: str, stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
     session_id = f"dead-{point}"
-    stage.arm("B12", "sleep:0@99")  # every pass leaves a mark
+    stage.arm("validation.started", "sleep:0@99")  # every pass leaves a mark
     stage.arm(point, "kill")
     turn_id = await client.submit(message("hello", session_id))
     await stage.fired(point)
@@ -91,14 +91,16 @@ async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_ano
     assert (turn.outcome, turn.delivery, turn.strikes) == (Outcome.PASSED, 1, 1)
     assert published(stage, session_id) == turn.response
     assert runs.of(turn_id) == {1}
-    assert [mark.name for mark in stage.points.glob("B12.*")] == ["B12.1"], "it was judged again"
+    assert [mark.name for mark in stage.points.glob("validation.started.*")] == ["validation.started.1"], (
+        "it was judged again"
+    )
     assert left_in_store(stage, session_id) == []
 
 
 async def test_what_the_fallback_repaired_is_published_by_whoever_finishes_it(
     stage: Stage, client: TurnsClient
 ) -> None:
-    stage.arm("B17", "kill")
+    stage.arm("answer.sealed", "kill")
     request = replace(message("[no marker]", "repaired"), max_attempts=1)
     turn, _ = await judged(client, await client.submit(request))
     assert turn.outcome is Outcome.PASSED_BY_FALLBACK

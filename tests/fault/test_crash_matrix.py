@@ -48,29 +48,38 @@ class Boundary:
 
 
 BOUNDARIES = {
-    "B1": Boundary(),
-    "B2": Boundary(),
-    "B3": Boundary(last_word="turn.refused", amid=1),
-    "B4": Boundary(lost="running", unborn=True, last_word="turn.fenced"),
-    "B5": Boundary(lost="running", unborn=True, last_word="turn.fenced", amid=2),
-    "B6": Boundary(lost="running", unborn=None, last_word="turn.fenced", amid=2),
-    "B7": Boundary(lost="running", last_word="turn.fenced", amid=2),
-    "B8": Boundary(lost="running", last_word="turn.fenced"),
-    "B9": Boundary(lost="validating", last_word="turn.fenced"),
-    "B10": Boundary(lost="validating", last_word="turn.fenced"),
-    "B11": Boundary(last_word="turn.refused"),
-    "B12": Boundary(lost="validating", last_word="turn.fenced"),
-    "B13": Boundary(at=2, lost="validating", last_word="turn.fenced"),  # the first pass commits the run
-    "B14": Boundary(),
-    "B15": Boundary(),
-    "B16": Boundary(lost="running", unborn=True, last_word="turn.announced"),
-    "B17": Boundary(lost="validating", last_word="turn.fenced"),
+    "turn.announced": Boundary(),
+    "turn.stored": Boundary(),
+    "task.received": Boundary(last_word="turn.refused", amid=1),
+    "run.claimed": Boundary(lost="running", unborn=True, last_word="turn.fenced"),
+    "folder.made": Boundary(lost="running", unborn=True, last_word="turn.fenced", amid=2),
+    "agent.started": Boundary(lost="running", unborn=None, last_word="turn.fenced", amid=2),
+    "output.received": Boundary(lost="running", last_word="turn.fenced", amid=2),
+    "agent.ended": Boundary(lost="running", last_word="turn.fenced"),
+    "answer.accepted": Boundary(lost="validating", last_word="turn.fenced"),
+    "answer.published": Boundary(lost="validating", last_word="turn.fenced"),
+    "run.committed": Boundary(last_word="turn.refused"),
+    "validation.started": Boundary(lost="validating", last_word="turn.fenced"),
+    "link.decided": Boundary(at=2, lost="validating", last_word="turn.fenced"),  # the first pass commits the run
+    "turn.finished": Boundary(),
+    "result.sent": Boundary(),
+    "turn.reaped": Boundary(lost="running", unborn=True, last_word="turn.announced"),
+    "answer.sealed": Boundary(lost="validating", last_word="turn.fenced"),
 }
 ACTIONS = ("kill", "stop", "raise", "broker")
 CASES = [(point, action) for point in POINTS for action in ACTIONS]
 #: Where the agent has to be asked twice.
-RETRIED = {"B2", "B4", "B6", "B8", "B10", "B13", "B14", "B16"}
-IN_RELAY = {"B1", "B2", "B15"}
+RETRIED = {
+    "turn.stored",
+    "run.claimed",
+    "agent.started",
+    "agent.ended",
+    "answer.published",
+    "link.decided",
+    "turn.finished",
+    "turn.reaped",
+}
+IN_RELAY = {"turn.announced", "turn.stored", "result.sent"}
 #: What the agents of one case say, and where they wait for the test.
 RULES = """
 - when: "[{name} retried]"
@@ -133,7 +142,7 @@ class Case:
 
     async def begin(self, monkeypatch: pytest.MonkeyPatch) -> tuple[str, asyncio.Task[str]]:
         """Submit the turn that is to be hit; its id, and the wait for its answer."""
-        if self.point != "B16":
+        if self.point != "turn.reaped":
             asking = asyncio.create_task(self.caller.ask(self.prompt))
             return await self.caller.turn_id(), asking
         # For the reaper: nobody hears of the turn but a worker that is never heard of again.
@@ -255,7 +264,7 @@ def check_runs(case: Case, turn: Turn, runs: Runs, boundary: Boundary) -> None:
     """The agent was started once per delivery that got so far, and never twice at a time."""
     deliveries, found = set(range(1, turn.delivery + 1)), runs.of(turn.turn_id)
     unborn = boundary.unborn
-    if case.action == "broker" and case.point != "B16":
+    if case.action == "broker" and case.point != "turn.reaped":
         assert turn.delivery in found <= deliveries
     else:
         assert deliveries - ({1} if unborn is not False else set()) <= found

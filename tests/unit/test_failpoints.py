@@ -28,8 +28,11 @@ def armed(monkeypatch: pytest.MonkeyPatch):
 
 
 def start(spec: str, passes: int = 1) -> subprocess.Popen[bytes]:
-    """A process of its own that passes B7."""
-    code = f"from api_client.contract.failpoints import reach\nfor _ in range({passes}): reach('B7')\nprint('went on')"
+    """A separate process that passes output.received."""
+    code = (
+        f"from api_client.contract.failpoints import reach\nfor _ in range({passes}): reach('output.received')\n"
+        "print('went on')"
+    )
     environ = {**os.environ, "HELIX_FAILPOINT": spec}
     return subprocess.Popen([sys.executable, "-c", code], env=environ, cwd=ROOT, stdout=subprocess.PIPE)
 
@@ -45,28 +48,28 @@ def test_nothing_happens_unless_a_point_is_armed(armed) -> None:
 
 
 def test_only_the_named_point_fires_and_only_at_the_named_pass(armed) -> None:
-    armed("B7=raise@2")
-    reach("B6")
-    reach("B7")
-    with pytest.raises(FailpointError, match="B7"):
-        reach("B7")
-    reach("B7")
+    armed("output.received=raise@2")
+    reach("agent.started")
+    reach("output.received")
+    with pytest.raises(FailpointError, match=r"output\.received"):
+        reach("output.received")
+    reach("output.received")
 
 
 def test_an_order_that_is_no_action_is_told(armed) -> None:
-    armed("B7=explode")
+    armed("output.received=explode")
     with pytest.raises(ValueError, match="no such action of a failpoint: explode"):
-        reach("B7")
+        reach("output.received")
 
 
 def test_kill_ends_the_process_at_the_point() -> None:
-    process = start("B7=kill@2", passes=3)
+    process = start("output.received=kill@2", passes=3)
     output, _ = process.communicate(timeout=20)
     assert (process.returncode, output) == (-signal.SIGKILL, b"")
 
 
 def test_stop_freezes_the_process_until_it_is_continued() -> None:
-    process = start("B7=stop")
+    process = start("output.received=stop")
     wait_for(lambda: state_of(process.pid) == "T")
     process.send_signal(signal.SIGCONT)
     output, _ = process.communicate(timeout=20)
@@ -78,11 +81,11 @@ def test_stop_holds_the_very_thread_that_passes_while_others_could_take_the_sign
         "import os, threading\n"
         "from api_client.contract.failpoints import reach\n"
         "idle = threading.Thread(target=threading.Event().wait, daemon=True).start\n"
-        "worker = threading.Thread(target=lambda: (reach('B7'), os.write(1, b'went on')))\n"
+        "worker = threading.Thread(target=lambda: (reach('output.received'), os.write(1, b'went on')))\n"
         "idle(); worker.start(); worker.join()"
     )
     for _ in range(5):
-        environ = {**os.environ, "HELIX_FAILPOINT": "B7=stop"}
+        environ = {**os.environ, "HELIX_FAILPOINT": "output.received=stop"}
         process = subprocess.Popen([sys.executable, "-c", code], env=environ, cwd=ROOT, stdout=subprocess.PIPE)
         wait_for(lambda process=process: state_of(process.pid) == "T")
         assert process.stdout
@@ -94,25 +97,25 @@ def test_stop_holds_the_very_thread_that_passes_while_others_could_take_the_sign
 
 def test_a_folder_arms_points_while_processes_run_and_one_pass_over_all_of_them_fires(armed, tmp_path: Path) -> None:
     armed(str(tmp_path))
-    reach("B7")
+    reach("output.received")
     assert list(tmp_path.iterdir()) == [], "nothing is armed yet"
-    (tmp_path / "B7").write_text("raise@2")
+    (tmp_path / "output.received").write_text("raise@2")
     first = start(str(tmp_path))
     assert first.communicate(timeout=20)[0] == b"went on\n"
     with pytest.raises(FailpointError):
-        reach("B7")
+        reach("output.received")
     third = start(str(tmp_path))
     assert third.communicate(timeout=20)[0] == b"went on\n"
-    passed = [int((tmp_path / f"B7.{number}").read_text()) for number in (1, 2, 3)]
+    passed = [int((tmp_path / f"output.received.{number}").read_text()) for number in (1, 2, 3)]
     assert passed == [first.pid, os.getpid(), third.pid]
 
 
 def test_a_meeting_lasts_until_the_file_is_there(armed, tmp_path: Path) -> None:
     armed(str(tmp_path))
-    (tmp_path / "B7").write_text(f"meet:{tmp_path}/go")
-    passing = threading.Thread(target=reach, args=("B7",))
+    (tmp_path / "output.received").write_text(f"meet:{tmp_path}/go")
+    passing = threading.Thread(target=reach, args=("output.received",))
     passing.start()
-    wait_for(lambda: (tmp_path / "B7.1").exists())
+    wait_for(lambda: (tmp_path / "output.received.1").exists())
     assert passing.is_alive()
     (tmp_path / "go").touch()
     passing.join(10)
@@ -121,4 +124,4 @@ def test_a_meeting_lasts_until_the_file_is_there(armed, tmp_path: Path) -> None:
 
 def test_every_point_of_the_matrix_is_passed_somewhere_in_the_code() -> None:
     code = "".join(path.read_text() for part in ("api_client", "worker") for path in (ROOT / part).rglob("*.py"))
-    assert set(re.findall(r'reach\("(B\d+)"\)', code)) == set(POINTS)
+    assert set(re.findall(r'reach\("([a-z.]+)"\)', code)) == set(POINTS)

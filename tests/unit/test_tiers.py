@@ -48,9 +48,9 @@ def test_a_readme_with_no_or_two_installations_is_refused(text: str) -> None:
         ("tests/integration/lua/test_reap.py::test_x[a]", False),
         ("tests/integration/test_demo.py::test_x", True),
         ("tests/fault/test_guard.py::test_x[1]", False),
-        ("tests/fault/test_kills.py::test_x[B5-kill]", True),
-        ("tests/fault/test_crash_matrix.py::test_x[B5-kill]", False),
-        ("tests/fault/test_crash_matrix.py::test_x[B5-stop]", True),
+        ("tests/fault/test_kills.py::test_x[folder.made-kill]", True),
+        ("tests/fault/test_crash_matrix.py::test_x[folder.made-kill]", False),
+        ("tests/fault/test_crash_matrix.py::test_x[folder.made-stop]", True),
         ("tests/bench/test_bench.py::test_x", True),
     ],
 )

@@ -68,7 +68,7 @@ class AgentRun:
         Raises:
             Fenced: another worker has the turn.
         """
-        reach("B4")
+        reach("run.claimed")
         try:
             if self._turn.request.phase is not None:
                 self._require_gates()
@@ -78,7 +78,7 @@ class AgentRun:
             log.error("attempt.not_started", error=str(error)[:200])
             kind = ErrorKind.CONFIG if isinstance(error, SettingsError | PhaseError) else ErrorKind.TRANSIENT
             return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
-        reach("B5")
+        reach("folder.made")
         self._lease.confirm(self._ledger)
         with EventWriter(self._ledger, self._lease.claim) as writer:
             if not self._so_far:

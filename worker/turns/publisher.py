@@ -59,7 +59,7 @@ class Publisher:
         move = accepted.move
         if move.outcome is None or not move.outcome.success:
             return move
-        reach("B9")
+        reach("answer.accepted")
         for _ in range(_TRIES):
             try:
                 with holding(folders.folder_of(self._settings, lease.claim.turn)) as holder:
@@ -74,7 +74,7 @@ class Publisher:
                 log.error("answer.not_published", error=str(error))
                 return move
             else:
-                reach("B10")
+                reach("answer.published")
                 return move
         log.error("answer.not_published", error="something in the session's folder is missing again and again")
         return move

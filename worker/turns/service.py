@@ -144,7 +144,7 @@ class TurnService:
                 history = self._ledger.attempts(turn_id) if link.task in {RETRY, PHASE_RUN} else []
                 tell(flower_text.STATES[link.task], flower_text.beginning(claim.turn, link, history))
                 move = self._publisher.finish(lease) if claim.accepted else self._work(lease)
-                reach("B13")
+                reach("link.decided")
                 done = self._ledger.commit(claim, move)
             except Fenced:
                 if self._ledger.knows(turn_id):
@@ -172,7 +172,7 @@ class TurnService:
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
-            reach("B14")
+            reach("turn.finished")
             if done.head and (head_link := self._ledger.next_link(done.head)):
                 self._announce(head_link, done.head, session_id)
             return False
@@ -239,7 +239,7 @@ class TurnService:
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
-        reach("B12")
+        reach("validation.started")
         decision = decide([*history, attempt], policy_of(turn))
         move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
         return self._accept(lease, move, this, delivered.files)
@@ -272,7 +272,7 @@ class TurnService:
             self._settings, turn, this, lease, lambda events: self._ledger.append(claim, events), output
         )
         result = verification.run()
-        reach("B12")
+        reach("validation.started")
         move = after_verification(turn, link, this, result, lease.reason)
         if move.state is TurnState.PARKED:
             self._put_feedback_away(turn)

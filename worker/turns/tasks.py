@@ -67,9 +67,9 @@ def _body(name: str, service_of: Any, report: Report) -> Any:
                 report(f"task-{state}", str(self.request.id), words)
 
         with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=attempt):
-            reach("B3")
+            reach("task.received")
             if service.carry_out(link, turn_id, session_id, tell=tell):
-                reach("B11")
+                reach("run.committed")
             else:
                 # What was to follow in this chain does not follow; what follows instead was announced.
                 self.request.chain = None

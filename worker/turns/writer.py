@@ -81,7 +81,7 @@ class EventWriter:
                 return
             try:
                 self._ledger.append(self._claim, batch)
-                reach("B7")
+                reach("output.received")
             except (Fenced, RedisError) as error:
                 # The turn is not ours, or the store is gone for good: the commit will find the same and say so.
                 log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)

@@ -85,7 +85,7 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
                     seen = -1  # that too is news to this reader, and so is all that follows
                 for frame in _frames(event, page, seen):
                     if frame is DONE:
-                        reach("B15")
+                        reach("result.sent")
                     yield frame
                 if event is not None and event.final:
                     await delivered(relay, ask, reply.turn_id)

@@ -93,10 +93,10 @@ def run(
             return Ending(exit=Exit(error=str(error)))
         except OSError as error:
             return Ending(exit=Exit(error=str(error), passing=True))
-        reach("B6")
+        reach("agent.started")
         footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
         ending = replace(Supervision(agent, order, stop, hear, footprint).run(), box=level)
-        reach("B8")
+        reach("agent.ended")
     if level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
         return replace(ending, exit=replace(ending.exit, error=problem))
     return ending

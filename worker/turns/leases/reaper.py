@@ -113,7 +113,7 @@ class Reaper:
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what == "announce":
-            reach("B16")
+            reach("turn.reaped")
             log.info("turn.announced", turn_id=turn_id, link=found.link)
             self._announce(Link.parse(found.link), turn_id, found.session_id)
         elif found.what == "interrupt":
