@@ -7,7 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,14 +79,14 @@ def turns(*arguments: str) -> list[str]:
 class WorkerProcess:
     """A real ``turns worker`` in a process of its own, with its log."""
 
-    def __init__(self, settings: Settings, number: int, arguments: tuple[str, ...]) -> None:
+    def __init__(self, settings: Settings, number: int, arguments: tuple[str, ...], within: Sequence[str] = ()) -> None:
         state = settings.root / ".helix"
         state.mkdir(exist_ok=True)
         self.log_file = state / f"worker-{number}.log"
         self._ready = state / f"worker-{number}.ready"
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
-                turns("worker", *arguments),
+                [*within, *turns("worker", *arguments)],
                 env=environ_of(settings, HELIX_AGENT_READY_FILE=str(self._ready)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -153,12 +153,16 @@ def _children_of(pid: int) -> list[int]:
 def worker_process(settings: Settings) -> Iterator[Callable[..., WorkerProcess]]:
     """Starts real workers: ``worker_process()``, or ``worker_process("--only", "run", settings=other)``.
 
+    ``within`` is a command that starts the worker, such as in a namespace of its own.
+
     At the end they are stopped, and a process that any of them left behind fails the test.
     """
     started: list[tuple[WorkerProcess, Settings]] = []
 
-    def start(*arguments: str, settings: Settings = settings, wait: bool = True) -> WorkerProcess:
-        worker = WorkerProcess(settings, len(started) + 1, arguments)
+    def start(
+        *arguments: str, settings: Settings = settings, wait: bool = True, within: Sequence[str] = ()
+    ) -> WorkerProcess:
+        worker = WorkerProcess(settings, len(started) + 1, arguments, within)
         started.append((worker, settings))
         if wait:
             worker.wait_ready()

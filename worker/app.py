@@ -18,7 +18,7 @@ from api_client.contract.tasks import celery_settings
 from worker.logs import configure_logging
 from worker.turns.engine import Engine
 from worker.turns.leases.pulse import Work
-from worker.turns.messages import drop_what_is_none
+from worker.turns.messages import drop_what_is_none, listen_only_while
 from worker.turns.tasks import register
 from worker.verification.scratch import sweep
 
@@ -35,10 +35,16 @@ _CONSUMER: dict[str, Any] = {}
 def create_app(settings: Settings) -> Celery:
     """The Celery application of a worker with these settings."""
     drop_what_is_none()
+    listen_only_while(_takes_messages)
     celery = Celery("helix-turns", set_as_current=False)
     celery.conf.update(celery_settings(settings))
     register(celery, lambda: engine().service, _report)
     return celery
+
+
+def _takes_messages() -> bool:
+    """Whether this machine can carry out turns. Asked before the engine is made, too."""
+    return not (engine.cache_info().currsize and engine().host.sick)
 
 
 def _report(kind: str, task_id: str, words: str) -> None:

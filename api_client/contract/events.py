@@ -26,7 +26,7 @@ KINDS = {
     "verifier.judged": "Its verdict. data: attempt, success, ground, errors, checks_passed",
     "attempt.accepted": "Every active validator accepts. data: attempt, issues (warnings)",
     "attempt.rejected": "Validators found errors; the draft is taken back. data: attempt, issues",
-    "attempt.lost": "The worker died or froze; the draft is taken back. data: attempt, delivery, during, silent_ms",
+    "attempt.lost": "The worker died, froze, gave it back; its draft goes. data: attempt, delivery, during, silent_ms",
     "turn.retrying": "Asked again. data: attempt, max_attempts, reason, codes, feedback, goes_on, delay_seconds",
     "turn.fallback": "A fallback is tried on the best answer. data: attempt, codes",
     "turn.mended": "The fallback changed the answer. data: attempt, changes, step, step_source",

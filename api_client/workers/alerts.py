@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
@@ -15,6 +15,8 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 HEARD_SECONDS = 15.0
 #: Turns that waited so long while no agent was at work are stuck: the alert HelixQueueStuck says the same.
 STUCK_SECONDS = 300.0
+#: What to do about a sick machine: its workers notice by themselves that it is well again.
+SICK_FIX = "repair it (disk, rights, limits of processes and descriptors); its workers go on by themselves"
 _START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
@@ -37,7 +39,8 @@ class Fleet:
     Attributes:
         agents, judges: how many run agents, and how many judge answers.
         slots, free: agents they can run at once, and how many more they could.
-        deaf: names of those that take no messages.
+        deaf: names of those that take no messages though they could.
+        sick: machines that cannot carry out turns, each with why.
     """
 
     agents: int
@@ -45,6 +48,7 @@ class Fleet:
     slots: int
     free: int
     deaf: tuple[str, ...]
+    sick: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The fleet as a JSON-ready mapping."""
@@ -61,7 +65,29 @@ def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
         slots=sum(each["slots"] for each in agents),
         free=sum(each["free"] for each in agents if not each["deaf"]),
         deaf=tuple(each["name"] for each in fresh if each["deaf"]),
+        sick={each["host"]: each["sick"] for each in fresh if each.get("sick")},
     )
+
+
+def missing(told: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
+    """Workers that have gone silent, did not sign off, and were not replaced on their machine by a younger one."""
+    lost: list[Mapping[str, Any]] = []
+    known = sorted(told, key=lambda each: float(each["at"]))
+    spare = [each for each in known if now - each["at"] < HEARD_SECONDS]
+    for each in known:
+        if now - each["at"] < HEARD_SECONDS:
+            continue
+        heirs = (
+            other
+            for other in spare
+            if (other["host"], other["queues"]) == (each["host"], each["queues"])
+            and other.get("started_at", 0.0) >= each.get("started_at", 0.0)
+        )
+        if heir := next(heirs, None):
+            spare.remove(heir)
+        else:
+            lost.append(each)
+    return lost
 
 
 def alerts(fleet: Fleet, *, overdue: int, waited_seconds: float, working: int) -> Iterator[Alert]:
@@ -80,6 +106,8 @@ def alerts(fleet: Fleet, *, overdue: int, waited_seconds: float, working: int) -
     if fleet.deaf:
         names = ", ".join(fleet.deaf)
         yield Alert(f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+    for host, why in sorted(fleet.sick.items()):
+        yield Alert(f"{host} carries out no turns: {why}", SICK_FIX)
     if fleet.agents and overdue:
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
         yield Alert(message, "`turns doctor`, then the workers' logs")

@@ -28,7 +28,8 @@ class Gauges:
         oldest_waiting_seconds: how long the longest waiting queued turn has waited; 0 when none waits.
         queues: Celery messages that nobody took yet, by queue.
         dead_letters: turns that wait for an operator.
-        workers: worker processes heard of just now; ``deaf_workers`` of these take no messages.
+        workers: worker processes heard of just now; ``deaf_workers`` of these take no messages though they could,
+            ``sick_workers`` take none because their machine cannot carry out turns.
         free_slots: how many more turns they could carry out at once, by queue.
     """
 
@@ -39,6 +40,7 @@ class Gauges:
     dead_letters: int
     workers: int
     deaf_workers: int
+    sick_workers: int
     free_slots: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,4 +90,9 @@ async def _workers(store: Store, now: float) -> dict[str, Any]:
     for worker in told:
         for queue in worker["queues"]:
             free[queue] = free.get(queue, 0) + (0 if worker["deaf"] else worker["free"])
-    return {"workers": len(told), "deaf_workers": sum(worker["deaf"] for worker in told), "free_slots": free}
+    return {
+        "workers": len(told),
+        "deaf_workers": sum(worker["deaf"] for worker in told),
+        "sick_workers": sum(bool(worker.get("sick")) for worker in told),
+        "free_slots": free,
+    }

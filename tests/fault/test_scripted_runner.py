@@ -370,13 +370,13 @@ def test_a_missing_script_is_a_configuration_error(play: Play) -> None:
     assert "/no/such.yaml: No such file" in run.reason
 
 
-def test_a_worker_short_of_descriptors_is_a_passing_error(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_short_of_descriptors_is_its_machine_s_fault(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> None:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("worker.runners.guard.processes.os.pipe", full)
     completion = play({"say": "x"}).result.completion
-    assert completion.kind is ErrorKind.TRANSIENT
+    assert completion.kind is ErrorKind.HOST
     assert "Too many open files" in completion.reason
 
 

@@ -24,6 +24,7 @@ from tests.support import wait_for, wait_until
 from worker.files.workspace import MAX_FILE
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
 from worker.turns.judges import judge_case, repair_case
+from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
@@ -34,7 +35,7 @@ ADR = (
     "---\nadr_id: '1'\ntitle: Cache\nstatus: Proposed\n---\n\n# ADR-1\n\n## Kontext\n\nText.\n\n<!-- STEP: generate -->"
 )
 
-FIRST = Link(RUN, 1)
+FIRST, JUDGE = Link(RUN, 1), Link(JUDGED_BY[RUN], 1)
 
 Play = Callable[[Order, Emit, Stop], RunResult]
 
@@ -95,6 +96,8 @@ class Bench:
         self.isolated: list[tuple[Link, str, str]] = []
         self.told: list[MutableMapping[str, object]] = []
         self.ledger = Ledger(settings, "w")
+        self.trouble = ""
+        self.host = Host(settings.sessions_dir, lambda folder: self.trouble or obstacle(folder))
         self.leases = LeaseKeeper(settings, "w")
         self.leases.start()
         self.service = TurnService(
@@ -105,6 +108,7 @@ class Bench:
             SimpleNamespace(judge=judge_case, repair=repair_case),
             lambda *what: self.announced.append(what),
             lambda *what: self.isolated.append(what),
+            self.host,
         )
 
     async def submit(self, *plays: Play, **more: object) -> str:
@@ -289,13 +293,51 @@ async def test_the_accepted_answer_is_published_to_the_session_folder(bench: Ben
 
 
 async def test_a_session_folder_that_cannot_be_written_is_a_passing_error(bench: Bench) -> None:
-    blocked: Path = bench.settings.sessions_dir
-    blocked.parent.mkdir(parents=True)
-    blocked.write_text("a file where the folder should be")
+    bench.settings.sessions_dir.mkdir(parents=True)
+    (bench.settings.sessions_dir / "s").write_text("a file where the session's folder should be")
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out(turn_id)
     turn = await bench.client.get(turn_id)
     assert (turn.state, turn.transients) == (TurnState.QUEUED, 1)
+
+
+async def test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_is_well(bench: Bench) -> None:
+    blocked = bench.settings.sessions_dir
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the folder of all sessions should be")
+    turn_id = await bench.submit(says(GOOD))
+    assert not bench.service.carry_out(FIRST, turn_id, "s")
+    given_back = await bench.client.get(turn_id)
+    assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
+    assert given_back.next == str(FIRST)
+    for _ in range(2):
+        assert bench.announced.pop() == (FIRST, turn_id, "s"), "somebody else is to have it"
+        assert not bench.service.carry_out(FIRST, turn_id, "s")
+    assert (await bench.client.get(turn_id)).delivery == 1, "a sick host claims nothing"
+    blocked.unlink()
+    assert not bench.host.look()
+    bench.announced.clear()
+    bench.carry_out(turn_id)
+    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+
+
+async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published_by_another(bench: Bench) -> None:
+    turn_id = await bench.submit(says(GOOD))
+    assert bench.service.carry_out(FIRST, turn_id, "s")
+    held, bench.trouble = bench.settings.sessions_dir / "s" / ".held", "the disk is read-only"
+    held.rmdir()
+    held.write_text("no folder can be made here")
+    assert not bench.service.carry_out(JUDGE, turn_id, "s")
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, turn.next, turn.strikes) == (TurnState.RAN, str(JUDGE), 0)
+    assert bench.announced.pop() == (JUDGE, turn_id, "s")
+    held.unlink()
+    bench.trouble = ""
+    bench.host.look()
+    bench.carry_out(turn_id, JUDGE)
+    turn = await bench.client.get(turn_id)
+    assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 1)
+    assert list(bench.settings.sessions_dir.rglob("output/.done"))
 
 
 async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ def test_nothing_is_stuck_while_workers_take_turns() -> None:
         (Fleet(agents=0, judges=1, slots=0, free=0, deaf=()), {}, "no worker is there to run agents"),
         (Fleet(agents=1, judges=0, slots=4, free=4, deaf=()), {}, "no worker is there to judge"),
         (Fleet(agents=1, judges=1, slots=4, free=0, deaf=("run-1",)), {}, "takes no messages: run-1"),
+        (replace(WELL, sick={"b": "/data cannot be written"}), {}, "b carries out no turns: /data cannot be written"),
         (WELL, {"overdue": 3}, "3 turns were due"),
         (WELL, {"waited_seconds": STUCK_SECONDS + 1}, "turns have waited for 5 min"),
     ],

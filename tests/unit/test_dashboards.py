@@ -53,6 +53,7 @@ def said() -> dict[str, set[str]]:
         dead_letters=0,
         workers=0,
         deaf_workers=0,
+        sick_workers=0,
         free_slots=dict.fromkeys(QUEUES.values(), 0),
     )
     found: dict[str, set[str]] = {}

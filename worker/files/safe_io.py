@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+#: How a machine answers whose disk takes no writes, or that is short of something: no fault of what it works on.
+SHORT_OF = frozenset(
+    {
+        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    }
+)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -21,7 +21,7 @@ import structlog
 
 from api_client.contract.errors import HelixError
 from api_client.contract.failpoints import reach
-from worker.files.safe_io import made, opened, read
+from worker.files.safe_io import SHORT_OF, made, opened, read
 from worker.files.session_fence import Holding
 
 log = structlog.get_logger(__name__)
@@ -107,6 +107,9 @@ def written(directory: Path) -> Written:
     """What the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
 
     At most ``MAX_FILES`` are read, in the order of their names; what is refused is told, and logged.
+
+    Raises:
+        OSError: this machine is short of something (``SHORT_OF``), so that nothing can be said about the files.
     """
     files: dict[str, str] = {}
     refused: dict[str, str] = {}
@@ -117,12 +120,16 @@ def written(directory: Path) -> Written:
                 try:
                     files[name] = read(name, output, MAX_FILE).decode("utf-8", "replace")
                 except OSError as error:
+                    if error.errno in SHORT_OF:
+                        raise
                     refused[f"output/{name}"] = _why_refused(error)
             if surplus := names[MAX_FILES:]:
                 refused["output"] = f"{len(surplus)} files too many, from {surplus[0]} on"
     except FileNotFoundError:
         return Written()  # it wrote nothing
     except OSError as error:
+        if error.errno in SHORT_OF:
+            raise  # not what the agent wrote is wrong, but this machine
         refused["output"] = _why_refused(error)
     for name, reason in refused.items():
         log.warning("agent.file_refused", directory=str(directory), file=name, reason=reason)

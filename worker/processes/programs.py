@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
+import secrets
+import stat
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from worker.processes.program import Program
 #: again.
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"
 ROLES = ("run", "check")
+_MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
 def state_dir(settings: Settings) -> Path:
@@ -27,6 +32,22 @@ def state_dir(settings: Settings) -> Path:
     directory = settings.root / STATE_DIR
     directory.mkdir(mode=0o700, exist_ok=True)
     return directory
+
+
+def marks_dir() -> Path:
+    """Where programs leave their marks: private, and in memory, so that a sick disk does not look like a dead worker.
+
+    Raises:
+        OSError: there is no place for temporary files at all.
+    """
+    base = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    directory = base / f"helix-turns-{os.geteuid()}"
+    with contextlib.suppress(OSError):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+            return directory
+    return Path(tempfile.mkdtemp(prefix="helix-turns-"))  # somebody else has that name
 
 
 def environ_of(settings: Settings, **more: str) -> dict[str, str]:
@@ -52,8 +73,8 @@ def worker_command(settings: Settings, role: str) -> list[str]:
 
 def workers(settings: Settings) -> list[Program]:
     """Both Celery workers."""
-    state = state_dir(settings)
-    files = {role: state / f"{role}-{os.getpid()}.ready" for role in ROLES}
+    state, marks = state_dir(settings), marks_dir()
+    files = {role: marks / f"{role}-{os.getpid()}-{secrets.token_hex(4)}.ready" for role in ROLES}
     return [
         Program(
             name=f"worker-{role}",

@@ -36,6 +36,8 @@ class ErrorKind(StrEnum):
     PERMANENT = "permanent"
     #: The installation is wrong: programme missing, hooks not loaded, script unreadable.
     CONFIG = "config"
+    #: This machine is short of disk, memory, processes or descriptors: another one can run the agent.
+    HOST = "host"
     #: The agent's session to continue is gone; the run starts afresh.
     SESSION_LOST = "session_lost"
     #: A limit of the agent itself: turns, budget, output size.
@@ -154,6 +156,12 @@ class RunResult:
     text: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
     agent_session: str = ""
+
+
+def not_begun(reason: str, *, host: bool) -> RunResult:
+    """The result when the agent was never started: by a fault of this machine, or by another that passes."""
+    kind = ErrorKind.HOST if host else ErrorKind.TRANSIENT
+    return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=reason))
 
 
 def config_error(reason: str) -> RunResult:

@@ -16,10 +16,11 @@ from worker.enforcement.going_on import known
 from worker.files import session
 from worker.files.session_fence import holding
 from worker.files.workspace import DeliveryTaken, delivery_directory
-from worker.runners.base import Completion, ErrorKind, Order, Runner, RunResult, Verdict
+from worker.runners.base import Order, Runner, RunResult, config_error, not_begun
 from worker.runners.guard.marks import sweep_before
 from worker.turns import folders
 from worker.turns.continuation import Continuation
+from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
@@ -46,6 +47,7 @@ class AgentRun:
         settings: Settings,
         ledger: Ledger,
         runners: BuildRunner,
+        host: Host,
         lease: Lease,
         history: Sequence[AttemptRecord],
         broken: Sequence[AttemptRecord] = (),
@@ -53,6 +55,7 @@ class AgentRun:
         self._settings = settings
         self._ledger = ledger
         self._runners = runners
+        self._host = host
         self._lease = lease
         self._turn = lease.claim.turn
         self._history = history
@@ -74,17 +77,20 @@ class AgentRun:
                 self._require_gates()
                 self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
             runner, order = self._prepared()
-        except (DeliveryTaken, OSError, SettingsError, PhaseError) as error:
+        except (SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
-            kind = ErrorKind.CONFIG if isinstance(error, SettingsError | PhaseError) else ErrorKind.TRANSIENT
-            return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=kind, reason=str(error)))
+            return config_error(str(error))
+        except (DeliveryTaken, OSError) as error:
+            log.error("attempt.not_started", error=str(error)[:200])
+            host = isinstance(error, OSError) and self._host.blamed(error, self._turn.delivery)
+            return not_begun(str(error), host=host)
         reach("folder.made")
         self._lease.confirm(self._ledger)
         with EventWriter(self._ledger, self._lease.claim) as writer:
-            if not self._so_far:
-                return runner.run(order, writer.emit, self._lease)
-            continuation = Continuation(self._so_far, writer.emit)
-            return continuation.ended(runner.run(order, continuation.emit, self._lease))
+            continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
+            result = runner.run(order, continuation.emit if continuation else writer.emit, self._lease)
+            result = self._host.weighed(result, self._turn.delivery)
+            return continuation.ended(result) if continuation else result
 
     def _require_gates(self) -> None:
         """Refuse, before its agent is paid for, a phase whose gates may not run here.

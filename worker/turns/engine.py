@@ -21,6 +21,7 @@ from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
 from worker.turns.judges import Judges
+from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.pulse import Pulse, Work
 from worker.turns.leases.reaper import Reaper
@@ -40,6 +41,7 @@ class Engine:
         self.settings = settings
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self.leases = LeaseKeeper(settings, self.name)
+        self.host = Host(settings.sessions_dir)
         self.service = TurnService(
             settings,
             Ledger(settings, self.name),
@@ -48,6 +50,7 @@ class Engine:
             Judges(settings.validation_seconds),
             self.announce,
             self.isolate,
+            self.host,
         )
         self._celery = celery
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
@@ -72,7 +75,7 @@ class Engine:
     def show_pulse(self, work: Work, ready_file: Path | None) -> None:
         """From now on tell supervisor and operators that this worker takes messages."""
         self._work = work
-        self._pulse = Pulse(self.settings, work, self._probe, ready_file)
+        self._pulse = Pulse(self.settings, work, self.host, self._probe, ready_file)
         self._pulse.start()
 
     def _probe(self, queue: str) -> None:

@@ -1,4 +1,6 @@
-"""What lies in a queue and is no message of Celery's: dropped and logged, instead of ending the worker.
+"""Which messages a worker takes from its queues: none while it cannot work, and none that is no message.
+
+What lies in a queue and is no message of Celery's is dropped and logged, instead of ending the worker.
 
 kombu's Redis transport lets an item that is no JSON, or JSON of another shape, end the worker with every agent it runs.
 Nothing is lost by dropping it: a turn's record says what comes next, and reapers announce that again.
@@ -7,14 +9,24 @@ Nothing is lost by dropping it: a turn's record says what comes next, and reaper
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import structlog
-from kombu.transport.redis import Channel
+from kombu.transport.redis import Channel, QoS
 
 log = structlog.get_logger()
 
-_READ = "_brpop_read"
+_READ, _ASKED = "_brpop_read", "can_consume"
+
+
+def listen_only_while(well: Callable[[], bool]) -> None:
+    """Have this process's queues give messages only while ``well()``: what it does not take, another worker does.
+
+    The broker is asked before each wait for a message, so at most the one that is awaited is still received.
+    """
+    asked = QoS.can_consume
+    setattr(QoS, _ASKED, lambda qos: well() and asked(qos))
 
 
 def drop_what_is_none() -> None:

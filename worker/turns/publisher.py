@@ -15,6 +15,7 @@ from api_client.contract.turn import Turn
 from worker.files import session, workspace
 from worker.files.session_fence import Holding, holding
 from worker.turns import folders
+from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
@@ -30,9 +31,10 @@ _TRIES = 3
 class Publisher:
     """Publishes what was accepted. One per worker process, used by many threads."""
 
-    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, host: Host) -> None:
         self._settings = settings
         self._ledger = ledger
+        self._host = host
 
     def finish(self, lease: Lease) -> Move:
         """Publish what an earlier holder accepted and did not commit: some of it may lie there, all, or nothing.
@@ -55,8 +57,9 @@ class Publisher:
         Raises:
             Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
             SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
+            OSError: this machine is sick, and nothing was sealed: another one can publish it.
         """
-        move = accepted.move
+        move, sealed = accepted.move, bool(lease.claim.accepted)
         if move.outcome is None or not move.outcome.success:
             return move
         reach("answer.accepted")
@@ -65,11 +68,14 @@ class Publisher:
                 with holding(folders.folder_of(self._settings, lease.claim.turn)) as holder:
                     if not self._seal(lease, accepted):
                         return move
+                    sealed = True
                     self._put(holder, lease.claim.turn, accepted)
             except FileNotFoundError as error:
                 # A later holder ended our right to write; or one that is late itself did: then the turn is still ours.
                 log.warning("answer.publishing_again", error=str(error))
             except OSError as error:
+                if self._host.look() and not sealed:
+                    raise
                 # The record keeps the answer; a full disk must not cost its user an accepted one.
                 log.error("answer.not_published", error=str(error))
                 return move

@@ -36,6 +36,7 @@ from worker.enforcement.refused import refused
 from worker.turns import flower_text, folders
 from worker.turns.agent_run import AgentRun, BuildRunner
 from worker.turns.judges import CannotJudge, Case
+from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease, LeaseKeeper
 from worker.turns.phases import phase_folders
 from worker.turns.phases.verification import Verification
@@ -45,7 +46,7 @@ from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
-from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.after_run import after_run, given_back
 from worker.turns.transitions.after_verification import after_verification, not_reached
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
@@ -93,6 +94,7 @@ class TurnService:
         judges: Judging,
         announce: Announce,
         isolate: Announce,
+        host: Host,
     ) -> None:
         self._settings = settings
         self._ledger = ledger
@@ -101,7 +103,8 @@ class TurnService:
         self._judges = judges
         self._announce = announce
         self._isolate = isolate
-        self._publisher = Publisher(settings, ledger)
+        self._host = host
+        self._publisher = Publisher(settings, ledger, host)
         self._works: dict[str, Callable[[Lease], Move]] = {
             RUN: self._run,
             RETRY: self._run,
@@ -125,6 +128,10 @@ class TurnService:
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
+        if self._host.sick:  # received before it was known: somebody else is to have it
+            tell("", f"not here: {self._host.sick}")
+            self._announce(link, turn_id, session_id)
+            return False
         try:
             claim = self._ledger.claim(turn_id, session_id, link, alone=alone)
         except (ResponseError, ValueError) as error:
@@ -143,7 +150,7 @@ class TurnService:
             try:
                 history = self._ledger.attempts(turn_id) if link.task in {RETRY, PHASE_RUN} else []
                 tell(flower_text.STATES[link.task], flower_text.beginning(claim.turn, link, history))
-                move = self._publisher.finish(lease) if claim.accepted else self._work(lease)
+                move = self._work(lease)
                 reach("link.decided")
                 done = self._ledger.commit(claim, move)
             except Fenced:
@@ -188,10 +195,15 @@ class TurnService:
         """Carry out the claimed link. What is wrong with the installation ends the turn as an error of the set-up."""
         link = lease.claim.link
         try:
-            return self._works[link.task](lease)
+            return self._publisher.finish(lease) if lease.claim.accepted else self._works[link.task](lease)
         except (SettingsError, PhaseError) as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
             return cannot_judge(link, str(error))
+        except OSError as error:
+            if not self._host.look():
+                raise
+            log.warning("turn.given_back", link=str(link), error=str(error)[:200])
+            return given_back(lease.claim.turn, link, "host")
 
     def _run(self, lease: Lease) -> Move:
         """Run the agent once: for the user's message, or for the feedback on the attempt before."""
@@ -201,7 +213,7 @@ class TurnService:
         broken = [record for record in records if record.number == link.attempt and record.goes_on]
         if turn.request.after and link.attempt == 1 and (stopped := self._stopped_before(turn)):
             return not_reached(turn, link, turn.request.after, stopped)
-        run = AgentRun(self._settings, self._ledger, self._runners, lease, history, broken)
+        run = AgentRun(self._settings, self._ledger, self._runners, self._host, lease, history, broken)
         result = run.run()
         return after_run(
             turn,

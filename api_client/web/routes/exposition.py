@@ -86,6 +86,7 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
         ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", gauges.dead_letters),
         ("helix_workers", "Worker processes heard of just now.", gauges.workers),
         ("helix_deaf_workers", "Those of them that take no messages.", gauges.deaf_workers),
+        ("helix_sick_workers", "Those of them whose machine cannot carry out turns.", gauges.sick_workers),
     )
     for name, meaning, value in single:
         yield GaugeMetricFamily(name, meaning, value=value)

@@ -204,6 +204,28 @@ def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
     assert "takes no message: w" in deaf.message
 
 
+def test_a_machine_that_cannot_work_is_named_with_why() -> None:
+    told = [
+        worker_told("helix.run"),
+        worker_told("helix.run", name="v", host="b", sick="/data cannot be written", free=0),
+    ]
+    finding, _ = workers.alive(told, 105.0)
+    assert (finding.state, finding.message) == ("wrong", "b carries out no turns: /data cannot be written")
+
+
+def test_workers_that_are_there_no_more_are_missed_unless_they_were_replaced() -> None:
+    old = worker_told("helix.run", name="old", at=50.0, started_at=1.0)
+    other = worker_told("helix.run", name="other", host="i", at=60.0, started_at=1.0)
+    heir = worker_told("helix.run", name="heir", started_at=52.0)
+    (well,) = workers.everybody([old, heir], 105.0)
+    assert (well.state, well.message) == ("ok", "1 worker there, and none is missing")
+    (lost,) = workers.everybody([old, heir, other], 105.0)
+    assert lost.state == "warning"
+    assert lost.message == "1 of 2 worker processes; missing: other (silent for 45 s)"
+    (both,) = workers.everybody([old, {**old, "name": "older"}, heir], 105.0)
+    assert both.message.startswith("1 of 2 worker processes; missing: old")
+
+
 def test_workers_that_see_different_session_folders_are_told() -> None:
     told = [worker_told("helix.run", sessions="a"), worker_told("helix.run", sessions="b", host="i")]
     (finding,) = workers.shared(told)

@@ -96,12 +96,12 @@ def test_an_answer_or_a_question_too_long_for_the_model_is_a_limit(error: str, e
     assert judge(replace(failed(terminal_reason=ending, result="too long"), error=error)).kind is ErrorKind.LIMIT
 
 
-def test_a_folder_that_takes_no_marks_passes_and_is_named() -> None:
+def test_a_folder_that_takes_no_marks_is_the_machine_s_fault_and_is_named() -> None:
     full = replace(GOOD, marks={}, unwritable="[Errno 28] No space left on device")
     completion = judge(full)
-    assert completion.kind is ErrorKind.TRANSIENT
+    assert completion.kind is ErrorKind.HOST
     assert completion.reason == "the run's folder cannot be written: [Errno 28] No space left on device"
-    assert judge(replace(full, marks={START: MINE}, exit_code=1)).kind is ErrorKind.TRANSIENT
+    assert judge(replace(full, marks={START: MINE}, exit_code=1)).kind is ErrorKind.HOST
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,7 @@ class FakeTurns:
             dead_letters=0,
             workers=0,
             deaf_workers=0,
+            sick_workers=0,
             free_slots={},
         )
 

@@ -11,6 +11,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.workers.alerts import SICK_FIX, missing
 from api_client.workers.probe import QueueProbe
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
@@ -36,6 +37,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
     yield from alive(told, time.time())
+    yield from everybody(told, time.time())
     yield from shared(told)
     yield from same_validators(told)
     for probe in probes:
@@ -60,15 +62,33 @@ def alive(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
         there = [each for each in fresh if queue in each["queues"]]
         check = f"workers {queue}"
         deaf = [each for each in there if each["deaf"]]
+        sick = {each["host"]: each["sick"] for each in there if each.get("sick")}
         if not there:
             yield Finding(check, "wrong", f"no worker is there to {does}", _START)
         elif deaf:
             names = ", ".join(each["name"] for each in deaf)
             yield Finding(check, "wrong", f"takes no message: {names}", "its supervisor restarts it; else restart it")
+        elif sick:
+            said = "; ".join(f"{host} carries out no turns: {why}" for host, why in sorted(sick.items()))
+            yield Finding(check, "wrong", said, SICK_FIX)
         else:
             slots = sum(each["slots"] for each in there)
             free = sum(each["free"] for each in there)
             yield Finding(check, "ok", f"{len(there)} to {does}, {free} of {slots} slots free")
+
+
+def everybody(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
+    """Whether the workers that were there are still there. Pure; they are remembered for a day."""
+    if not told:
+        return
+    lost, there = missing(told, now), sum(now - each["at"] < _GONE_SECONDS for each in told)
+    if not lost:
+        yield Finding("workers there", "ok", f"{number_of(there, 'worker')} there, and none is missing")
+        return
+    names = ", ".join(f"{each['name']} (silent for {now - each['at']:.0f} s)" for each in lost)
+    fix = "start them again; who was taken away for good is forgotten after a day"
+    said = f"{there} of {there + len(lost)} worker processes; missing: {names}"
+    yield Finding("workers there", "warning", said, fix)
 
 
 def shared(told: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -131,7 +131,7 @@ def _error(evidence: Evidence) -> _Ruling | None:
     if evidence.exit_code and not result and STOP_FAILURE in evidence.own:
         return _told_by_hook(evidence.marks[STOP_FAILURE])
     if evidence.unwritable:
-        return Verdict.ERROR, ErrorKind.TRANSIENT, f"the run's folder cannot be written: {evidence.unwritable}"
+        return Verdict.ERROR, ErrorKind.HOST, f"the run's folder cannot be written: {evidence.unwritable}"
     if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own:
         if _SESSION_TAKEN.search(evidence.stderr):
             return _failed(ErrorKind.TRANSIENT, _plain(evidence.stderr))

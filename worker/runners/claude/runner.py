@@ -13,7 +13,17 @@ from pathlib import Path
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
-from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, config_error
+from worker.files.safe_io import SHORT_OF
+from worker.runners.base import (
+    Emit,
+    ErrorKind,
+    Order,
+    RunResult,
+    Stop,
+    Verdict,
+    config_error,
+    not_begun,
+)
 from worker.runners.claude import cli_sessions as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
 from worker.runners.claude import hooks as claude_hooks
@@ -73,8 +83,7 @@ class ClaudeCliRunner:
         try:
             settings_file = prepare(order, home, self._settings)
         except OSError as error:
-            reason = f"the run's folders could not be made: {error}"
-            return RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason=reason))
+            return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
         prompt = prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
         launch = Launch(
             argv=[program, *arguments(self._settings, order, settings_file, session, base)],

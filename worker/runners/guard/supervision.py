@@ -205,7 +205,7 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
     """The verdict over an agent that was ended or never started; None when it ended by itself."""
     if ending.exit.error:
         reason = f"the agent could not be started: {ending.exit.error}"
-        kind = ErrorKind.TRANSIENT if ending.exit.passing else ErrorKind.CONFIG
+        kind = ErrorKind.HOST if ending.exit.passing else ErrorKind.CONFIG
         return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
     if ending.cause == "limit":
         reason = f"the agent went over a limit: {ending.detail}"

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 from api_client.contract.keys import Keys
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
+from worker.turns.leases.host import Host
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
@@ -76,8 +77,11 @@ class Work:
 class Pulse:
     """A thread that looks every few seconds."""
 
-    def __init__(self, settings: Settings, work: Work, probe: Callable[[str], None], ready_file: Path | None) -> None:
+    def __init__(
+        self, settings: Settings, work: Work, host: Host, probe: Callable[[str], None], ready_file: Path | None
+    ) -> None:
         self._work = work
+        self._host = host
         self._probe = probe
         self._ready_file = ready_file
         self._hearing = Hearing(settings.deaf_seconds)
@@ -93,6 +97,7 @@ class Pulse:
         self._sessions = ""
         self._probed = time.monotonic()
         self._closing = threading.Event()
+        self._forgotten = False
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
     def start(self) -> None:
@@ -118,20 +123,25 @@ class Pulse:
 
     def look(self) -> None:
         """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf."""
-        work, free = self._work, self._work.slots - self._work.busy()
+        sick = self._host.watch()
+        work, free = self._work, 0 if sick else self._work.slots - self._work.busy()
         waiting = self._waiting()
         deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=free, waiting=waiting)
         if deaf:
             log.error("worker.deaf", worker=work.name, waiting=waiting, free=free)
-            if self._ready_file:
-                self._ready_file.unlink(missing_ok=True)
-        elif self._ready_file:
-            self._ready_file.touch()
-        if waiting == 0 and time.monotonic() - self._probed >= self._probe_seconds:
+        self._mark(deaf=deaf)
+        if waiting == 0 and not sick and time.monotonic() - self._probed >= self._probe_seconds:
             self._probed = time.monotonic()
             for queue in work.queues:  # nothing to take: a probe, so that silence means something
                 self._probe(queue)
-        self._tell(free, deaf)
+        self._tell(free, deaf, sick)
+
+    def _mark(self, *, deaf: bool) -> None:
+        if self._ready_file:
+            try:
+                self._ready_file.unlink(missing_ok=True) if deaf else self._ready_file.touch()
+            except OSError as error:
+                log.warning("pulse.not_marked", error=str(error))
 
     def _waiting(self) -> int | None:
         try:
@@ -141,7 +151,7 @@ class Pulse:
             return None
         return int(sum(lengths))
 
-    def _tell(self, free: int, deaf: bool) -> None:
+    def _tell(self, free: int, deaf: bool, sick: str) -> None:
         self._sessions = self._sessions or mark_of(self._sessions_dir)
         told = {
             "at": round(time.time(), 3),
@@ -152,14 +162,31 @@ class Pulse:
             "slots": self._work.slots,
             "free": free,
             "deaf": deaf,
+            "sick": sick,
             "sessions": self._sessions,
             "validators": offered_validators(),
         }
         try:
             self._store.hset(self._workers, self._work.name, json.dumps(told))
+            if not self._forgotten:
+                self._forget()
+                self._forgotten = True
             self._store.expire(self._workers, int(_FORGET_SECONDS))
         except RedisError as error:
             log.info("pulse.store_away", error=type(error).__name__)
+
+    def _forget(self) -> None:
+        """Take off the list who died a day ago, once in a worker's life. Raises ``RedisError``."""
+        listed: dict[bytes, bytes] = self._store.hgetall(self._workers)  # type: ignore[assignment]
+        gone = [name for name, told in listed.items() if time.time() - _told_at(told) > _FORGET_SECONDS]
+        if gone:
+            self._store.hdel(self._workers, *gone)
+
+
+def _told_at(told: bytes) -> float:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return float(json.loads(told)["at"])
+    return 0.0
 
 
 def mark_of(sessions_dir: Path) -> str:

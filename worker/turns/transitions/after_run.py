@@ -64,6 +64,8 @@ def after_run(
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED:
         move = _handed_over(turn, link, stop, usage)
+    elif completion.kind is ErrorKind.HOST:
+        move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
         delay = delay_after(completion, turn.transients, delays)
         if delay is None:
@@ -105,7 +107,7 @@ def _complete(turn: Turn, link: Link, agent_session: str, facts: dict[str, str],
 
 
 def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
-    """The worker shuts down, or could not keep its lease: the turn goes back, and the attempt is delivered again.
+    """The worker shuts down, could not keep its lease, or its machine is sick: the attempt is delivered again.
 
     No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
     """
@@ -117,6 +119,12 @@ def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
         events=[("attempt.lost", lost)],
         counters={"delivery.handed_over": 1},
     )
+
+
+def given_back(turn: Turn, link: Link, reason: str) -> Move:
+    """A link that this machine cannot carry out, whatever it does: another worker carries it out. No strike."""
+    move = _handed_over(turn, link, reason, Usage())
+    return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
 
 
 def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: dict[str, str], ended: EventData) -> Move:

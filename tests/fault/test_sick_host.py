@@ -1,0 +1,101 @@
+"""A host that cannot write HELIX_ROOT beside one that can: it gives back what it took, and no turn is the worse for it.
+
+The sick host is a real worker in a mount namespace and a host name of its own, for whom the project becomes read-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, TurnState
+from tests.conftest import WorkerProcess, environ_of, turns
+from tests.fault.conftest import Meeting, message
+from tests.support import wait_until
+
+_TURNS = 80
+_SICK = "sick-host"
+#: Starts what follows in namespaces of its own, in which the project is a mount of its own, and the host another one.
+_ENTER = 'hostname "$1" && mount --make-rprivate / && mount --bind "$2" "$2" && shift 2 && exec "$@"'
+
+
+@pytest.fixture
+def host_of_its_own(settings: Settings) -> list[str]:
+    """The beginning of a command that makes what follows run on a host of its own, as far as files and name go."""
+    if shutil.which("unshare") is None or shutil.which("nsenter") is None:
+        pytest.skip("no unshare and nsenter (util-linux): no host of its own can be made")
+    enter = ["unshare", "--mount", "--uts", "sh", "-c", _ENTER, "sh", _SICK, str(settings.root)]
+    tried = subprocess.run([*enter, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no mount namespace can be made here: {tried.stderr.strip()}")
+    return enter
+
+
+def remount(worker: WorkerProcess, settings: Settings, how: str) -> None:
+    """Make the project read-only (``ro``) or writable (``rw``) for this worker alone."""
+    command = ["nsenter", "--target", str(worker.pid), "--mount", "mount", "-o", f"remount,{how},bind"]
+    subprocess.run([*command, str(settings.root)], check=True)
+
+
+async def sick(client: TurnsClient) -> dict[str, str]:
+    """Which worker processes say that their machine is sick, with why."""
+    return {told["name"]: told["sick"] for told in await client.workers() if told["sick"]}
+
+
+async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
+    host_of_its_own: list[str],
+    scripted: Settings,
+    meeting: Meeting,
+    worker_process: Callable[..., WorkerProcess],
+) -> None:
+    settings = replace(scripted, run_slots=4, deaf_seconds=5.0)
+    one = worker_process(settings=settings, within=host_of_its_own)
+    remount(one, settings, "ro")
+    async with TurnsClient(settings) as client:
+        first = await client.submit(message("quick", "first"))
+        await wait_until(lambda: sick(client))
+        given_back = await client.get(first)
+        assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
+        rest = [client.submit(message("quick", f"s{number}")) for number in range(_TURNS - 1)]
+        turn_ids = [first, *await asyncio.gather(*rest)]
+
+        told = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, check=False)
+        wrong = [one["message"] for one in json.loads(told.stdout)["findings"] if one["state"] == "wrong"]
+        assert any(f"{_SICK} carries out no turns" in line and "Read-only" in line for line in wrong), wrong
+        assert (await client.gauges()).sick_workers
+
+        worker_process(settings=settings)  # a healthy one
+        for turn_id in turn_ids:
+            turn = await client.result(turn_id, timeout=60)
+            assert (turn.outcome, turn.transients, turn.strikes) == (Outcome.PASSED, 0, 0)
+            assert turn.attempt == 1
+        assert len(meeting.runs()) == _TURNS, "an agent was started twice"
+
+
+async def test_a_host_that_is_well_again_goes_on_by_itself_in_the_same_process(
+    host_of_its_own: list[str], scripted: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    settings = replace(scripted, deaf_seconds=5.0)
+    worker = worker_process(settings=settings, within=host_of_its_own)
+    processes = worker.children()
+    remount(worker, settings, "ro")
+    async with TurnsClient(settings) as client:
+        turn_id = await client.submit(message("quick"))
+        await wait_until(lambda: sick(client))
+        await asyncio.sleep(2 * settings.deaf_seconds)  # nobody takes it for deaf meanwhile, and restarts it
+        remount(worker, settings, "rw")
+        assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED
+        await wait_until(lambda: not_sick(client))
+    assert worker.children() == processes
+
+
+async def not_sick(client: TurnsClient) -> bool:
+    return not await sick(client)
