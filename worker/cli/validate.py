@@ -1,16 +1,28 @@
-"""``turns validate``: the validators over saved answers and ADRs, without any turn: a rule writer's inner loop."""
+"""``turns validate``: rules over saved answers and ADRs, without a turn. A rule writer's inner loop, and a linter."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from api_client.contract.settings import load
-from worker.cli.output import json_option, one_line, safe, write_json
+from worker.cli.findings import FORMATS, write
+from worker.cli.output import json_option
+from worker.cli.policy import read_file
 from worker.cli.reading import read_text
-from worker.enforcement import UnknownValidatorError, ValidationIssue, build_validators, examine, offered_validators
+from worker.enforcement import (
+    Policy,
+    ResponseValidator,
+    UnknownValidatorError,
+    ValidationIssue,
+    build_validators,
+    demote,
+    examine,
+    offered_validators,
+)
+from worker.enforcement.policies import Subject, choose
 
 NO = 1  # exit code: the answer is "no"
 
@@ -32,27 +44,37 @@ NO = 1  # exit code: the answer is "no"
     metavar="NAME",
     help="Use this offered one instead of the active ones; may be given several times.",
 )
+@click.option("--policy", "policy_file", metavar="FILE", help="Use the rules of this policy file.")
+@click.option("--model", default="", metavar="NAME", help="With --policy: judge as a turn of this model.")
 @click.option(
     "--locale", type=click.Choice(["de", "en"]), default="de", show_default=True, help="Language of messages."
 )
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="How to write.")
 @json_option
-def validate(files: tuple[str, ...], root: Path, names: tuple[str, ...], locale: str, as_json: bool) -> None:
-    """Judge files with the validators, without any turn. `-` reads from standard input.
+def validate(
+    files: tuple[str, ...],
+    root: Path,
+    names: tuple[str, ...],
+    policy_file: str | None,
+    model: str,
+    locale: str,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Judge files with rules, without a turn. `-` reads from standard input.
 
-    Without --validator the active ones (HELIX_VALIDATORS) are used, but for files named ADR-* the step marker's, as in
-    a turn. --validator names any offered one. Exit codes: 0 nothing wrong, 1 errors, 2 used wrongly.
+    Without --validator and --policy the active validators (HELIX_VALIDATORS) judge. A file named ADR-* needs no step
+    marker, as in a turn. Rules in shadow are left out. Exit codes: 0 nothing wrong, 1 errors, 2 used wrongly.
     """
-    for name in names:
-        _check_offered(name, "--validator")
-    active = () if names else load().validators
-    for name in active:
-        _check_offered(name, "HELIX_VALIDATORS")
-    judged = [(file, _judge(file, root, names, active, locale)) for file in files]
-    if as_json:
-        write_json([_as_json(file, issues) for file, issues in judged])
+    if names and policy_file:
+        raise click.UsageError("--validator and --policy exclude each other")
+    if policy_file:
+        chosen = choose(read_file(policy_file), Subject(model=model), root=root, locale=locale)
+        validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
     else:
-        for file, issues in judged:
-            _tell(file, issues)
+        validators, policy = _named(names, root, locale), Policy()
+    judged = [(file, demote(_judge(file, validators, locale, named=bool(names)), policy)) for file in files]
+    write(judged, "json" if as_json else form)
     if any(issue.is_error for _, issues in judged for issue in issues):
         click.get_current_context().exit(NO)
 
@@ -61,28 +83,19 @@ def validate(files: tuple[str, ...], root: Path, names: tuple[str, ...], locale:
 command = validate
 
 
-def _check_offered(name: str, where: str) -> None:
-    if name not in offered_validators():
-        raise click.BadParameter(str(UnknownValidatorError(name, offered_validators())), param_hint=where)
+def _named(names: tuple[str, ...], root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+    chosen = list(dict.fromkeys(names)) or load().validators
+    for name in chosen:
+        if name not in offered_validators():
+            where = "--validator" if names else "HELIX_VALIDATORS"
+            raise click.BadParameter(str(UnknownValidatorError(name, offered_validators())), param_hint=where)
+    return build_validators(chosen, root=root, locale=locale)
 
 
 def _judge(
-    file: str, root: Path, names: tuple[str, ...], active: tuple[str, ...], locale: str
-) -> list[ValidationIssue]:
+    file: str, validators: Sequence[ResponseValidator], locale: str, *, named: bool
+) -> Sequence[ValidationIssue]:
     text = read_text(file)
     is_adr = Path(file).name.upper().startswith("ADR-")
-    chosen = list(dict.fromkeys(names)) or [n for n in active if not (is_adr and n == "step_marker")]
-    return examine(text, build_validators(chosen, root=root, locale=locale), {"locale": locale, "expect_adr": is_adr})
-
-
-def _as_json(file: str, issues: list[ValidationIssue]) -> dict[str, Any]:
-    valid = not any(issue.is_error for issue in issues)
-    return {"file": file, "valid": valid, "issues": [issue.to_dict() for issue in issues]}
-
-
-def _tell(file: str, issues: list[ValidationIssue]) -> None:
-    if not issues:
-        click.echo(f"{safe(file)}: ok")
-    for issue in issues:
-        click.echo(f"{safe(file)}:{issue.line or 1}: {issue.severity} {issue.code}: {one_line(issue.message)}")
-        click.echo(f"    fix: {one_line(issue.fix_hint)}")
+    judging = [each for each in validators if named or not (is_adr and each.name == "step_marker")]
+    return examine(text, judging, {"locale": locale, "expect_adr": is_adr})

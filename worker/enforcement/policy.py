@@ -55,7 +55,7 @@ class Action(StrEnum):
     ESCALATE = "escalate"
     #: End the turn as failed.
     FAIL = "fail"
-    #: Accept the answer; the validator's errors are told as warnings.
+    #: Accept the answer; the validator's errors become warnings.
     WARN = "warn"
 
 
@@ -74,6 +74,8 @@ class Policy:
             ``default``.
         default: retry, then fallback, then fail.
         go_on: an answer that broke off is asked to go on; else it is asked for in full.
+        caps: per validator, after how many rejected answers the agent is not asked again because of it.
+        lenient: validators that accept an answer they could not judge (``VALIDATOR_ERROR`` is a warning).
 
     Raises:
         ValueError: no attempt is allowed, the locale is unknown, or an action does not exist.
@@ -84,6 +86,8 @@ class Policy:
     order: Mapping[str, Sequence[str]] = field(default_factory=dict)
     default: Sequence[str] = DEFAULT_ORDER
     go_on: bool = True
+    caps: Mapping[str, int] = field(default_factory=dict)
+    lenient: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -166,7 +170,10 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     codes = tuple(dict.fromkeys(issue.code for issue in errors))
     number = (best(weighed(history, policy)) or last).number
     hopeless = used_up or _came_back(history)
-    wanted = {_next_action(policy.actions(issue.validator), hopeless=hopeless) for issue in errors}
+    spent = _spent(history, policy)
+    wanted = {
+        _next_action(policy.actions(issue.validator), hopeless=hopeless or issue.validator in spent) for issue in errors
+    }
     if Action.ESCALATE in wanted:
         return Fail(number, "escalated")
     if Action.FAIL in wanted:
@@ -180,10 +187,16 @@ def demote(issues: Sequence[ValidationIssue], policy: Policy) -> tuple[Validatio
     """The issues as the policy weighs them: errors of validators whose order says ``warn`` are warnings."""
     return tuple(
         replace(issue, severity=Severity.WARNING)
-        if issue.is_error and issue.code != LOST and policy.actions(issue.validator)[:1] == (Action.WARN,)
+        if issue.is_error and issue.code != LOST and _tolerated(issue, policy)
         else issue
         for issue in issues
     )
+
+
+def _tolerated(issue: ValidationIssue, policy: Policy) -> bool:
+    if issue.code == "VALIDATOR_ERROR" and issue.validator in policy.lenient:
+        return True
+    return policy.actions(issue.validator)[:1] == (Action.WARN,)
 
 
 def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
@@ -203,6 +216,12 @@ def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
         told += [error for error in last.errors if (error.code, error.message) not in known]
     ignored = kept is not last or last.answer in {attempt.answer for attempt in attempts[:-1]}
     return build_feedback(told, policy.locale, request=request, ignored=ignored)
+
+
+def _spent(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:
+    """The validators that rejected as many answers as the policy asks again for."""
+    rejected = [{error.validator for error in attempt.errors} for attempt in history if attempt.complete]
+    return frozenset(name for name, cap in policy.caps.items() if sum(name in names for names in rejected) >= cap)
 
 
 def _next_action(actions: Sequence[Action], *, hopeless: bool) -> Action:

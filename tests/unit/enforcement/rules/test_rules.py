@@ -1,0 +1,206 @@
+"""The corners of each rule; docs/rules/ has the common cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.growth import assert_linear
+from worker.enforcement import examine
+from worker.enforcement.documents.document import parse
+from worker.enforcement.repair.repaired import repair_answer
+from worker.enforcement.rules import (
+    Citations,
+    CodeBlocks,
+    Forbidden,
+    JsonSchema,
+    Language,
+    Length,
+    Links,
+    PydanticModel,
+    Regex,
+    Rule,
+    Structure,
+)
+
+MARKER = "\n\n<!-- STEP: done -->"
+GERMAN = "Der Cache steht vor der Suche und wird nicht gefüllt, wenn der Index sich nicht geändert hat. "
+ENGLISH = "The cache is in front of the search, and it is filled when the index has changed. "
+
+
+def codes(rule: Rule, answer: str, **context: Any) -> list[str]:
+    return [issue.code for issue in rule.validate(answer, context)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer", "expected"),
+    [
+        (Length(max_chars=5), "12345" + MARKER, []),
+        (Length(max_chars=5), "123456", ["ANSWER_OVER_LENGTH"]),
+        (Length(min_words=2, max_words=3), "one", ["ANSWER_TOO_SHORT"]),
+        (Length(max_words=3), "one two three four", ["ANSWER_OVER_LENGTH"]),
+        (Regex(must=("^b$",)), "a\nb\nc", []),
+        (Regex(must_not=("(?i)todo",)), "all done, TODO: rest", ["PATTERN_FOUND"]),
+        (Forbidden(words=("cat",)), "concatenate", []),
+        (Forbidden(words=("cat",)), "the Cat.", ["FORBIDDEN_WORD"]),
+        (Forbidden(words=("c++",)), "in C++ only", ["FORBIDDEN_WORD"]),
+        (Forbidden(), "AKIA is how such keys begin", []),
+        (Links(), "`https://a.example/x` and <https://b.example>", []),
+        (Links(), "```\nhttp://a.example\n```", []),
+        (Links(), "http://a.example", ["LINK_NOT_ALLOWED"]),
+        (Links(hosts=("a.example",)), "https://A.EXAMPLE:443/x", []),
+        (Links(hosts=("a.example",)), "https://a.example.evil.test/", ["LINK_NOT_ALLOWED"]),
+        (Links(hosts=("a.example",)), "https://a.example@evil.test/", ["LINK_NOT_ALLOWED"]),
+        (Links(hosts=("*.a.example",)), "https://evila.example/", ["LINK_NOT_ALLOWED"]),
+        (Links(hosts=("a.example",)), "https://[::1/", ["LINK_NOT_ALLOWED"]),
+        (Links(), "[x](javascript:alert(1))", ["LINK_NOT_ALLOWED"]),
+        (Language(expect="de"), ENGLISH * 2, ["WRONG_LANGUAGE"]),
+        (Language(expect="de"), GERMAN * 2, []),
+        (Language(expect="de"), GERMAN * 2 + ENGLISH * 2, []),
+        (Language(expect="de"), "Redis, Celery, Flower", []),
+        (Language(expect="de"), f"```\n{ENGLISH * 9}\n```", []),
+        (CodeBlocks(), "```python\nprint(\n", []),
+        (CodeBlocks(), "```python\nx = \n...\n```", []),
+        (CodeBlocks(), "```json\n{'a': 1}\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocks(), "```yml\na: [1\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocks(), "```yaml\na: !!python/object:os.system x\n```", []),
+        (CodeBlocks(), "- point\n\n  ```python\n  if x:\n      y = 1\n  ```", []),
+        (CodeBlocks(languages=("json",)), "```python\ndef f(:\n```", []),
+        (Structure(sections=("Kontext|Context",)), "## 1. **Context**:\n\nx", []),
+        (Structure(sections=("Kontext",)), "### Kontext\n\nx", ["MISSING_SECTION"]),
+        (Structure(sections=("Kontext",), level=0), "### Kontext\n\nx", []),
+        (Structure(sections=("Kontext",)), "## Kontext\n\n## Ende\n\nx", ["EMPTY_SECTION"]),
+        (Structure(sections=("Kontext",), filled=False), "## Kontext\n", []),
+        (Structure(sections=("Kontext",)), "```\n## Kontext\n\nx\n```", ["MISSING_SECTION"]),
+        (JsonSchema(schema={"type": "object"}), "{}" + MARKER, []),
+        (JsonSchema(schema={"type": "object"}, where="fence"), "{}", ["NO_JSON"]),
+        (JsonSchema(schema={"type": "object"}), "```json\n{\n```", ["CODE_DOES_NOT_PARSE"]),
+        (JsonSchema(schema={"type": "object"}), "[" * 100_000, ["CODE_DOES_NOT_PARSE"]),
+    ],
+)  # fmt: skip
+def test_a_rule_decides_its_corners(rule: Rule, answer: str, expected: list[str]) -> None:
+    assert codes(rule, answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: Length(min_chars=5, max_chars=3), "min_chars is above max_chars"),
+        (lambda: Length(max_words=-1), "must not be negative"),
+        (lambda: Regex(), "at least one pattern"),
+        (lambda: Regex(must=("(",)), "is not valid"),
+        (lambda: Forbidden(secrets=False), "nothing is left"),
+        (lambda: Links(hosts=("https://a.example",)), "is not a host"),
+        (lambda: Links(schemes=()), "no link could be right"),
+        (lambda: Language(expect="xx"), "expect must be one of"),
+        (lambda: CodeBlocks(languages=("cobol",)), "cobol"),
+        (lambda: Structure(), "at least one section"),
+        (lambda: Structure(preset="x"), "preset must be one of"),
+        (lambda: JsonSchema(), "schema is empty"),
+        (lambda: JsonSchema(schema={"type": "thing"}), "schema: "),
+        (lambda: JsonSchema(schema={"type": "object"}, where="there"), "where must be one of"),
+        (lambda: PydanticModel(model="mypackage"), "import path"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(made: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        made()
+
+
+def test_a_secret_is_removed_and_never_quoted() -> None:
+    key = "sk-" + "a1B2" * 8
+    rule = Forbidden(name="no_secrets", locale="en")
+    (issue,) = rule.validate(f"Use {key}.", {})
+    assert key not in issue.message + issue.fix_hint
+    repaired = repair_answer(f"Use {key}.", [rule], {"locale": "en"})
+    assert repaired.text.startswith("Use [removed].")
+    assert "Secret removed: API key" in " ".join(repaired.changes)
+
+
+def test_a_secret_in_an_agents_file_is_found_with_its_line() -> None:
+    (issue,) = Forbidden().validate("fine", {"files": {"notes.md": "one\nAKIAABCDEFGHIJKLMNOP\n"}})
+    assert (issue.file, issue.line) == ("notes.md", 2)
+
+
+def test_citations_look_at_lines_and_at_the_agents_own_files(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/app.py").write_text("a\nb\nc\n")
+    rule = Citations(root=tmp_path)
+    assert codes(rule, "src/app.py:3 and src/app.py#L1-L3 and `src/app.py`") == []
+    assert codes(rule, "src/app.py:2-4") == ["CITED_LINES_NOT_FOUND"]
+    assert codes(rule, "`output/ADR-1.md`", files={"ADR-1.md": "x"}) == []
+    assert codes(rule, "see src/ap.py:1") == ["CITED_FILE_NOT_FOUND"]
+    assert "src/app.py" in rule.validate("see src/ap.py:1", {})[0].fix_hint
+    assert codes(rule, "../../etc/passwd.txt:1") == []
+    assert codes(rule, "at 10:30, host.example:8080, v1.2:3") == []
+    assert codes(Citations(root=tmp_path, paths=False), "`src/nope.py`") == []
+
+
+def test_a_model_that_cannot_be_imported_is_an_issue_of_its_own() -> None:
+    rule = PydanticModel(model="nowhere.at_all:Plan")
+    assert [issue.code for issue in examine("{}", [rule])] == ["VALIDATOR_ERROR"]
+
+
+def test_a_schema_reaches_no_other_document() -> None:
+    rule = JsonSchema(schema={"$ref": "https://example.org/schema.json"})
+    assert [issue.code for issue in examine("{}", [rule])] == ["VALIDATOR_ERROR"]
+
+
+LINEAR = [
+    Citations(root=Path("/nonexistent")), CodeBlocks(), Forbidden(words=("foo",)), Language(), Length(max_words=3),
+    Links(hosts=("a.example",)), Structure(preset="adr-madr"),
+]  # fmt: skip
+KILLERS = [
+    "https://",
+    "a.b/",
+    "x.py:1 ",
+    "`a/b.c` ",
+    "sk-",
+    "eyJ",
+    "-----BEGIN ",
+    "## a\n",
+    "```\n",
+    "<",
+    "](data:",
+    "der the ",
+]
+
+
+@pytest.mark.parametrize("killer", KILLERS)
+@pytest.mark.parametrize("rule", LINEAR, ids=lambda rule: rule.kind)
+def test_twice_the_text_takes_about_twice_the_time(rule: Rule, killer: str) -> None:
+    texts = {size: killer * (size * 60_000 // len(killer)) for size in (1, 2)}
+
+    def once(size: int) -> None:
+        parse.cache_clear()
+        rule.validate(texts[size], {})
+
+    assert_linear(once)
+
+
+ALL = [*LINEAR, JsonSchema(schema={"type": "object"}), Regex(must=("x",))]
+PIECES = [
+    "```python\n",
+    "```json\n",
+    "```\n",
+    "{",
+    "## Kontext\n",
+    "https://",
+    "a.py:3",
+    "`a/b.py`",
+    "\n",
+    "\0",
+    "\ud800",
+    "sk-",
+    "{}",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=10), max_size=20).map("".join))
+def test_no_text_makes_a_rule_raise(text: str) -> None:
+    assert "VALIDATOR_ERROR" not in [issue.code for issue in examine(text, ALL)]

@@ -1,0 +1,135 @@
+"""``turns policy``: check a policy file, show what it gives a turn, compare two, print its JSON Schema."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.reading import read_text
+from worker.enforcement.policies import (
+    AppliesTo,
+    Entry,
+    PolicyError,
+    PolicyFile,
+    Subject,
+    choose,
+    json_schema,
+    read_policy,
+)
+
+NO = 1  # exit code: the two files say different things
+
+
+@click.group()
+def policy() -> None:
+    """Rules of answers in a file: check, show, diff, schema. docs/policy.md describes the file."""
+
+
+#: What the table of commands imports.
+command = policy
+
+
+def read_file(file: str) -> PolicyFile:
+    """Read a policy file named on the command line.
+
+    Raises:
+        UsageError: it cannot be read, or it has problems; one line for each.
+    """
+    try:
+        return read_policy(read_text(file))
+    except PolicyError as error:
+        lines = [f"{file}:{one_line(problem)}" for problem in error.problems]
+        raise click.UsageError("\n".join(["the policy cannot be used:", *lines])) from None
+
+
+def subject_options(function: Any) -> Any:
+    """The options that say which turn is meant."""
+    for name in ("model", "owner", "route"):
+        function = click.option(f"--{name}", default="", metavar="NAME", help=f"A turn of this {name}.")(function)
+    return function
+
+
+@policy.command()
+@click.argument("file")
+@json_option
+def check(file: str, as_json: bool) -> None:
+    """Check a policy FILE (`-` for standard input). Exit code 2 when it cannot be used, with every problem."""
+    read = read_file(file)
+    if as_json:
+        write_json({"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules]})
+    else:
+        click.echo(f"{file}: {number_of(len(read.rules), 'rule')}, hash {read.hash}")
+
+
+@policy.command()
+@click.argument("file")
+@subject_options
+@json_option
+def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
+    """Show what a policy FILE gives a turn: rules in their order, reactions, caps.
+
+    Without --model, --owner and --route all rules are shown.
+    """
+    read = read_file(file)
+    subject = Subject(model=model, owner=owner, route=route)
+    entries = [entry for entry in read.rules if not (model or owner or route) or entry.applies_to.judges(subject)]
+    if as_json:
+        write_json({**read.to_dict(), "hash": read.hash, "rules": [entry.to_dict() for entry in entries]})
+        return
+    try:
+        choose(read, subject, root=Path())
+    except (TypeError, ImportError) as error:
+        raise click.UsageError(f"a rule cannot be made: {one_line(error)}") from None
+    click.echo(f"hash {read.hash}, at most {number_of(read.max_attempts, 'attempt')}")
+    head = ("rule", "name", "reactions", "attempts", "applies to")
+    write_table([head, *(_row(entry) for entry in entries)])
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    reactions = "shadow" if entry.shadow else ", ".join(map(str, entry.order))
+    return entry.rule, entry.name, reactions, str(entry.max_attempts or "-"), _conditions(entry.applies_to)
+
+
+def _conditions(applies_to: AppliesTo) -> str:
+    return "; ".join(f"{name} {', '.join(values)}" for name, values in applies_to.to_dict().items()) or "every turn"
+
+
+@policy.command()
+@click.argument("old")
+@click.argument("new")
+@json_option
+def diff(old: str, new: str, as_json: bool) -> None:
+    """Compare two policy files by their meaning. Exit code 1 when they differ."""
+    before, after = read_file(old), read_file(new)
+    rules = {"removed": {e.name: e for e in before.rules}, "added": {e.name: e for e in after.rules}}
+    names = [*rules["removed"], *(name for name in rules["added"] if name not in rules["removed"])]
+    changes = {
+        name: (rules["removed"].get(name), rules["added"].get(name))
+        for name in names
+        if rules["removed"].get(name) != rules["added"].get(name)
+    }
+    if as_json:
+        pairs = {name: [entry and entry.to_dict() for entry in pair] for name, pair in changes.items()}
+        write_json({"old": before.hash, "new": after.hash, "rules": pairs})
+    else:
+        for line in difflib.unified_diff(_lines(before), _lines(after), old, new, n=1, lineterm=""):
+            click.echo(line)
+    if before.hash != after.hash:
+        click.get_current_context().exit(NO)
+
+
+def _lines(read: PolicyFile) -> list[str]:
+    lines = [f"max_attempts: {read.max_attempts}", f"locale: {read.locale or 'of the turn'}"]
+    for entry in read.rules:
+        lines += [f"{entry.name}.{key}: {value}" for key, value in entry.to_dict().items() if key != "name"]
+    return lines
+
+
+@policy.command()
+def schema() -> None:
+    """Write the JSON Schema of policy files, for editors."""
+    write_json(json_schema())

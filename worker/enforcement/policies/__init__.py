@@ -1,0 +1,21 @@
+"""The policy file: which rules judge which turns, and what follows from their errors. docs/policy.md describes it."""
+
+from worker.enforcement.policies.applies_to import AppliesTo, Subject
+from worker.enforcement.policies.chosen import Chosen, choose
+from worker.enforcement.policies.entry import Entry
+from worker.enforcement.policies.policy_file import PolicyError, PolicyFile, read_policy
+from worker.enforcement.policies.problem import Problem
+from worker.enforcement.policies.schema import json_schema
+
+__all__ = [
+    "AppliesTo",
+    "Chosen",
+    "Entry",
+    "PolicyError",
+    "PolicyFile",
+    "Problem",
+    "Subject",
+    "choose",
+    "json_schema",
+    "read_policy",
+]

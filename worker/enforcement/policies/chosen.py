@@ -1,0 +1,102 @@
+"""The validators and the policy that a policy file gives one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from worker.enforcement.codes import DEFAULT_LOCALE
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.policies.applies_to import AppliesTo, Subject
+from worker.enforcement.policies.entry import Entry
+from worker.enforcement.policies.policy_file import PolicyFile
+from worker.enforcement.policy import Policy
+from worker.enforcement.registry import build_validators
+from worker.enforcement.rules import RULES
+from worker.enforcement.validators import ResponseValidator
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What judges a turn.
+
+    Attributes:
+        validators: the active ones, in the file's order.
+        shadow: those that judge and decide nothing.
+        policy: what follows from errors.
+    """
+
+    validators: tuple[ResponseValidator, ...]
+    shadow: tuple[ResponseValidator, ...]
+    policy: Policy
+
+
+def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> Chosen:
+    """What a policy file gives one turn.
+
+    Args:
+        file: the policy.
+        subject: the turn.
+        root: what paths in answers are relative to (HELIX_ROOT).
+        locale: the turn's language; the file's own, where it has one, wins.
+
+    Raises:
+        ValueError, TypeError, ImportError: an installed validator cannot be made.
+    """
+    locale = file.locale or locale
+    entries = [entry for entry in file.rules if entry.applies_to.judges(subject)]
+    built = [(entry, _build(entry, root, locale)) for entry in entries]
+    return Chosen(
+        validators=tuple(validator for entry, validator in built if not entry.shadow),
+        shadow=tuple(validator for entry, validator in built if entry.shadow),
+        policy=Policy(
+            max_attempts=file.max_attempts,
+            locale=locale,
+            order={entry.name: entry.order for entry in entries},
+            caps={entry.name: entry.max_attempts for entry in entries if entry.max_attempts},
+            lenient=frozenset(entry.name for entry in entries if entry.on_error == "warn"),
+        ),
+    )
+
+
+def _build(entry: Entry, root: Path, locale: str) -> ResponseValidator:
+    if entry.rule in RULES:
+        made: ResponseValidator = RULES[entry.rule](name=entry.name, root=root, locale=locale, **entry.options)
+    else:
+        (made,) = build_validators([entry.rule], root=root, locale=locale)
+    if entry.applies_to.looks_at_the_answer or made.name != entry.name:
+        return _Conditional(made, entry.name, entry.applies_to)
+    return made
+
+
+class _Conditional(ResponseValidator):
+    """A validator under the file's name, for the answers that the file's conditions fit."""
+
+    def __init__(self, inner: ResponseValidator, name: str, applies_to: AppliesTo) -> None:
+        self._inner, self._name, self._applies_to = inner, name, applies_to
+
+    @property
+    def name(self) -> str:
+        """The name of the file's entry."""
+        return self._name
+
+    @property
+    def mends_files(self) -> bool:  # type: ignore[override]
+        """As the validator's own."""
+        return self._inner.mends_files
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """The validator's issues; none for an answer that it does not judge."""
+        if not self._applies_to.fits(response):
+            return []
+        return [replace(issue, validator=self._name) for issue in self._inner.validate(response, context)]
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """The validator's repair; None for an answer that it does not judge."""
+        return self._inner.apply_fallback(response, context) if self._applies_to.fits(response) else None
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """As the validator's own."""
+        return self._inner.explain_fallback(before, after, context)

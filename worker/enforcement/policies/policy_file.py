@@ -1,0 +1,199 @@
+"""A policy file, read and checked: all of its problems at once, each with its line and column."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from api_client.contract.offered import BUILT_IN, not_offered, offered_validators
+from worker.enforcement.codes import LOCALES
+from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
+from worker.enforcement.issue import Severity
+from worker.enforcement.policies.applies_to import AppliesTo
+from worker.enforcement.policies.entry import ON_ERROR, Entry
+from worker.enforcement.policies.problem import Problem
+from worker.enforcement.policies.reading import Reader
+from worker.enforcement.policy import DEFAULT_ORDER, Action
+from worker.enforcement.rules import RULES
+
+VERSION = 1
+KEYS = ("version", "max_attempts", "locale", "rules")
+ENTRY_KEYS = (
+    "rule",
+    "name",
+    "options",
+    "severity",
+    "reactions",
+    "max_attempts",
+    "applies_to",
+    "on_error",
+    "shadow",
+)
+MAX_ATTEMPTS = 20
+
+
+class PolicyError(ValueError):
+    """The file cannot be used. ``problems`` are all that were found, in the file's order."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """What a policy file says.
+
+    Attributes:
+        rules: in the file's order.
+        max_attempts: how often the agent is run at most (ADR-038: three).
+        locale: language of feedback and messages; empty for the turn's own.
+    """
+
+    rules: tuple[Entry, ...]
+    max_attempts: int = 3
+    locale: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The policy, JSON-ready and complete. Two files of one meaning have one form."""
+        return {
+            "version": VERSION,
+            "max_attempts": self.max_attempts,
+            "locale": self.locale,
+            "rules": [entry.to_dict() for entry in self.rules],
+        }
+
+    @cached_property
+    def hash(self) -> str:
+        """The policy's name on turns, in metrics and pages: 16 hexadecimal digits of its meaning, not of its layout."""
+        text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def default_policy(names: Sequence[str] = BUILT_IN) -> PolicyFile:
+    """The policy of the seeds: the named validators, each with retry, fallback, fail (ADR-038)."""
+    return PolicyFile(tuple(Entry(rule=name, name=name) for name in names))
+
+
+def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile:
+    """Read a policy file.
+
+    Args:
+        text: the YAML.
+        offered: names of validators that entries may use besides the rules; ``offered_validators()`` by default.
+
+    Raises:
+        PolicyError: with every problem, its line and its column.
+    """
+    reader = Reader()
+    try:
+        root = read_header(text)
+    except HeaderError as error:
+        raise PolicyError([Problem(error.line + 1, 1, "", str(error))]) from None
+    if root is None:
+        raise PolicyError([Problem(1, 1, "", "the file is empty; it needs rules")])
+    found = reader.mapping(root, "", KEYS)
+    if not found and not reader.problems:
+        reader.wrong(root, "", "the file needs rules")
+    if "version" in found and reader.value(found["version"], "version", int) not in (None, VERSION):
+        reader.wrong(found["version"], "version", f"this program reads version {VERSION}")
+    attempts = _number(reader, found, "max_attempts", "", 3)
+    locale = reader.value(found["locale"], "locale", str) if "locale" in found else ""
+    if locale not in ("", None, *LOCALES):
+        reader.wrong(found["locale"], "locale", f"must be one of {', '.join(LOCALES)}, not {locale!r}")
+    rules = _rules(reader, found, tuple(offered if offered is not None else offered_validators()))
+    if "rules" not in found and found:
+        reader.wrong(root, "", "the file needs rules")
+    if reader.problems:
+        raise PolicyError(sorted(reader.problems))
+    return PolicyFile(rules, attempts, locale)
+
+
+def _rules(reader: Reader, found: dict[str, Node], offered: tuple[str, ...]) -> tuple[Entry, ...]:
+    node = found.get("rules")
+    if node is None:
+        return ()
+    if node.kind != "sequence":
+        reader.wrong(node, "rules", "must be a list")
+        return ()
+    read = [_entry(reader, item, f"rules[{number}]", offered) for number, item in enumerate(node.items)]
+    seen: set[str] = set()
+    for item, entry in zip(node.items, read, strict=True):
+        if entry is not None and entry.name in seen:
+            reader.wrong(item, "rules", f"the name {entry.name!r} is there twice; give one of them another name")
+        seen.add(entry.name if entry else "")
+    return tuple(entry for entry in read if entry is not None)
+
+
+def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> Entry | None:
+    if node.kind == "scalar" and not node.null:  # "- step_marker" is short for "- rule: step_marker"
+        known = _known(reader, node, path, node.value, offered)
+        return Entry(rule=node.value, name=node.value, line=node.line + 1) if known else None
+    found = reader.mapping(node, path, ENTRY_KEYS)
+    if "rule" not in found:
+        reader.wrong(node, path, "needs a rule")
+        return None
+    rule = reader.value(found["rule"], f"{path}.rule", str)
+    if not rule or not _known(reader, found["rule"], f"{path}.rule", rule, offered):
+        return None
+    before = len(reader.problems)
+    values: dict[str, Any] = {"rule": rule, "name": rule, "line": node.line + 1}
+    kinds = {"name": str, "severity": Severity, "reactions": tuple[Action, ...], "on_error": str, "shadow": bool}
+    values |= {key: reader.value(found[key], f"{path}.{key}", kind) for key, kind in kinds.items() if key in found}
+    values["max_attempts"] = _number(reader, found, "max_attempts", path, 0)
+    if "applies_to" in found:
+        values["applies_to"] = _made(reader, found["applies_to"], f"{path}.applies_to", AppliesTo)
+    values["options"] = _options(reader, found.get("options"), f"{path}.options", rule, node)
+    if values.get("on_error", "fail") not in ON_ERROR:
+        reader.wrong(found["on_error"], f"{path}.on_error", f"must be one of {', '.join(ON_ERROR)}")
+    if values.get("reactions", DEFAULT_ORDER) == ():
+        reader.wrong(found["reactions"], f"{path}.reactions", "must name at least one reaction")
+    return Entry(**values) if len(reader.problems) == before else None
+
+
+def _known(reader: Reader, node: Node, path: str, rule: str, offered: tuple[str, ...]) -> bool:
+    if rule in RULES or rule in offered:
+        return True
+    reader.wrong(node, path, not_offered(rule, (*RULES, *offered)))
+    return False
+
+
+def _number(reader: Reader, found: dict[str, Node], key: str, path: str, default: int) -> int:
+    if key not in found:
+        return default
+    where = f"{path}.{key}" if path else key
+    value = reader.value(found[key], where, int)
+    if value is not None and not 1 <= value <= MAX_ATTEMPTS:
+        reader.wrong(found[key], where, f"must be 1 to {MAX_ATTEMPTS}, not {value}")
+    return value or default
+
+
+def _options(reader: Reader, node: Node | None, path: str, rule: str, entry: Node) -> dict[str, Any]:
+    if rule not in RULES:
+        if node is not None and not node.null:
+            reader.wrong(node, path, f"{rule} has no options")
+        return {}
+    values: dict[str, Any] | None = {}
+    if node is not None:
+        values = reader.values(node, path, RULES[rule])
+    if values is not None:
+        try:
+            RULES[rule](**values)
+        except ValueError as error:
+            reader.wrong(node or entry, path, str(error))
+    return values or {}
+
+
+def _made(reader: Reader, node: Node, path: str, kind: type[Any]) -> Any:
+    values = reader.values(node, path, kind)
+    if values is None:
+        return None
+    try:
+        return kind(**values)
+    except ValueError as error:
+        reader.wrong(node, path, str(error))
+        return None

@@ -1,0 +1,90 @@
+"""Files and lines that an answer cites are there: ``src/app.py:12-20``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from worker.enforcement.documents.document import parse
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.paths import Found, Root
+
+#: A path with an ending and, behind it, a line or a range: ``a.py:3``, ``a.py:3-9``, ``a.py#L3-L9``. Of two paths
+#: without a line only those in back quotes that hold a slash are taken: other words look like files too often.
+_CITED = re.compile(
+    r"(?<![\w/.:-])([\w.-]{1,80}(?:/[\w.-]{1,80}){0,20}\.[A-Za-z]\w{0,9})(?::|#L)(\d{1,7})(?:(?:-L?|–)(\d{1,7}))?(?![\w:/])"
+)
+_QUOTED = re.compile(r"`([\w.-]{1,80}(?:/[\w.-]{1,80}){1,20}\.[A-Za-z]\w{0,9})`")
+#: Files whose lines are counted are at most so large, in bytes; the lines of others count as right.
+MAX_BYTES = 8 * 1024 * 1024
+#: Citations that are looked up in one answer.
+MAX_CITED = 500
+
+
+class Cited(NamedTuple):
+    """A file that an answer names: the path, the last line it cites (0 for none), and the line of the answer."""
+
+    path: str
+    last: int
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citations(Rule):
+    """Looks up every cited file below the root and never outside it. Fenced code is left out."""
+
+    kind: ClassVar[str] = "citations"
+
+    paths: bool = option(True, "Also judge paths in back quotes that name no line.")
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND; the agent's own files of this turn count as there."""
+        locale, root, issues = self.words_in(context), Root.at(self.root), []
+        written = {name.removeprefix("output/") for name in context.get("files") or {}}
+        seen: set[tuple[str, int]] = set()
+        for cited in _cited(response, lines_only=not self.paths):
+            if cited.path.removeprefix("output/") in written or (cited.path, cited.last) in seen:
+                continue
+            seen.add((cited.path, cited.last))
+            if len(seen) > MAX_CITED:
+                break
+            kind = root.find(cited.path)
+            if kind is Found.MISSING and "/" in cited.path:  # host.example:8080 is not a file
+                near = root.suggest(cited.path)
+                values = {"path": cited.path, "suggestion": f": {near}?" if near else ""}
+                issues.append(rule_issue("CITED_FILE_NOT_FOUND", locale, line=cited.line, **values))
+            elif kind is Found.FILE and cited.last:
+                count = _lines(Path(root.real) / cited.path)
+                if count is not None and cited.last > count:
+                    lines: dict[str, Any] = {"path": cited.path, "last": cited.last, "count": count}
+                    issues.append(rule_issue("CITED_LINES_NOT_FOUND", locale, line=cited.line, **lines))
+        return issues
+
+
+def _cited(text: str, *, lines_only: bool) -> Iterator[Cited]:
+    out = parse(text).out
+    hidden = {number for fence in out.fences if not fence.is_document for number in range(fence.start, fence.end)}
+    hidden |= {number for start, end in out.headers for number in range(start, end)}
+    for number, line in enumerate(out.lines):
+        if number in hidden or "." not in line:
+            continue
+        for found in _CITED.finditer(line):
+            yield Cited(found[1], int(found[3] or found[2]), number + 1)
+        for found in () if lines_only else _QUOTED.finditer(line):
+            yield Cited(found[1], 0, number + 1)
+
+
+def _lines(path: Path) -> int | None:
+    """How many lines a file has; None when it is too large or cannot be read."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return content.count(b"\n") + (not content.endswith(b"\n") and bool(content))

@@ -1,0 +1,63 @@
+"""Finds the JSON of an answer: a fenced block, or the whole answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from worker.enforcement.codes import words
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.rules.codes import rule_issue
+
+WHERE = ("fence", "whole", "any")
+#: A longer text is not read as JSON, in characters.
+MAX_CHARS = 1_000_000
+
+
+class Found(NamedTuple):
+    """A JSON value, and the line of the answer where it begins, from 1."""
+
+    value: Any
+    line: int
+
+
+def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue:
+    """The answer's JSON, or the issue that says why it has no such text.
+
+    Args:
+        response: the answer.
+        where: ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``: the
+            fence where there is one, else the whole.
+        locale: language of the issue.
+    """
+    out = parse(response).out
+    fences = [fence for fence in out.fences if fence.closed and fence.info.split(" ")[0].lower() == "json"]
+    if where != "whole" and fences:
+        text, line = "\n".join(out.lines[fences[-1].start + 1 : fences[-1].end - 1]), fences[-1].start + 2
+    elif where == "fence":
+        how = words(locale, "Schreibe das JSON in einen ```json-Block", "Write the JSON in a ```json block")
+        return rule_issue("NO_JSON", locale, how=how)
+    else:
+        text, line = strip_marker(response).strip(), 1
+    try:
+        if len(text) > MAX_CHARS:
+            raise ValueError(f"more than {MAX_CHARS} characters")
+        return Found(json.loads(text), line)
+    except json.JSONDecodeError as error:
+        values = {"language": "JSON", "problem": error.msg}
+        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + error.lineno - 1, **values)
+    except (ValueError, RecursionError) as error:
+        values = {"language": "JSON", "problem": str(error) or type(error).__name__}
+        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line, **values)
+
+
+def check_where(where: str) -> None:
+    """Refuse a place that does not exist.
+
+    Raises:
+        ValueError: ``where`` is not one of ``WHERE``.
+    """
+    if where not in WHERE:
+        raise ValueError(f"where must be one of {', '.join(WHERE)}, not {where!r}")

@@ -1,0 +1,85 @@
+"""The answer is written in the language that the rule wants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from worker.enforcement.documents.document import parse
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+
+#: The commonest function words of each language, none of them a word of two languages here. In running prose every
+#: third to fifth word is such a word, so that a few lines tell languages apart.
+_WORDS: Mapping[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "de": "der die das und ist nicht ein eine einen einem mit für auf den dem des sich auch wird werden sind bei "
+        "oder aber nur noch wenn als wie wir sie ich zur zum durch über nach kann können haben hat diese dieser dieses",
+        "en": "the and of to is that it for are with this be have from or which you they we can will would should not "
+        "but when there their has was were been its than into these those",
+        "es": "el los las del que una por con para como más pero sus este esta son entre cuando muy sin sobre también "
+        "hasta hay donde quien desde todo nos durante",
+        "fr": "le les des est une dans qui que pour pas sur plus avec ce cette sont aux par vous nous mais ou "
+        "leur être comme tout fait elle été donc",
+        "it": "il gli che di della dei delle nel nella sono con per non più anche come questo questa essere alla dal "
+        "degli ogni quando quindi",
+        "nl": "het een van en dat niet zijn op te voor met ook aan worden wordt bij naar maar deze door over kan als "
+        "uit heeft",
+    }.items()
+}
+_NAMES = {"de": "Deutsch", "en": "English", "es": "español", "fr": "français", "it": "italiano", "nl": "Nederlands"}
+_WORD = re.compile(r"[^\W\d_]{1,30}")
+#: Function words that must be found before anything is said: a title or a list of names shows no language.
+_LEAST = 8
+#: How much more often the found language's words must stand there than the wanted language's.
+_CLEARLY = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language(Rule):
+    """Counts function words in the prose outside code; what is too short to tell is accepted."""
+
+    kind: ClassVar[str] = "language"
+
+    expect: str = option("de", "The language: de, en, es, fr, it or nl.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.expect not in _WORDS:
+            raise ValueError(f"expect must be one of {', '.join(_WORDS)}, not {self.expect!r}")
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """WRONG_LANGUAGE when another language is clearly more likely."""
+        found = language_of(response)
+        if found in ("", self.expect):
+            return []
+        counts = _counts(response)
+        if counts[found] < _CLEARLY * counts[self.expect]:
+            return []
+        locale = self.words_in(context)
+        return [rule_issue("WRONG_LANGUAGE", locale, wanted=_NAMES[self.expect], found=_NAMES[found])]
+
+
+def language_of(text: str) -> str:
+    """The language of a text's prose, such as ``de``; empty when too little of it shows."""
+    counts = _counts(text)
+    best = max(counts, key=counts.__getitem__)
+    return best if counts[best] >= _LEAST else ""
+
+
+def _counts(text: str) -> dict[str, int]:
+    out = parse(text).out
+    hidden = {number for fence in out.fences if not fence.is_document for number in range(fence.start, fence.end)}
+    hidden |= {number for start, end in [*out.indented, *out.headers] for number in range(start, end)}
+    counts = dict.fromkeys(_WORDS, 0)
+    for number, line in enumerate(out.lines):
+        if number in hidden:
+            continue
+        for word in _WORD.findall(line.lower()):
+            for language, known in _WORDS.items():
+                counts[language] += word in known
+    return counts

@@ -1,0 +1,51 @@
+"""The answer has what some patterns describe, and has not what others do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regex(Rule):
+    """Searches by Python's regular expressions; ``(?i)`` and other flags stand in the pattern.
+
+    Python's engine may take long over a pattern such as ``(a+)+$``. The engine's time limit for judging ends it: the
+    answer then has a VALIDATOR_ERROR.
+    """
+
+    kind: ClassVar[str] = "regex"
+
+    must: tuple[str, ...] = option((), "Patterns that the answer must match somewhere.")
+    must_not: tuple[str, ...] = option((), "Patterns that must match nowhere in the answer.")
+    describe: str = option("", "What the patterns mean, in words for the agent; else it reads the pattern itself.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.must or self.must_not):
+            raise ValueError("must or must_not needs at least one pattern")
+        for pattern in (*self.must, *self.must_not):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"the pattern {pattern!r} is not valid: {error}") from None
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """PATTERN_MISSING for each pattern without a match, PATTERN_FOUND with the line of the first match."""
+        locale = self.words_in(context)
+        issues = [
+            rule_issue("PATTERN_MISSING", locale, pattern=self.describe or pattern)
+            for pattern in self.must
+            if not re.search(pattern, response, re.MULTILINE)
+        ]
+        for pattern in self.must_not:
+            if found := re.search(pattern, response, re.MULTILINE):
+                line = response.count("\n", 0, found.start()) + 1
+                issues.append(rule_issue("PATTERN_FOUND", locale, line=line, pattern=self.describe or pattern))
+        return issues
