@@ -1,48 +1,21 @@
-"""The events of a turn: one table, one wire form.
+"""An event of a turn: its place in the log, and its wire form. What the kinds say is in ``event_kinds``.
 
 Every event has a ``seq`` that counts 1, 2, 3, ... per turn without a gap, and is written to the turn's log by the
 same Lua command that changes the turn. The wire form is one JSON object:
-``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``. ``docs/events.md`` is this table for people.
+``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``. ``docs/events.md`` says it for people.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
-#: kind -> what it says. A reader must ignore kinds it does not know: new ones may be added.
-KINDS = {
-    "turn.queued": "The turn is stored. data: position (turns of this session before it)",
-    "attempt.started": "An agent starts. data: attempt, delivery, max_attempts, worker",
-    "attempt.output": "A piece of the answer, a draft until the attempt is accepted. data: attempt, text",
-    "attempt.reset": "The draft of this attempt so far is void; the agent begins its text again. data: attempt, reason",
-    "attempt.tool": "The agent uses a tool. data: attempt, name, detail",
-    "attempt.note": "Something worth a line in the status. data: attempt, text",
-    "attempt.completed": "The agent ended. data: attempt, verdict, reason, usage (tokens, cost)",
-    "gate.checked": "A gate of a phase was run. data: attempt, gate, passed, skipped, issues",
-    "verifier.started": "An independent agent judges the phase's output. data: attempt, model",
-    "verifier.judged": "Its verdict. data: attempt, success, ground, errors, checks_passed",
-    "attempt.accepted": "Every active validator accepts. data: attempt, issues (warnings)",
-    "attempt.rejected": "Validators found errors; the draft is taken back. data: attempt, issues",
-    "attempt.lost": "The worker died, froze, gave it back; its draft goes. data: attempt, delivery, during, silent_ms",
-    "turn.retrying": "Asked again. data: attempt, max_attempts, reason, codes, feedback, goes_on, delay_seconds",
-    "turn.fallback": "A fallback is tried on the best answer. data: attempt, codes",
-    "turn.mended": "The fallback changed the answer. data: attempt, changes, step, step_source",
-    "turn.escalated": "All attempts failed. data: attempt, stage (1 another model, 2 a person), reason, model, issues",
-    "turn.parked": "It waits in the inbox for a decision. data: attempt, turn_id, reason, timeout_seconds, default",
-    "turn.decided": "A person decided, or the time-out did. data: attempt, kind, by, for, note",
-    "turn.stopping": "The turn is asked to stop; its agent is being ended. data: reason",
-    "turn.finished": "The end, once. data: outcome, success, attempts, deliveries, response, markers, step, error",
-}
+from api_client.contract.event_kinds import Body, LogReset, TurnFinished, body_of
 
-#: After this kind nothing follows.
-FINAL = "turn.finished"
-
-#: Stands in no log: a reader is told so when the store no longer has what this reader saw. All it has is void, and
-#: the log follows from the first event on.
-RESET = "log.reset"
+#: The kind of an event that stands in no log; see ``LogReset``.
+RESET = LogReset.KIND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +26,7 @@ class Event:
         seq: its number in the turn, from 1, without gaps.
         epoch: nonce of the record that wrote it; another epoch means another history.
         at: store time, seconds since the epoch.
-        kind: a key of ``KINDS``.
-        data: what the kind's line in ``KINDS`` lists.
+        kind, data: what it says, as it stands on the wire; readers in this program match on ``body``.
     """
 
     seq: int
@@ -62,6 +34,7 @@ class Event:
     at: float
     kind: str
     data: dict[str, Any]
+    _body: Body | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def event_id(self) -> str:
@@ -80,7 +53,14 @@ class Event:
     @property
     def final(self) -> bool:
         """True for the one event after which nothing follows."""
-        return self.kind == FINAL
+        return self.kind == TurnFinished.KIND
+
+    @property
+    def body(self) -> Body:
+        """What it says, typed: match on it. Read once; many readers of one stream ask for it."""
+        if self._body is None:
+            object.__setattr__(self, "_body", body_of(self.kind, self.data))
+        return cast("Body", self._body)
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form."""
@@ -103,7 +83,7 @@ class Event:
 
 
 def reset(reason: str) -> Event:
-    """Tells a reader that all it has is void; see ``RESET``. It has no number and no id."""
+    """Tells a reader that all it has is void; see ``LogReset``. It has no number and no id."""
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
 
 

@@ -10,9 +10,35 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+from api_client.contract.event_kinds import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptNote,
+    AttemptOutput,
+    AttemptRejected,
+    AttemptReset,
+    AttemptStarted,
+    AttemptTool,
+    GateChecked,
+    LogReset,
+    TurnDecided,
+    TurnEscalated,
+    TurnFallback,
+    TurnFinished,
+    TurnMended,
+    TurnParked,
+    TurnQueued,
+    TurnRetrying,
+    TurnStopping,
+    Unknown,
+    VerifierJudged,
+    VerifierStarted,
+)
 from api_client.contract.events import Event
+from api_client.contract.issues import Issue, error_codes
 from api_client.contract.turn import Outcome, Turn
 from api_client.tracing.caller import caller_span
 
@@ -23,8 +49,22 @@ _NO_ERROR = frozenset({Outcome.CANCELLED})
 #: What an attempt's or a turn's events tell besides, without texts that somebody wrote.
 _TOLD = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
 #: ``reason`` is a text an agent may have written, but for these kinds.
-_REASON_OF_OURS = frozenset({"turn.retrying", "turn.escalated", "turn.parked", "turn.stopping"})
+_REASON_OF_OURS = (TurnRetrying, TurnEscalated, TurnParked, TurnStopping)
 _MOST_NOTES = 100
+#: What belongs to the span of an attempt.
+_OfAttempt: TypeAlias = (
+    AttemptOutput
+    | AttemptNote
+    | AttemptCompleted
+    | AttemptAccepted
+    | AttemptRejected
+    | AttemptLost
+    | AttemptTool
+    | AttemptReset
+    | GateChecked
+    | VerifierStarted
+    | VerifierJudged
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +114,7 @@ def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) 
     """
     walk = _Walk(turn, providers)
     for event in events:
-        walk.take(event.kind, event.at, event.data)
+        walk.take(event)
     return walk.spans()
 
 
@@ -113,52 +153,61 @@ class _Walk:
         self._verifier = (0.0, "")
         self._mending = 0.0
 
-    def take(self, kind: str, at: float, data: Mapping[str, Any]) -> None:
+    def take(self, event: Event) -> None:
         """Read one event."""
-        if kind == "attempt.started":
-            self._started(at, data)
-        elif kind.startswith(("attempt.", "gate.", "verifier.")):
-            if attempt := self._attempts.get(int(data.get("attempt", 0))):
-                self._of_attempt(attempt, kind, at, data)
-        elif kind == "turn.mended":
-            self._mended(at, data)
-        elif kind not in ("turn.queued", "turn.finished"):
-            self._notes.append(_note(kind, at, data))
-            if kind == "turn.fallback":
+        at = event.at
+        match event.body:
+            case TurnQueued() | TurnFinished() | LogReset() | Unknown():
+                pass
+            case AttemptStarted() as body:
+                self._started(event, body)
+            case TurnMended() as body:
+                self._mended(at, body)
+            case TurnFallback():
+                self._notes.append(_note(event))
                 self._mending = at
-            if kind == "turn.escalated":
-                self._model = str(data.get("model") or self._model)
+            case TurnEscalated() as body:
+                self._notes.append(_note(event))
+                self._model = body.model or self._model
+            case TurnRetrying() | TurnParked() | TurnDecided() | TurnStopping():
+                self._notes.append(_note(event))
+            case body:
+                if attempt := self._attempts.get(body.attempt):
+                    self._of_attempt(attempt, event, body)
+                    attempt.end = max(attempt.end, at)
 
-    def _started(self, at: float, data: Mapping[str, Any]) -> None:
-        number = int(data["attempt"])
-        attempt = self._attempts.setdefault(number, _Attempt(number=number, model=self._model, start=at, end=at))
+    def _started(self, event: Event, body: AttemptStarted) -> None:
+        made = _Attempt(number=body.attempt, model=self._model, start=event.at, end=event.at)
+        attempt = self._attempts.setdefault(body.attempt, made)
         attempt.deliveries += 1
         if attempt.deliveries > 1:
-            attempt.notes.append(_note("attempt.started", at, data))
+            attempt.notes.append(_note(event))
 
-    def _of_attempt(self, attempt: _Attempt, kind: str, at: float, data: Mapping[str, Any]) -> None:
-        match kind:
-            case "attempt.completed":
-                attempt.verdict, attempt.judged_since = str(data.get("verdict", "")), at
-                attempt.use(data.get("usage", {}))
-            case "attempt.accepted" | "attempt.rejected":
-                attempt.decision = kind.rpartition(".")[2]
-                attempt.codes = _codes(data.get("issues", ()))
-                self._judged(attempt, at, data.get("issues", ()))
-            case "attempt.lost":
-                attempt.use(data.get("usage", {}))
-                attempt.notes.append(_note(kind, at, data))
-            case "attempt.tool":
-                attempt.notes.append(Note(name=kind, at=at, attributes={"gen_ai.tool.name": str(data.get("name", ""))}))
-            case "attempt.reset":
-                attempt.notes.append(_note(kind, at, data))
-            case "gate.checked":
-                self._gate(attempt, at, data)
-            case "verifier.started":
-                self._verifier = (at, str(data.get("model", "")))
-            case "verifier.judged":
-                self._verified(attempt, at, data)
-        attempt.end = max(attempt.end, at)
+    def _of_attempt(self, attempt: _Attempt, event: Event, body: _OfAttempt) -> None:
+        at = event.at
+        match body:
+            case AttemptOutput() | AttemptNote():
+                pass  # somebody's text
+            case AttemptCompleted():
+                attempt.verdict, attempt.judged_since = body.verdict, at
+                attempt.use(body.usage or {})
+            case AttemptAccepted() | AttemptRejected():
+                attempt.decision = "accepted" if isinstance(body, AttemptAccepted) else "rejected"
+                attempt.codes = error_codes(body.issues)
+                self._judged(attempt, at, body.issues)
+            case AttemptLost():
+                attempt.use(body.usage or {})
+                attempt.notes.append(_note(event))
+            case AttemptTool():
+                attempt.notes.append(Note(name=body.KIND, at=at, attributes={"gen_ai.tool.name": body.name}))
+            case AttemptReset():
+                attempt.notes.append(_note(event))
+            case GateChecked():
+                self._gate(attempt, at, body)
+            case VerifierStarted():
+                self._verifier = (at, body.model)
+            case VerifierJudged():
+                self._verified(attempt, at, body)
 
     def _check(self, attempt: _Attempt, name: str, start: float, end: float, passed: bool, **more: Value) -> None:
         """A child of an attempt that judged it; numbered, because an attempt taken over is judged again."""
@@ -172,29 +221,26 @@ class _Walk:
         made = Span(key=key, name=f"evaluate {name}", start=start, end=end, parent=parent, attributes=attributes)
         self._checks.append(made)
 
-    def _judged(self, attempt: _Attempt, at: float, issues: Sequence[Mapping[str, Any]]) -> None:
+    def _judged(self, attempt: _Attempt, at: float, issues: Sequence[Issue]) -> None:
         """The validators looked at the answer one after the other: the log knows the time of all of them together."""
         if self._turn.request.phase is not None:
             return
         for name in self._turn.request.validators:
-            codes = _codes(issue for issue in issues if issue.get("validator") == name)
+            codes = error_codes(issue for issue in issues if issue.get("validator") == name)
             self._check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
 
-    def _gate(self, attempt: _Attempt, at: float, data: Mapping[str, Any]) -> None:
-        name = str(data.get("gate", "")).partition(":")[0]
-        codes = _codes(data.get("issues", ()))
-        passed, skipped = bool(data.get("passed")), bool(data.get("skipped"))
-        self._check(attempt, name, attempt.judged_since or at, at, passed, codes=codes, skipped=skipped)
+    def _gate(self, attempt: _Attempt, at: float, body: GateChecked) -> None:
+        name = body.gate.partition(":")[0]
+        codes, skipped = error_codes(body.issues), bool(body.skipped)
+        self._check(attempt, name, attempt.judged_since or at, at, body.passed, codes=codes, skipped=skipped)
         attempt.judged_since = at
 
-    def _verified(self, attempt: _Attempt, at: float, data: Mapping[str, Any]) -> None:
+    def _verified(self, attempt: _Attempt, at: float, body: VerifierJudged) -> None:
         start, model = self._verifier
-        ground = str(data.get("ground", ""))
-        self._check(attempt, "verifier", start or at, at, bool(data.get("success")), ground=ground, model=model)
+        self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
 
-    def _mended(self, at: float, data: Mapping[str, Any]) -> None:
-        number = len(data.get("changes", ()))
-        attributes: dict[str, Value] = {"helix.changes": number, "helix.attempt.number": int(data.get("attempt", 0))}
+    def _mended(self, at: float, body: TurnMended) -> None:
+        attributes: dict[str, Value] = {"helix.changes": len(body.changes), "helix.attempt.number": body.attempt}
         span = Span(
             key="fallback", name="fallback", start=self._mending or at, end=at, parent="", attributes=attributes
         )
@@ -260,17 +306,12 @@ class _Walk:
         )
 
 
-def _note(kind: str, at: float, data: Mapping[str, Any]) -> Note:
-    told = {name: data[name] for name in _TOLD if isinstance(data.get(name), str | int | float)}
-    if kind not in _REASON_OF_OURS:
+def _note(event: Event) -> Note:
+    told = {name: event.data[name] for name in _TOLD if isinstance(event.data.get(name), str | int | float)}
+    if not isinstance(event.body, _REASON_OF_OURS):
         told.pop("reason", None)
-    return Note(name=kind, at=at, attributes={f"helix.{name}": value for name, value in told.items()})
+    return Note(name=event.kind, at=event.at, attributes={f"helix.{name}": value for name, value in told.items()})
 
 
 def _given(attributes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value}
-
-
-def _codes(issues: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    errors = [str(issue.get("code", "")) for issue in issues if issue.get("severity", "error") == "error"]
-    return tuple(dict.fromkeys(errors))

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from tests.relay import RelayProcess
@@ -33,7 +34,7 @@ from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
-from worker.turns.writer import EventWriter, wire_form
+from worker.turns.writer import EventWriter
 
 #: (a) how many streams at once, how many deltas each, and how many a second of each.
 QUICK, QUICK_DELTAS, QUICK_RATE = 50, 200, 10
@@ -165,7 +166,7 @@ def write_all(held: list[tuple[Ledger, Claim]]) -> None:
     for number in range(MANY_DELTAS):
         for ledger, claim in held:
             text = f" {number}" + _LAST * (number == MANY_DELTAS - 1)
-            ledger.append(claim, [wire_form(AgentEvent(kind="output", text=text), 1)])
+            ledger.append(claim, [AttemptOutput(attempt=1, text=text)])
 
 
 def said_of(deltas: int) -> str:

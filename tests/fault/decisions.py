@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from api_client.contract.event_kinds import Body, body_of, data_of
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -21,7 +22,7 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
-from worker.turns.transitions.moves import Answer, EventData, Move
+from worker.turns.transitions.moves import Answer, Move
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)
@@ -31,7 +32,7 @@ RUNS = frozenset(JUDGED_BY)
 def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[str, ...]:
     """Move and events of a commit, as the ledger sends them."""
     move = _MOVES[move_name](link, retries, delay_ms)
-    return (move.to_json(), *(part for kind, data in move.events for part in (kind, json.dumps(data))))
+    return (move.to_json(), *(part for body in move.events for part in (body.KIND, json.dumps(data_of(body)))))
 
 
 def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
@@ -39,11 +40,11 @@ def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
     state = TurnState.QUEUED if next_link and next_link.task in RUNS else TurnState.RAN
     told = "error" if verdict == "transient" else verdict
     usage = {"input_tokens": 70, "output_tokens": 7, "cost_usd": 0.5}
-    events: list[EventData] = [
-        ("attempt.completed", {"attempt": link.attempt, "verdict": told, "reason": "", "usage": usage})
+    events: list[Body] = [
+        body_of("attempt.completed", {"attempt": link.attempt, "verdict": told, "reason": "", "usage": usage})
     ]
     if state is TurnState.QUEUED:
-        events.append(("turn.retrying", {"attempt": link.attempt, "reason": "not rejected"}))
+        events.append(body_of("turn.retrying", {"attempt": link.attempt, "reason": "not rejected"}))
     counters = {f"attempt.ended|{verdict}|m": 1, "tokens.input|m": 70, "tokens.output|m": 7, "cost.all|m": 500_000}
     if verdict != "complete":
         counters |= _WASTED
@@ -57,12 +58,12 @@ _JUDGED = {f"validator.judged|{name}|m": 1 for name in DEFAULT_VALIDATORS}
 _ERROR = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
 
 
-def _rejected(link: Link, next_link: Link, decision: str, *more: EventData, **fields: str) -> Move:
+def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields: str) -> Move:
     return Move(
         attempt=link.attempt,
         next=next_link,
         state=TurnState.QUEUED if next_link.task in RUNS else TurnState.RAN,
-        events=[("attempt.rejected", {"attempt": link.attempt, "issues": [_ERROR]}), *more],
+        events=[body_of("attempt.rejected", {"attempt": link.attempt, "issues": [_ERROR]}), *more],
         counters={
             f"attempt.judged|{decision}|m": 1,
             f"validator.rejected|step_marker|{decision}|m": 1,
@@ -75,7 +76,7 @@ def _rejected(link: Link, next_link: Link, decision: str, *more: EventData, **fi
     )
 
 
-def _ended(link: Link, outcome: Outcome, *events: EventData, **more: Any) -> Move:
+def _ended(link: Link, outcome: Outcome, *events: Body, **more: Any) -> Move:
     answer = Answer(response=f"Antwort {link}", step="done") if outcome.success else Answer(error={"issues": [_ERROR]})
     return Move(attempt=link.attempt, outcome=outcome, answer=answer, events=list(events), **more)
 
@@ -86,12 +87,12 @@ def _again(link: Link, by: int = 1) -> Link:
 
 
 def _parked(link: Link, seconds: float) -> Move:
-    rejected = _rejected(link, link, "escalate", ("turn.escalated", {"attempt": link.attempt, "stage": 2}))
+    rejected = _rejected(link, link, "escalate", body_of("turn.escalated", {"attempt": link.attempt, "stage": 2}))
     return replace(
         rejected,
         state=TurnState.PARKED,
         next=None,
-        events=[*rejected.events, ("turn.parked", {"attempt": link.attempt})],
+        events=[*rejected.events, body_of("turn.parked", {"attempt": link.attempt})],
         counters=rejected.counters | {"turn.escalated|2": 1},
         fields={"decide_default": "reject"},
         park_seconds=seconds,
@@ -108,7 +109,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         attempt=link.attempt,
         next=link,
         state=TurnState.QUEUED,
-        events=[("attempt.lost", {"attempt": link.attempt, "during": "shutdown"})],
+        events=[body_of("attempt.lost", {"attempt": link.attempt, "during": "shutdown"})],
         counters={"delivery.handed_over": 1},
     ),
     "called off": lambda link, _r, _d: _ran(
@@ -117,7 +118,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
     "accept": lambda link, retries, _d: _ended(
         link,
         Outcome.PASSED_AFTER_RETRY if retries else Outcome.PASSED,
-        ("attempt.accepted", {"attempt": link.attempt, "issues": []}),
+        body_of("attempt.accepted", {"attempt": link.attempt, "issues": []}),
         counters={"attempt.judged|accept|m": 1, **_JUDGED},
         judged=True,
     ),
@@ -125,21 +126,23 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         link,
         _again(link),
         "retry",
-        ("turn.retrying", {"attempt": link.attempt + 1, "reason": "rejected"}),
+        body_of("turn.retrying", {"attempt": link.attempt + 1, "reason": "rejected"}),
         retries=str(retries + 1),
     ),
     "fall back": lambda link, _r, _d: _rejected(
-        link, Link(FALLBACK, link.attempt), "fallback", ("turn.fallback", {"attempt": link.attempt, "codes": []})
+        link, Link(FALLBACK, link.attempt), "fallback", body_of("turn.fallback", {"attempt": link.attempt, "codes": []})
     ),
     "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt), "fail"),
-    "repair": lambda link, _r, _d: _ended(link, Outcome.PASSED_BY_FALLBACK, ("turn.mended", {"attempt": link.attempt})),
+    "repair": lambda link, _r, _d: _ended(
+        link, Outcome.PASSED_BY_FALLBACK, body_of("turn.mended", {"attempt": link.attempt})
+    ),
     "not mended": lambda link, _r, _d: Move(attempt=link.attempt, next=Link(FAIL, link.attempt)),
     "park": lambda link, _r, delay: _parked(link, delay / 100),
     "ask again": lambda link, _r, _d: Move(
         attempt=link.attempt,
         next=Link(RETRY, link.attempt + 1),
         state=TurnState.QUEUED,
-        events=[("turn.retrying", {"attempt": link.attempt + 1, "reason": "decided"})],
+        events=[body_of("turn.retrying", {"attempt": link.attempt + 1, "reason": "decided"})],
     ),
     "let pass": lambda link, _r, _d: _ended(link, Outcome.PASSED_BY_HUMAN),
     "fail": lambda link, _r, _d: _ended(

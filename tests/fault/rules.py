@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from api_client.contract.commands import RESUME_SECONDS
+from api_client.contract.event_kinds import AttemptOutput, Body, data_of
 from tests.fault.seen import PretendTurn, Seen
-from worker.turns.transitions.moves import EventData
 
 LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
 RESUME_MS = int(RESUME_SECONDS * 1000)
@@ -162,7 +162,7 @@ def _behind(step: Step, number: int) -> bool:
     return behind
 
 
-def told_whole(turn: PretendTurn, told: list[EventData] | None, goes_on: bool) -> None:
+def told_whole(turn: PretendTurn, told: list[Body] | None, goes_on: bool) -> None:
     """A run that was committed has all it told in its log, in order and once, whatever the store forgot meanwhile.
 
     ``goes_on``: its holder has begun the next link already, maybe another run.
@@ -172,7 +172,7 @@ def told_whole(turn: PretendTurn, told: list[EventData] | None, goes_on: bool) -
     starts = [at for at, (kind, _) in enumerate(turn.told) if kind == "attempt.started"]
     again = goes_on and turn.told[-1][0] == "attempt.started"
     logged = [json.loads(data) for kind, data in turn.told[starts[-2 if again else -1] :] if kind == "attempt.output"]
-    said = [data for kind, data in told if kind == "attempt.output"]
+    said = [data_of(body) for body in told if isinstance(body, AttemptOutput)]
     rule(logged == said, "[12] the log of a committed run has a hole, or something twice")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import hiredis
 
 from api_client.contract.commands import common_settings, turn_keys
+from api_client.contract.event_kinds import AttemptOutput, Body, body_of, data_of
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
@@ -27,7 +28,6 @@ from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, Step, Violation, r
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
 from worker.turns.record.outbox import Outbox
-from worker.turns.transitions.moves import EventData
 
 Ask = Generator[list[Command], list[Any], Any]
 
@@ -49,7 +49,7 @@ class Run:
     link: Link
     token: str
     #: Command, its arguments, its events; of every link of this claim.
-    sent: Outbox[tuple[str, tuple[Any, ...], list[EventData]]] = field(default_factory=Outbox)
+    sent: Outbox[tuple[str, tuple[Any, ...], list[Body]]] = field(default_factory=Outbox)
     #: How many of them were sent when the link began.
     before: int = 0
 
@@ -209,8 +209,8 @@ class Schedule:
             self._notice(run, reply)
         elif dice < 0.5:
             self._pieces += 1
-            said = [{"attempt": run.link.attempt, "text": f"ä{self._pieces}.{n}"} for n in range(1, 3)]
-            pieces: list[EventData] = [("attempt.output", data) for data in said]
+            said = (f"ä{self._pieces}.{n}" for n in range(1, 3))
+            pieces: list[Body] = [AttemptOutput(attempt=run.link.attempt, text=text) for text in said]
             if run.link.task in RUNS:
                 reply = yield from self._numbered("append", run, [], pieces[: self._random.randint(1, 2)])
                 self._notice(run, reply)
@@ -223,7 +223,7 @@ class Schedule:
             else:
                 yield from self._commit(run, name)
 
-    def _numbered(self, name: str, run: Run, more: list[Any], events: list[EventData]) -> Ask:
+    def _numbered(self, name: str, run: Run, more: list[Any], events: list[Body]) -> Ask:
         """A numbered command, and before it what the store has forgotten, as ``Changes._numbered`` does it."""
         number = run.sent.number
         run.sent.add((name, (run.token, number, *more, *_flat(events)), events))
@@ -268,7 +268,7 @@ class Schedule:
         retries = int((run.turn.seen and run.turn.seen.others[4]) or 0)
         keep = LEASE_MS if self._random.random() < 0.5 else 0
         move, *told = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))
-        events = [(kind, json.loads(data)) for kind, data in zip(told[::2], told[1::2], strict=True)]
+        events = [body_of(kind, json.loads(data)) for kind, data in zip(told[::2], told[1::2], strict=True)]
         reply = yield from self._numbered("commit", run, [keep, move], events)
         self._runs.remove(run)
         if reply[0] in {b"done", b"claimed"}:
@@ -413,8 +413,8 @@ class Schedule:
         return self._keys[place]
 
 
-def _flat(events: list[EventData]) -> list[str]:
-    return [part for kind, data in events for part in (kind, json.dumps(data))]
+def _flat(events: list[Body]) -> list[str]:
+    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
 
 
 def _short(parts: Any) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFound
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import RESET, Event
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
@@ -137,7 +138,7 @@ async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(s
         claim = await asyncio.to_thread(ledger.claim, turn_id, "s", Link(RUN, 1))
         assert isinstance(claim, Claim)
         async with read_along(client, turn_id) as reader:
-            said = [("attempt.output", {"attempt": 1, "text": text}) for text in ("eins ", "zwei ", "drei")]
+            said = [AttemptOutput(attempt=1, text=text) for text in ("eins ", "zwei ", "drei")]
             await asyncio.to_thread(ledger.append, claim, said[:2])
             await until(reader, "eins zwei ")
             keys = keys_of(settings.namespace, turn_id)

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
@@ -50,7 +51,7 @@ async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
         turn_id = await client.submit(message("Hallo"))
         claim = ledger.claim(turn_id, "s", Link(RUN, 1))
         assert isinstance(claim, Claim)
-        ledger.append(claim, [("attempt.output", {"attempt": 1, "text": "Ja."})])
+        ledger.append(claim, [AttemptOutput(attempt=1, text="Ja.")])
         done = ledger.commit(claim, PASSED)
         assert done.outcome == "passed"
         assert proxy.lost == ([lost.encode()] if lost else [])

@@ -6,8 +6,17 @@ The states are the turn's own; the words say which attempt it is and what became
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from api_client.contract.event_kinds import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptRejected,
+    Body,
+    TurnMended,
+    TurnParked,
+)
+from api_client.contract.issues import error_codes
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -50,13 +59,13 @@ def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
     before = [record for record in history if record.number == link.attempt - 1]
     if link.task not in (RETRY, PHASE_RUN) or not before:
         return _attempt(turn, link)
-    why = ", ".join(_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
+    why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
     return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
 
 
 def ending(turn: Turn, link: Link, move: Move, done: Committed) -> str:
     """What came of it; such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
-    said = [text for kind, data in move.events if (text := _event(kind, data))]
+    said = [text for body in move.events if (text := _said(body))]
     if done.outcome:
         said.append(f"turn {done.outcome}")
     elif move.next and link.task not in JUDGED_BY:
@@ -70,22 +79,19 @@ def _attempt(turn: Turn, link: Link) -> str:
     return f"attempt {link.attempt}/{turn.allowed or turn.request.max_attempts}"
 
 
-def _event(kind: str, data: dict[str, Any]) -> str:
-    match kind:
-        case "attempt.completed":
-            return str(data["verdict"])
-        case "attempt.accepted":
+def _said(body: Body) -> str:
+    match body:
+        case AttemptCompleted():
+            return body.verdict
+        case AttemptAccepted():
             return "accepted"
-        case "attempt.rejected":
-            return ", ".join(["rejected", *_codes(data["issues"])])
-        case "turn.parked":
+        case AttemptRejected():
+            return ", ".join(["rejected", *error_codes(body.issues)])
+        case TurnParked():
             return "waits for a decision"
-        case "attempt.lost":
+        case AttemptLost():
             return "handed over"
-        case "turn.mended":
-            return f"repaired, {len(data['changes'])} changed"
-    return ""
-
-
-def _codes(issues: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(str(i.get("code")) for i in issues if i.get("severity", "error") == "error"))
+        case TurnMended():
+            return f"repaired, {len(body.changes)} changed"
+        case _:  # what follows is said by the next link or the outcome
+            return ""

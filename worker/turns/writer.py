@@ -7,11 +7,13 @@ slow store costs granularity, never text, and a fast agent cannot flood it.
 from __future__ import annotations
 
 import threading
-from typing import Any, Self
+from dataclasses import replace
+from typing import Self
 
 import structlog
 from redis.exceptions import RedisError
 
+from api_client.contract.event_kinds import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
 from api_client.contract.failpoints import reach
 from worker.runners.base import AgentEvent
 from worker.turns.record.claim import Claim, Fenced
@@ -19,19 +21,18 @@ from worker.turns.record.ledger import Ledger
 
 log = structlog.get_logger()
 
-_KINDS = {"output": "attempt.output", "reset": "attempt.reset", "tool": "attempt.tool", "note": "attempt.note"}
 
-
-def wire_form(event: AgentEvent, attempt: int) -> tuple[str, dict[str, Any]]:
-    """An agent's event as kind and data of a turn's event."""
-    data: dict[str, Any] = {"attempt": attempt}
-    if event.kind == "tool":
-        data |= {"name": event.text, "detail": event.detail}
-    elif event.kind == "reset":
-        data["reason"] = event.text
-    else:
-        data["text"] = event.text
-    return _KINDS[event.kind], data
+def told(event: AgentEvent, attempt: int) -> Body:
+    """An agent's event as a turn's event."""
+    match event.kind:
+        case "output":
+            return AttemptOutput(attempt=attempt, text=event.text)
+        case "reset":
+            return AttemptReset(attempt=attempt, reason=event.text)
+        case "tool":
+            return AttemptTool(attempt=attempt, name=event.text, detail=event.detail)
+        case "note":
+            return AttemptNote(attempt=attempt, text=event.text)
 
 
 class EventWriter:
@@ -40,7 +41,7 @@ class EventWriter:
     def __init__(self, ledger: Ledger, claim: Claim) -> None:
         self._ledger = ledger
         self._claim = claim
-        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._waiting: list[Body] = []
         self._changed = threading.Condition()
         self._closing = False
         self._fenced = False
@@ -61,15 +62,15 @@ class EventWriter:
 
     def emit(self, event: AgentEvent) -> None:
         """Take an event; never blocks on the store."""
-        kind, data = wire_form(event, self._claim.link.attempt)
+        body = told(event, self._claim.link.attempt)
         with self._changed:
             if self._fenced:
                 return
             last = self._waiting[-1] if self._waiting else None
-            if kind == "attempt.output" and last is not None and last[0] == kind:
-                last[1]["text"] += data["text"]
+            if isinstance(body, AttemptOutput) and isinstance(last, AttemptOutput):
+                self._waiting[-1] = replace(last, text=last.text + body.text)
             else:
-                self._waiting.append((kind, data))
+                self._waiting.append(body)
             self._changed.notify()
 
     def _write(self) -> None:

@@ -6,17 +6,51 @@ built here from our own words and numbers; text from elsewhere only fills a gap 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
+from api_client.contract.event_kinds import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptNote,
+    AttemptOutput,
+    AttemptRejected,
+    AttemptReset,
+    AttemptStarted,
+    AttemptTool,
+    Body,
+    GateChecked,
+    LogReset,
+    TurnDecided,
+    TurnEscalated,
+    TurnFallback,
+    TurnFinished,
+    TurnMended,
+    TurnParked,
+    TurnQueued,
+    TurnRetrying,
+    TurnStopping,
+    Unknown,
+    VerifierJudged,
+    VerifierStarted,
+)
 from api_client.contract.events import Event
 from api_client.web.streaming.words import say
 
 MAX_CHARS = 200
 _REASON_CHARS = 120
 
-Data = dict[str, Any]
+_AtWork: TypeAlias = (
+    TurnQueued
+    | AttemptStarted
+    | AttemptTool
+    | AttemptReset
+    | AttemptCompleted
+    | AttemptLost
+    | GateChecked
+    | VerifierStarted
+    | VerifierJudged
+)
 
 #: Code of an issue -> the sentence that says it in plain words.
 _WHY = {
@@ -66,19 +100,10 @@ def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | No
 
     ``pages`` is the address of the relay's pages; whoever has to decide on a parked turn is sent there.
     """
-    words = _LINES.get(event.kind)
-    text = words(event.data, locale) if words else ""
-    if event.kind == "turn.parked":
-        turn_id = _plain(event.data.get("turn_id"))
-        text = say("parked", locale, where=f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}")
+    text = _line(event.body, locale, pages)
     if not text:
         return None
     return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": event.final}}
-
-
-def _number(data: Data, name: str) -> int:
-    value = data.get(name)
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def _plain(text: object) -> str:
@@ -88,67 +113,74 @@ def _plain(text: object) -> str:
     return clean if len(clean) <= _REASON_CHARS else f"{clean[: _REASON_CHARS - 1]}…"
 
 
-def _queued(data: Data, locale: str) -> str:
-    position = _number(data, "position")
-    return say("queued_behind", locale, position=position) if position else say("queued", locale)
+def _line(body: Body, locale: str, pages: str) -> str:
+    match body:
+        case (
+            TurnQueued()
+            | AttemptStarted()
+            | AttemptTool()
+            | AttemptReset()
+            | AttemptCompleted()
+            | AttemptLost()
+            | GateChecked()
+            | VerifierStarted()
+            | VerifierJudged()
+        ):
+            return _at_work(body, locale)
+        case TurnRetrying(reason="transient"):
+            return say("waiting", locale, seconds=int(body.delay_seconds))
+        case TurnRetrying():
+            again, allowed = body.attempt - 1, body.max_attempts - 1
+            return say("retrying", locale, number=again, allowed=allowed, reason=say(_why(body), locale))
+        case TurnFallback():
+            return say("fallback", locale)
+        case TurnMended():
+            changes = _plain("; ".join(body.changes))
+            return say("mended", locale, changes=changes) if changes else ""
+        case TurnEscalated():
+            return say("escalated", locale) if body.stage == 1 else ""
+        case TurnParked():
+            turn_id = _plain(body.turn_id)
+            return say("parked", locale, where=f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}")
+        case TurnDecided():
+            return say("decided", locale)
+        case TurnStopping():
+            return say("stopping", locale)
+        case TurnFinished():
+            return say("done" if body.success else "not_done", locale)
+        case AttemptOutput() | AttemptNote() | AttemptAccepted() | AttemptRejected() | LogReset() | Unknown():
+            return ""
 
 
-def _tool(data: Data, locale: str) -> str:
-    return say("tool", locale, what=say(_TOOLS.get(str(data.get("name")), "tool_other"), locale))
+def _at_work(body: _AtWork, locale: str) -> str:
+    match body:
+        case TurnQueued(position=0):
+            return say("queued", locale)
+        case TurnQueued():
+            return say("queued_behind", locale, position=body.position)
+        case AttemptStarted():
+            return say("started", locale)
+        case AttemptTool():
+            return say("tool", locale, what=say(_TOOLS.get(body.name, "tool_other"), locale))
+        case AttemptReset():
+            return say("reset", locale)
+        case AttemptCompleted():
+            return say("checking", locale) if body.verdict == "complete" else ""
+        case AttemptLost():
+            return say("lost", locale)
+        case GateChecked(skipped=""):
+            return say("gate_passed" if body.passed else "gate_failed", locale, gate=_plain(body.gate))
+        case GateChecked():
+            return ""
+        case VerifierStarted():
+            return say("verifying", locale)
+        case VerifierJudged():
+            return say("verified" if body.success else "not_verified", locale)
 
 
-def _completed(data: Data, locale: str) -> str:
-    return say("checking", locale) if data.get("verdict") == "complete" else ""
-
-
-def _retrying(data: Data, locale: str) -> str:
-    if data.get("reason") == "transient":
-        return say("waiting", locale, seconds=_number(data, "delay_seconds"))
-    again, allowed = _number(data, "attempt") - 1, _number(data, "max_attempts") - 1
-    return say("retrying", locale, number=again, allowed=allowed, reason=say(_why(data), locale))
-
-
-def _why(data: Data) -> str:
-    if data.get("reason") == "incomplete":
+def _why(body: TurnRetrying) -> str:
+    if body.reason == "incomplete":
         return "why_cut_off"
-    codes = data.get("codes")
-    named = [str(code) for code in codes] if isinstance(codes, list) else []
-    found = [_WHY[code] for code in named if code in _WHY]
+    found = [_WHY[code] for code in body.codes if code in _WHY]
     # The missing step is a note for us; whatever else is wrong says more to a reader.
     return next((why for why in found if why != "why_step"), found[0] if found else "why_other")
-
-
-def _mended(data: Data, locale: str) -> str:
-    changes = data.get("changes")
-    text = _plain("; ".join(map(str, changes)) if isinstance(changes, list) else "")
-    return say("mended", locale, changes=text) if text else ""
-
-
-def _gate(data: Data, locale: str) -> str:
-    if data.get("skipped"):
-        return ""
-    return say("gate_passed" if data.get("passed") else "gate_failed", locale, gate=_plain(data.get("gate")))
-
-
-def _finished(data: Data, locale: str) -> str:
-    return say("done" if data.get("success") else "not_done", locale)
-
-
-_LINES: dict[str, Callable[[Data, str], str]] = {
-    "turn.queued": _queued,
-    "attempt.started": lambda _, locale: say("started", locale),
-    "attempt.tool": _tool,
-    "attempt.reset": lambda _, locale: say("reset", locale),
-    "attempt.completed": _completed,
-    "attempt.lost": lambda _, locale: say("lost", locale),
-    "turn.retrying": _retrying,
-    "turn.fallback": lambda _, locale: say("fallback", locale),
-    "turn.mended": _mended,
-    "gate.checked": _gate,
-    "verifier.started": lambda _, locale: say("verifying", locale),
-    "verifier.judged": lambda data, locale: say("verified" if data.get("success") else "not_verified", locale),
-    "turn.escalated": lambda data, locale: say("escalated", locale) if data.get("stage") == 1 else "",
-    "turn.decided": lambda _, locale: say("decided", locale),
-    "turn.stopping": lambda _, locale: say("stopping", locale),
-    "turn.finished": _finished,
-}

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from api_client.contract.event_kinds import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptRejected,
+    AttemptStarted,
+    Body,
+    TurnDecided,
+    TurnFallback,
+    TurnFinished,
+    TurnMended,
+    TurnParked,
+    TurnRetrying,
+)
 from api_client.contract.events import Event
+from api_client.contract.issues import error_codes
 
 #: Kinds of bars, in the order a turn goes through them, and what each means.
 KINDS = {
@@ -86,68 +100,65 @@ def waterfall(events: Iterable[Event], now: float) -> list[Row]:
             walk = _Walk(event.at)
             walk.row("Attempt 1")
             walk.open("queue", event.at)
-        _take(walk, event.kind, event.at, event.data)
+        _take(walk, event.body, event.at)
     if walk is None:
         return []
     walk.close(now, going_on=True)
     return [row for row in walk.rows if row.bars]
 
 
-def _take(walk: _Walk, kind: str, at: float, data: dict[str, Any]) -> None:
-    match kind:
-        case "attempt.started":
+def _take(walk: _Walk, body: Body, at: float) -> None:
+    match body:
+        case AttemptStarted():
             walk.close(at)
             walk.open("run", at)
-        case "attempt.completed":
+        case AttemptCompleted():
             walk.close(at)
-            if data.get("verdict") == "complete":
+            if body.verdict == "complete":
                 walk.open("validate", at)
             else:
-                walk.say(str(data.get("reason") or data.get("verdict")), good=False)
-        case "attempt.lost":
+                walk.say(body.reason or body.verdict, good=False)
+        case AttemptLost():
             walk.close(at, kind="lost")
             walk.say("worker lost", good=False)
-            walk.row(f"Attempt {data.get('attempt')}, delivered again")
-            walk.open("validate" if data.get("during") == "validating" else "queue", at)
-        case "attempt.accepted":
+            walk.row(f"Attempt {body.attempt}, delivered again")
+            walk.open("validate" if body.during == "validating" else "queue", at)
+        case AttemptAccepted():
             walk.close(at)
             walk.say("accepted", good=True)
-        case "attempt.rejected":
+        case AttemptRejected():
             walk.close(at)
-            walk.say(", ".join(codes_of(data.get("issues", ()))) or "rejected", good=False)
+            walk.say(", ".join(error_codes(body.issues)) or "rejected", good=False)
         case _:
-            _take_turn(walk, kind, at, data)
+            _take_turn(walk, body, at)
 
 
-def _take_turn(walk: _Walk, kind: str, at: float, data: dict[str, Any]) -> None:
-    match kind:
-        case "turn.retrying":
+def _take_turn(walk: _Walk, body: Body, at: float) -> None:
+    match body:
+        case TurnRetrying():
             walk.close(at)
-            walk.row(f"Attempt {data.get('attempt')}")
+            walk.row(f"Attempt {body.attempt}")
             walk.open("queue", at)
-        case "turn.fallback":
+        case TurnFallback():
             walk.close(at)
             walk.row("Repair")
             walk.open("repair", at)
-        case "turn.mended":
+        case TurnMended():
             walk.close(at)
-            walk.say(f"{len(data.get('changes', ()))} changed", good=None)
-        case "turn.parked":
+            walk.say(f"{len(body.changes)} changed", good=None)
+        case TurnParked():
             walk.close(at)
             walk.row("Inbox")
             walk.open("person", at)
-        case "turn.decided":
+        case TurnDecided():
             walk.close(at)
-            walk.say(f"{data.get('kind')} by {data.get('by')}", good=None)
-        case "turn.finished":
+            walk.say(f"{body.kind} by {body.by}", good=None)
+        case TurnFinished():
             walk.close(at)
             if not walk.rows[-1].said:
-                walk.say(str(data.get("outcome", "")).replace("_", " "), good=bool(data.get("success")))
-
-
-def codes_of(issues: Iterable[dict[str, Any]]) -> list[str]:
-    """The codes of the errors among issues, each once."""
-    return list(dict.fromkeys(str(i.get("code", "")) for i in issues if i.get("severity", "error") == "error"))
+                walk.say(body.outcome.replace("_", " "), good=body.success)
+        case _:  # took no time
+            pass
 
 
 @dataclass(frozen=True, slots=True)

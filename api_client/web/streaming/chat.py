@@ -10,7 +10,8 @@ from contextlib import aclosing
 import structlog
 from starlette.responses import Response, StreamingResponse
 
-from api_client.contract.events import RESET, Event
+from api_client.contract.event_kinds import LogReset
+from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.web.bodies.ask import Ask
 from api_client.web.openwebui.background import answer_task
@@ -81,7 +82,7 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
     try:
         async with aclosing(follow_answer(relay, reply.turn_id, ask.request.owner)) as events:
             async for event in events:
-                if event is not None and event.kind == RESET:
+                if event is not None and isinstance(event.body, LogReset):
                     seen = -1  # that too is news to this reader, and so is all that follows
                 for frame in _frames(event, page, seen):
                     if frame is DONE:

@@ -10,10 +10,21 @@ over what is new. In the end the page holds the accepted answer as ``Reply.text`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from api_client.contract.event_kinds import (
+    AttemptLost,
+    AttemptOutput,
+    AttemptRejected,
+    AttemptReset,
+    AttemptStarted,
+    LogReset,
+    TurnFinished,
+    TurnRetrying,
+)
 from api_client.contract.events import Event
+from api_client.contract.issues import Issue
 from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.reply import Reply
 
@@ -45,25 +56,26 @@ class Draft:
 
     def take(self, event: Event) -> list[Edit]:
         """What changes on the page because of ``event``; at most one edit."""
-        data = event.data
-        match event.kind:
-            case "attempt.output":
-                return self._come(self._coming.feed(str(data.get("text") or "")))
-            case "attempt.rejected":
-                self._judged, self._only_parts = True, only_parts_missing(data.get("issues"))
-            case "turn.retrying" if data.get("reason") == "rejected":
+        match event.body:
+            case AttemptOutput(text=text):
+                return self._come(self._coming.feed(text))
+            case AttemptRejected(issues=issues):
+                self._judged, self._only_parts = True, only_parts_missing(issues)
+            case TurnRetrying(reason="rejected"):
                 return [] if self._only_parts else self._take_back()
-            case "turn.retrying":
-                self._goes_on = bool(data.get("goes_on")) and not self._judged
+            case TurnRetrying(goes_on=goes_on):
+                self._goes_on = goes_on and not self._judged
                 return self._begin_again()
-            case "attempt.started" | "attempt.reset":
+            case AttemptStarted() | AttemptReset():
                 return self._begin_again()
-            case "attempt.lost" if data.get("during") != "validating":  # a judge that dies takes no text with it
+            case AttemptLost(during=during) if during != "validating":  # a judge that dies takes no text with it
                 return self._begin_again()
-            case "turn.finished" if data.get("success"):
-                return self._settle(self._reply.accepted(event))
-            case "turn.finished" | "log.reset":
+            case TurnFinished() as end if end.success:
+                return self._settle(self._reply.accepted(end))
+            case TurnFinished() | LogReset():
                 return self._take_back()
+            case _:  # says nothing about the text
+                pass
         return []
 
     def _come(self, text: str) -> list[Edit]:
@@ -109,8 +121,7 @@ def _same(one: str, other: str) -> int:
     return low
 
 
-def only_parts_missing(issues: Any) -> bool:
+def only_parts_missing(issues: Iterable[Issue]) -> bool:
     """True when every error names a part of the answer itself that is missing: then the rest of it is kept."""
-    known = [issue for issue in issues if isinstance(issue, dict)] if isinstance(issues, list) else []
-    errors = [issue for issue in known if issue.get("severity") == "error"]
+    errors = [issue for issue in issues if issue.get("severity") == "error"]
     return bool(errors) and all(issue.get("part") and not issue.get("file") for issue in errors)

@@ -12,7 +12,8 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.events import RESET, Event
+from api_client.contract.event_kinds import LogReset, TurnDecided, TurnParked
+from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, internal_error, stream_lost, turn_parked, where
 from api_client.web.relay import Relay
@@ -78,8 +79,8 @@ async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncG
     parked_at = 0.0
     async with aclosing(follow(relay, turn_id, owner)) as events:
         async for event in events:
-            if event is not None and event.kind in {"turn.parked", "turn.decided", RESET}:
-                parked_at = time.monotonic() if event.kind == "turn.parked" else 0.0
+            if event is not None and isinstance(event.body, TurnParked | TurnDecided | LogReset):
+                parked_at = time.monotonic() if isinstance(event.body, TurnParked) else 0.0
             yield event
             if parked_at and event is None and time.monotonic() - parked_at >= relay.settings.parked_seconds:
                 raise WaitsForPerson("the turn waits for a person")

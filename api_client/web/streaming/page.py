@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from api_client.contract.event_kinds import AttemptStarted, TurnFinished, TurnRetrying
 from api_client.contract.events import Event
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, Edit
@@ -40,7 +41,9 @@ class Page:
         """What is sent because of ``event``."""
         self._spent.take(event)
         sent = self._rendered(event)
-        return [*sent, *self.reply.usage_chunk(self._spent)] if event.final and event.data.get("success") else sent
+        body = event.body
+        passed = isinstance(body, TurnFinished) and body.success
+        return [*sent, *self.reply.usage_chunk(self._spent)] if passed else sent
 
     def _rendered(self, event: Event) -> list[Payload]:
         return [*self._told(event), *ended(event, self.reply)]
@@ -56,8 +59,9 @@ class Page:
 
     def _told(self, event: Event) -> list[Payload]:
         """The status line, unless it stands there already. Why the agent is asked again stays while it begins."""
-        begins = event.kind == "attempt.started" and self._asked_again
-        self._asked_again = event.kind == "turn.retrying" and event.data.get("reason") != "transient"
+        body = event.body
+        begins = isinstance(body, AttemptStarted) and self._asked_again
+        self._asked_again = isinstance(body, TurnRetrying) and body.reason != "transient"
         line = told(event, self.reply)
         if begins or not line or line == self._line:
             return []
@@ -77,7 +81,8 @@ class _DraftPage(Page):
         if self._behind:
             edits = self._all()
         status = self._told(event)
-        if event.final and event.data.get("success"):
+        body = event.body
+        if isinstance(body, TurnFinished) and body.success:
             return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
         return [*status, *self._changed(edits), *ended(event, self.reply)]
 

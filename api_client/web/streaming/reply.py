@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.events import Event
 from api_client.contract.marker import Span, answer_text, page_text, read_spans
 from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
@@ -71,10 +72,9 @@ class Reply:
         """
         return page_text(response, spans) if self.status else answer_text(response, spans)
 
-    def accepted(self, event: Event) -> str:
+    def accepted(self, end: TurnFinished) -> str:
         """As ``text``, of the answer that a turn's last event brings."""
-        response = str(event.data.get("response") or "")
-        return self.text(response, read_spans(event.data.get("markers"), response))
+        return self.text(end.response, read_spans(end.markers, end.response))
 
     def usage_chunk(self, spent: Spent) -> list[Payload]:
         """The chunk without choices that says what was used, where the caller asked for it."""
@@ -121,12 +121,12 @@ def pieces(text: str) -> list[str]:
 
 def ended(event: Event, reply: Reply) -> list[Payload]:
     """With a turn's last event the answer or the error, else nothing."""
-    data = event.data
-    if not event.final:
+    end = event.body
+    if not isinstance(end, TurnFinished):
         return []
-    if not data.get("success"):
-        return [turn_error(str(data.get("outcome")), data.get("error") or {}, reply.locale).body()]
-    content = [reply.chunk({"content": piece}) for piece in pieces(reply.accepted(event))]
+    if not end.success:
+        return [turn_error(end.outcome, end.error, reply.locale).body()]
+    content = [reply.chunk({"content": piece}) for piece in pieces(reply.accepted(end))]
     return [*content, reply.chunk({}, "stop")]
 
 

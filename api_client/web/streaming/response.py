@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from api_client.contract.event_kinds import AttemptStarted, TurnFinished, TurnQueued
 from api_client.contract.events import Event
 from api_client.contract.marker import answer_text, read_spans
 from api_client.contract.turn import Outcome, Turn, TurnState
@@ -91,22 +92,21 @@ class ResponseEvents:
     def render(self, event: Event) -> list[Payload]:
         """What is sent because of ``event``."""
         self._spent.take(event)
-        if event.kind == "turn.queued" and self.sent < 0:  # a log that begins anew tells it again
+        body = event.body
+        if isinstance(body, TurnQueued) and self.sent < 0:  # a log that begins anew tells it again
             return self._number([self._whole("response.created"), self._whole("response.queued")])
-        if event.kind == "attempt.started" and not self._turn.delivery:
+        if isinstance(body, AttemptStarted) and not self._turn.delivery:
             self._turn = replace(self._turn, state=TurnState.RUNNING, delivery=1)
             return self._number([self._whole("response.in_progress")])
-        if not event.final:
+        if not isinstance(body, TurnFinished):
             return []
-        data = event.data
-        response = str(data.get("response") or "")
         ended = replace(
             self._turn,
             state=TurnState.FINISHED,
-            outcome=Outcome(data["outcome"]),
-            response=response,
-            markers=read_spans(data.get("markers"), response),
-            error=data.get("error") or {},
+            outcome=Outcome(body.outcome),
+            response=body.response,
+            markers=read_spans(body.markers, body.response),
+            error=body.error,
             finished_at=event.at,
         )
         return self.all_of(ended)

@@ -6,9 +6,11 @@ that asked for one answer pays for all that it took: rejected, lost and repeated
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
-from api_client.contract.events import RESET, Event
+from api_client.contract.event_kinds import AttemptCompleted, AttemptLost, AttemptRejected, AttemptStarted, LogReset
+from api_client.contract.events import Event
 
 
 class TurnDetails(TypedDict):
@@ -51,23 +53,23 @@ class Spent:
 
     def take(self, event: Event) -> None:
         """Add what an event tells. A rejected answer's tokens were for nothing, and so are those of a broken run."""
-        data = event.data
-        match event.kind:
-            case "attempt.completed":
-                self._last = self._add(event)
-                self._failed += 0 if data.get("verdict") == "complete" else self._last
-            case "attempt.lost":
-                self._failed += self._add(event)
-            case "attempt.rejected":
+        match event.body:
+            case AttemptCompleted() as body:
+                self._last = self._add(body.usage or {})
+                self._failed += 0 if body.verdict == "complete" else self._last
+            case AttemptLost() as body:
+                self._failed += self._add(body.usage or {})
+            case AttemptRejected():
                 self._failed, self._last = self._failed + self._last, 0
-            case "attempt.started":
-                self._attempts = max(self._attempts, int(data.get("attempt") or 0))
-            case kind if kind == RESET:
+            case AttemptStarted(attempt=number):
+                self._attempts = max(self._attempts, number)
+            case LogReset():
                 self._begin()
+            case _:  # used nothing
+                pass
 
-    def _add(self, event: Event) -> int:
+    def _add(self, used: Mapping[str, Any]) -> int:
         """Add the tokens of one run; returns how many."""
-        used = event.data.get("usage") or {}
         given, made = int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0))
         self._input += given
         self._output += made

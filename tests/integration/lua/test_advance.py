@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
@@ -97,7 +98,7 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
     """As after a loss of power: the store is what it was before two answered links."""
     turn_id = await client.submit(request())
     run = claimed(ledger, turn_id)
-    ledger.append(run, [("attempt.output", {"attempt": 1, "text": "Ja."})])
+    ledger.append(run, [AttemptOutput(attempt=1, text="Ja.")])
     keys = Keys(client.settings.namespace)
     names = [name for name in store.keys(f"{keys.turn(turn_id)}*") if store.type(name) != b"none"]
     before = {name: store.dump(name) for name in names}
@@ -106,7 +107,7 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
         store.delete(name)
     for name, content in before.items():
         store.restore(name, 0, content)
-    ledger.append(again, [("attempt.output", {"attempt": 2, "text": "Doch."})])
+    ledger.append(again, [AttemptOutput(attempt=2, text="Doch.")])
     turn = await client.get(turn_id)
     assert (turn.state, turn.next, turn.delivery, turn.retries) == (TurnState.RUNNING, "turn.retry/2", 2, 1)
     ledger.commit(again, PASSED)

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.event_kinds import AttemptAccepted, AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
@@ -71,7 +72,7 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
 ) -> None:
     first, second = await client.submit(request("1")), await client.submit(request("2"))
     claim = claimed(ledger, first)
-    command = next(ledger._changes.commit(claim, replace(PASSED, events=[("attempt.accepted", {"attempt": 1})])))
+    command = next(ledger._changes.commit(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())])))
     assert ledger._do(command) == ledger._do(command) == Committed(second, "passed")
     assert store.hget(Keys(client.settings.namespace).totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
     assert len(await log_of(client, first)) == 4
@@ -80,7 +81,7 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
 async def test_an_append_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submit(request())
     claim = claimed(ledger, turn_id)
-    command = next(ledger._changes.append(claim, [("attempt.output", {"attempt": 1, "text": "a"})]))
+    command = next(ledger._changes.append(claim, [AttemptOutput(attempt=1, text="a")]))
     assert ledger._do(command) is ledger._do(command) is None
     assert (await client.get(turn_id)).seq == 3
 
@@ -94,7 +95,7 @@ async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commi
     again = claimed(ledger, turn_id)
     for forbidden in (
         lambda: ledger.beat(late),
-        lambda: ledger.append(late, [("attempt.output", {"attempt": 1, "text": "zu spät"})]),
+        lambda: ledger.append(late, [AttemptOutput(attempt=1, text="zu spät")]),
         lambda: ledger.commit(late, PASSED),
     ):
         with pytest.raises(Fenced):

@@ -9,6 +9,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import (
     TurnNotFound,
 )
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from worker.turns.record.ledger import Ledger
@@ -31,7 +32,7 @@ async def test_readers_that_start_late_or_come_back_see_every_event_once_in_orde
     live = client.follow(turn_id)
     seen = [await anext(live)]
     for number in range(1200):  # more than one page of the log
-        ledger.append(claim, [("attempt.output", {"attempt": 1, "text": f"{number} "})])
+        ledger.append(claim, [AttemptOutput(attempt=1, text=f"{number} ")])
     ledger.commit(claim, PASSED)
     seen += [event async for event in live]
     numbers = [event.seq for event in seen if event is not None]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from api_client.contract.event_kinds import TurnMended
 from api_client.contract.turn import Outcome
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Answer, Move
@@ -10,7 +11,7 @@ def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
         attempt=2,
         facts={"mended": "ä"},
         fields={"best": "2"},
-        events=[("turn.mended", {"attempt": 2, "changes": ["x"]})],
+        events=[TurnMended(attempt=2, changes=("x",), fixed=(), step="done", step_source="inferred")],
         counters={"turn.mended": 1},
         end_counters={"turn.repaired": 1},
         judged=True,

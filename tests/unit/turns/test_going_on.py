@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.event_kinds import TurnRetrying
 from api_client.contract.tasks import PHASE_RUN, RETRY, RUN, Link
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState
 from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
@@ -33,9 +34,9 @@ def broke_off(
 
 
 def goes_on(move: Move) -> bool:
-    [told] = [data for kind, data in move.events if kind == "turn.retrying"]
-    assert bool(move.facts["goes_on"]) is told["goes_on"]
-    return bool(told["goes_on"])
+    [told] = [body for body in move.events if isinstance(body, TurnRetrying)]
+    assert bool(move.facts["goes_on"]) is told.goes_on
+    return bool(told.goes_on)
 
 
 def test_the_text_of_a_chat_is_gone_on_from() -> None:
@@ -76,7 +77,7 @@ def test_a_passing_error_in_mid_answer_leaves_its_text_to_the_same_attempt(
 ) -> None:
     move = broke_off(text, completion=Completion(verdict=Verdict.ERROR, kind=kind, reason="connection lost"))
     assert move.next == Link(RUN, 1)
-    assert [data["goes_on"] for name, data in move.events if name == "turn.retrying"] == [expected]
+    assert [body.goes_on for body in move.events if isinstance(body, TurnRetrying)] == [expected]
     assert move.facts == ({"text": text, "goes_on": "1"} if expected else {})
 
 

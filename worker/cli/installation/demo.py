@@ -21,6 +21,7 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from worker.cli.figures.rates import percent
@@ -149,7 +150,7 @@ async def _watch(
         if event is None:
             continue
         show(event)
-        written += event.kind == "attempt.output"
+        written += isinstance(event.body, AttemptOutput)
         if to_kill and written > _PIECES_BEFORE_KILL:
             to_kill = False
             pid = await asyncio.to_thread(supervisor.kill, "worker-run")

@@ -8,14 +8,66 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import click
 
-from api_client.contract.events import RESET, Event
+from api_client.contract.event_kinds import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptNote,
+    AttemptOutput,
+    AttemptRejected,
+    AttemptReset,
+    AttemptStarted,
+    AttemptTool,
+    Body,
+    GateChecked,
+    LogReset,
+    TurnDecided,
+    TurnEscalated,
+    TurnFallback,
+    TurnFinished,
+    TurnMended,
+    TurnParked,
+    TurnQueued,
+    TurnRetrying,
+    TurnStopping,
+    Unknown,
+    VerifierJudged,
+    VerifierStarted,
+)
+from api_client.contract.events import Event
+from api_client.contract.issues import Issue
 from worker.cli.output import one_line, safe
+
+_OfTurn: TypeAlias = (
+    TurnQueued
+    | TurnRetrying
+    | TurnFallback
+    | TurnMended
+    | TurnEscalated
+    | TurnParked
+    | TurnDecided
+    | TurnStopping
+    | TurnFinished
+)
+_OfAttempt: TypeAlias = (
+    AttemptStarted
+    | AttemptReset
+    | AttemptTool
+    | AttemptNote
+    | AttemptCompleted
+    | AttemptAccepted
+    | AttemptRejected
+    | AttemptLost
+    | GateChecked
+    | VerifierStarted
+    | VerifierJudged
+)
 
 GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
 
@@ -30,11 +82,28 @@ class Line(NamedTuple):
 
 def describe(event: Event) -> list[Line]:
     """What an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
-    describer = _DESCRIBERS.get(event.kind)
-    return describer(event.data) if describer else []
+    match event.body:
+        case AttemptOutput() | Unknown():
+            return []
+        case LogReset(reason=reason):
+            return [Line(f"from the start again: {one_line(reason)}", WARN)]
+        case (
+            TurnQueued()
+            | TurnRetrying()
+            | TurnFallback()
+            | TurnMended()
+            | TurnEscalated()
+            | TurnParked()
+            | TurnDecided()
+            | TurnStopping()
+            | TurnFinished()
+        ) as body:
+            return _of_turn(body)
+        case body:
+            return _of_attempt(body)
 
 
-def issue_lines(issues: Iterable[dict[str, Any]]) -> list[Line]:
+def issue_lines(issues: Iterable[Issue]) -> list[Line]:
     """An issue each: code, place, message and validator; below it what would repair it."""
     lines = []
     for issue in issues:
@@ -47,7 +116,7 @@ def issue_lines(issues: Iterable[dict[str, Any]]) -> list[Line]:
     return lines
 
 
-def _place(issue: dict[str, Any]) -> str:
+def _place(issue: Issue) -> str:
     """Where an issue of a file is, unless its message says so."""
     file, line = one_line(issue.get("file") or ""), issue.get("line") or 0
     if not file or (not line and file in str(issue.get("message", ""))):
@@ -55,96 +124,98 @@ def _place(issue: dict[str, Any]) -> str:
     return f"{file}:{line}: " if line else f"{file}: "
 
 
-def _queued(data: dict[str, Any]) -> list[Line]:
-    ahead = data.get("position", 0)
-    return [Line(f"queued, {_count(ahead, 'turn')} of this session before it" if ahead else "queued")]
+def _of_turn(body: _OfTurn) -> list[Line]:
+    match body:
+        case TurnQueued(position=ahead):
+            return [Line(f"queued, {_count(ahead, 'turn')} of this session before it" if ahead else "queued")]
+        case TurnRetrying():
+            return _retrying(body)
+        case TurnFallback():
+            codes = ", ".join(map(one_line, body.codes))
+            return [Line(f"fallback on the best answer{': ' + codes if codes else ''}", WARN)]
+        case TurnMended():
+            return _mended(body)
+        case TurnEscalated():
+            to = "a person" if body.stage == 2 else f"model {one_line(body.model)}"
+            return [Line(f"escalated to {to}", WARN), *issue_lines(body.issues)]
+        case TurnParked():
+            said = f"waits for a decision, {body.timeout_seconds:g} s at most, then {one_line(body.default)}"
+            hint = Line(f"turns inbox show {one_line(body.turn_id)}", DIM, detail=True)
+            return [Line(said, f"{BOLD} {WARN}"), hint]
+        case TurnDecided():
+            note = f": {one_line(body.note)}" if body.note else ""
+            who = " for ".join(filter(None, [body.by, body.for_]))
+            return [Line(f"{one_line(who)} decided: {one_line(body.kind)}{note}", BOLD)]
+        case TurnStopping():
+            return [Line(f"stopping: {one_line(body.reason)}", WARN)]
+        case TurnFinished():
+            return _finished(body)
 
 
-def _started(data: dict[str, Any]) -> list[Line]:
-    of = f"/{data['max_attempts']}" if data.get("max_attempts") else ""
-    by = f" on {one_line(data['worker'])}" if data.get("worker") else ""
-    return [Line(f"attempt {data.get('attempt')}{of} started{by}, delivery {data.get('delivery')}", BOLD)]
+def _of_attempt(body: _OfAttempt) -> list[Line]:
+    match body:
+        case AttemptStarted():
+            by = f" on {one_line(body.worker)}" if body.worker else ""
+            return [Line(f"attempt {body.attempt}{_of(body.max_attempts)} started{by}, delivery {body.delivery}", BOLD)]
+        case AttemptReset():
+            return [Line(f"the agent begins again: {one_line(body.reason)}", DIM)]
+        case AttemptTool():
+            return [Line(f"tool {one_line(body.name)} {one_line(body.detail)}", DIM)]
+        case AttemptNote():
+            return [Line(one_line(body.text), DIM)]
+        case AttemptCompleted():
+            verdict, reason = one_line(body.verdict), one_line(body.reason)
+            style = PLAIN if verdict == "complete" else WARN
+            return [Line(f"attempt {body.attempt} {verdict}{': ' + reason if reason else ''}", style)]
+        case AttemptAccepted():
+            return [Line(f"attempt {body.attempt} accepted", GOOD), *issue_lines(body.issues)]
+        case AttemptRejected():
+            return [Line(f"attempt {body.attempt} rejected", BAD), *issue_lines(body.issues)]
+        case AttemptLost():
+            lost = f"attempt {body.attempt}: worker lost in delivery {body.delivery}, its draft is taken back"
+            return [Line(lost, WARN)]
+        case GateChecked() | VerifierStarted() | VerifierJudged():
+            return _of_phase(body)
 
 
-def _completed(data: dict[str, Any]) -> list[Line]:
-    verdict, reason = one_line(data.get("verdict", "")), one_line(data.get("reason", ""))
-    style = PLAIN if verdict == "complete" else WARN
-    return [Line(f"attempt {data.get('attempt')} {verdict}{': ' + reason if reason else ''}", style)]
+def _of_phase(body: GateChecked | VerifierStarted | VerifierJudged) -> list[Line]:
+    match body:
+        case GateChecked():
+            said = one_line(body.skipped) or ("passed" if body.passed else "failed")
+            style = DIM if body.skipped else GOOD if body.passed else BAD
+            return [Line(f"gate {one_line(body.gate)}: {said}", style), *issue_lines(body.issues)]
+        case VerifierStarted():
+            return [Line(f"verifier started, model {one_line(body.model)}")]
+        case VerifierJudged(success=True):
+            return [Line("verifier: accepted", GOOD)]
+        case VerifierJudged():
+            errors = [Line(one_line(error), BAD, detail=True) for error in body.errors]
+            return [Line(f"verifier: not verified ({one_line(body.ground)})", BAD), *errors]
 
 
-def _accepted(data: dict[str, Any]) -> list[Line]:
-    return [Line(f"attempt {data.get('attempt')} accepted", GOOD), *issue_lines(data.get("issues", ()))]
+def _of(max_attempts: int) -> str:
+    return f"/{max_attempts}" if max_attempts else ""
 
 
-def _rejected(data: dict[str, Any]) -> list[Line]:
-    return [Line(f"attempt {data.get('attempt')} rejected", BAD), *issue_lines(data.get("issues", ()))]
-
-
-def _lost(data: dict[str, Any]) -> list[Line]:
-    text = f"attempt {data.get('attempt')}: worker lost in delivery {data.get('delivery')}, its draft is taken back"
-    return [Line(text, WARN)]
-
-
-def _retrying(data: dict[str, Any]) -> list[Line]:
-    delay = data.get("delay_seconds") or 0
-    wait = f" in {delay:g} s" if delay else ""
-    of = f"/{data['max_attempts']}" if data.get("max_attempts") else ""
-    reason = one_line(data.get("reason", ""))
-    head = Line(f"asking again{wait}: attempt {data.get('attempt')}{of}{', ' + reason if reason else ''}", WARN)
-    feedback = [line for line in safe(data.get("feedback", "")).splitlines() if line.strip()]
+def _retrying(body: TurnRetrying) -> list[Line]:
+    wait = f" in {body.delay_seconds:g} s" if body.delay_seconds else ""
+    reason = f", {one_line(body.reason)}" if body.reason else ""
+    head = Line(f"asking again{wait}: attempt {body.attempt}{_of(body.max_attempts)}{reason}", WARN)
+    feedback = [line for line in safe(body.feedback).splitlines() if line.strip()]
     return [head, *(Line(f"| {one_line(line)}", DIM, detail=True) for line in feedback)]
 
 
-def _fallback(data: dict[str, Any]) -> list[Line]:
-    codes = ", ".join(map(one_line, data.get("codes", ())))
-    return [Line(f"fallback on the best answer{': ' + codes if codes else ''}", WARN)]
+def _mended(body: TurnMended) -> list[Line]:
+    source = f" ({one_line(body.step_source)})" if body.step_source else ""
+    step = f", step {one_line(body.step)}{source}" if body.step else ""
+    changes = [Line(one_line(change), DIM, detail=True) for change in body.changes]
+    return [Line(f"fallback changed the answer{step}", WARN), *changes]
 
 
-def _mended(data: dict[str, Any]) -> list[Line]:
-    step = one_line(data.get("step", ""))
-    source = f" ({one_line(data['step_source'])})" if data.get("step_source") else ""
-    lines = [Line(f"fallback changed the answer{', step ' + step + source if step else ''}", WARN)]
-    return lines + [Line(one_line(change), DIM, detail=True) for change in data.get("changes", ())]
-
-
-def _gate(data: dict[str, Any]) -> list[Line]:
-    gate, skipped = one_line(data.get("gate", "")), one_line(data.get("skipped", ""))
-    said = skipped or ("passed" if data.get("passed") else "failed")
-    style = DIM if skipped else GOOD if data.get("passed") else BAD
-    return [Line(f"gate {gate}: {said}", style), *issue_lines(data.get("issues", ()))]
-
-
-def _verified(data: dict[str, Any]) -> list[Line]:
-    if data.get("success"):
-        return [Line("verifier: accepted", GOOD)]
-    errors = [Line(one_line(error), BAD, detail=True) for error in data.get("errors", ())]
-    return [Line(f"verifier: not verified ({one_line(data.get('ground', ''))})", BAD), *errors]
-
-
-def _escalated(data: dict[str, Any]) -> list[Line]:
-    to = "a person" if data.get("stage") == 2 else f"model {one_line(data.get('model', ''))}"
-    return [Line(f"escalated to {to}", WARN), *issue_lines(data.get("issues", ()))]
-
-
-def _parked(data: dict[str, Any]) -> list[Line]:
-    turn_id, default = one_line(data.get("turn_id", "")), one_line(data.get("default", ""))
-    seconds = data.get("timeout_seconds") or 0
-    head = Line(f"waits for a decision, {seconds:g} s at most, then {default}", f"{BOLD} {WARN}")
-    return [head, Line(f"turns inbox show {turn_id}", DIM, detail=True)]
-
-
-def _decided(data: dict[str, Any]) -> list[Line]:
-    note = f": {one_line(data['note'])}" if data.get("note") else ""
-    who = " for ".join(filter(None, [data.get("by", ""), data.get("for", "")]))
-    return [Line(f"{one_line(who)} decided: {one_line(data.get('kind', ''))}{note}", BOLD)]
-
-
-def _finished(data: dict[str, Any]) -> list[Line]:
-    attempts, deliveries = data.get("attempts", 0), data.get("deliveries", 0)
-    counts = f"{_count(attempts, 'attempt')}, {_count(deliveries, 'delivery', 'deliveries')}"
-    style = f"{BOLD} {GOOD if data.get('success') else BAD}"
-    lines = [Line(f"{one_line(data.get('outcome', ''))}  ({counts})", style)]
-    return lines + [Line(text, BAD, detail=True) for text in error_lines(data.get("error") or {})]
+def _finished(body: TurnFinished) -> list[Line]:
+    counts = f"{_count(body.attempts, 'attempt')}, {_count(body.deliveries, 'delivery', 'deliveries')}"
+    head = Line(f"{one_line(body.outcome)}  ({counts})", f"{BOLD} {GOOD if body.success else BAD}")
+    return [head, *(Line(text, BAD, detail=True) for text in error_lines(body.error))]
 
 
 def error_lines(error: dict[str, Any]) -> list[str]:
@@ -157,47 +228,27 @@ def _count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-_DESCRIBERS: dict[str, Callable[[dict[str, Any]], list[Line]]] = {
-    "turn.queued": _queued,
-    "attempt.started": _started,
-    RESET: lambda data: [Line(f"from the start again: {one_line(data.get('reason', ''))}", WARN)],
-    "attempt.reset": lambda data: [Line(f"the agent begins again: {one_line(data.get('reason', ''))}", DIM)],
-    "attempt.tool": lambda data: [
-        Line(f"tool {one_line(data.get('name', ''))} {one_line(data.get('detail', ''))}", DIM)
-    ],
-    "attempt.note": lambda data: [Line(one_line(data.get("text", "")), DIM)],
-    "attempt.completed": _completed,
-    "attempt.accepted": _accepted,
-    "attempt.rejected": _rejected,
-    "attempt.lost": _lost,
-    "turn.retrying": _retrying,
-    "turn.fallback": _fallback,
-    "turn.mended": _mended,
-    "gate.checked": _gate,
-    "verifier.started": lambda data: [Line(f"verifier started, model {one_line(data.get('model', ''))}")],
-    "verifier.judged": _verified,
-    "turn.escalated": _escalated,
-    "turn.parked": _parked,
-    "turn.decided": _decided,
-    "turn.stopping": lambda data: [Line(f"stopping: {one_line(data.get('reason', ''))}", WARN)],
-    "turn.finished": _finished,
-}
-
-
-#: Events whose issues were told before, by the gates or by the rejection.
-_TELL_AGAIN = {"attempt.rejected", "turn.escalated"}
-
-#: What goes on after an event, until the next of these.
-_DOING = {
-    "turn.queued": "waiting for a worker",
-    "attempt.started": "attempt {attempt} running",
-    "attempt.completed": "attempt {attempt} being judged",
-    "attempt.lost": "waiting for another worker",
-    "turn.retrying": "attempt {attempt} waiting for a worker",
-    "turn.fallback": "repairing the answer",
-    "turn.stopping": "stopping",
-    "turn.finished": "",
-}
+def _doing(body: Body) -> str | None:
+    """What goes on after this event until the next; None when it changes nothing about that."""
+    match body:
+        case TurnQueued():
+            return "waiting for a worker"
+        case AttemptStarted():
+            return f"attempt {body.attempt}{_of(body.max_attempts)} running"
+        case AttemptCompleted():
+            return f"attempt {body.attempt} being judged"
+        case AttemptLost():
+            return "waiting for another worker"
+        case TurnRetrying():
+            return f"attempt {body.attempt}{_of(body.max_attempts)} waiting for a worker"
+        case TurnFallback():
+            return "repairing the answer"
+        case TurnStopping():
+            return "stopping"
+        case TurnFinished():
+            return ""
+        case _:
+            return None
 
 
 class Timeline:
@@ -217,19 +268,16 @@ class Timeline:
 
     def show(self, event: Event) -> None:
         """Write an event; a piece of the answer only moves the counter."""
-        if event.kind == "attempt.output":
-            self._written += len(event.data.get("text", ""))
+        body = event.body
+        if isinstance(body, AttemptOutput):
+            self._written += len(body.text)
             self.tick()
             return
-        if event.kind in {"attempt.started", "attempt.reset", RESET}:
+        if isinstance(body, AttemptStarted | AttemptReset | LogReset):
             self._written = 0
             self._told.clear()
-        if event.kind in _DOING:
-            of = f"/{event.data['max_attempts']}" if event.data.get("max_attempts") else ""
-            self._doing, self._since = (
-                _DOING[event.kind].format(attempt=f"{event.data.get('attempt', '')}{of}"),
-                event.at,
-            )
+        if (doing := _doing(body)) is not None:
+            self._doing, self._since = doing, event.at
         for line in self._new(event):
             head = " " * 15 if line.detail else f"{datetime.fromtimestamp(event.at):%H:%M:%S}  {f'#{event.seq}':<5}"
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
@@ -237,7 +285,7 @@ class Timeline:
     def _new(self, event: Event) -> list[Line]:
         """What an event says; issues that a gate of this attempt told, or its rejection, are not told again."""
         lines = describe(event)
-        if event.kind in _TELL_AGAIN:
+        if isinstance(event.body, AttemptRejected | TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._told]
         self._told.update(line.text for line in lines if line.detail)
         return lines

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from api_client.contract.event_kinds import Body, GateChecked, VerifierJudged, VerifierStarted
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.leases.lease import Lease
 from worker.turns.phases.phase_folders import fence_of, phase_of
-from worker.turns.transitions.moves import EventData
 from worker.verification import (
     GateReport,
     GateResult,
@@ -22,7 +22,7 @@ from worker.verification import (
     gates_result,
 )
 
-Tell = Callable[[list[EventData]], None]
+Tell = Callable[[list[Body]], None]
 
 
 class Verification:
@@ -50,16 +50,16 @@ class Verification:
         verifier = SubAgentVerifier(settings=self._settings)
         on = self._verifying()
         attempt = self._record.number
-        self._tell([("verifier.started", {"attempt": attempt, "model": verifier.model_for(on.model)})])
+        self._tell([VerifierStarted(attempt=attempt, model=verifier.model_for(on.model))])
         result = verifier.ask(self._phase, self._output, report, on)
-        judged = {
-            "attempt": attempt,
-            "success": result.success,
-            "ground": result.ground.value,
-            "errors": result.errors,
-            "checks_passed": result.checks_passed,
-        }
-        self._tell([("verifier.judged", judged)])
+        judged = VerifierJudged(
+            attempt=attempt,
+            success=result.success,
+            ground=result.ground.value,
+            errors=tuple(result.errors),
+            checks_passed=tuple(result.checks_passed),
+        )
+        self._tell([judged])
         return result
 
     def _verifying(self) -> Verifying:
@@ -91,16 +91,16 @@ class Verification:
         try:
             for result in found:
                 results.append(result)
-                self._tell([("gate.checked", self._checked(result))])
+                self._tell([self._checked(result)])
         except Stopped as stopped:
             return GateReport(results=tuple(results), stopped=str(stopped))
         return GateReport(results=tuple(results))
 
-    def _checked(self, result: GateResult) -> dict[str, object]:
-        return {
-            "attempt": self._record.number,
-            "gate": result.gate,
-            "passed": result.passed,
-            "skipped": result.skipped,
-            "issues": [issue.to_dict() for issue in result.issues],
-        }
+    def _checked(self, result: GateResult) -> GateChecked:
+        return GateChecked(
+            attempt=self._record.number,
+            gate=result.gate,
+            passed=result.passed,
+            skipped=result.skipped,
+            issues=tuple(issue.to_dict() for issue in result.issues),
+        )

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
+from api_client.contract.event_kinds import Body, data_of
 from api_client.contract.keys import keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings
@@ -22,7 +23,7 @@ from api_client.contract.tasks import Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange, Word
-from worker.turns.transitions.moves import EventData, Move
+from worker.turns.transitions.moves import Move
 
 log = structlog.get_logger()
 
@@ -86,7 +87,7 @@ class Changes:
 
         return self._command("beat", *_ids(claim), (claim.token, self._lease_ms), read)
 
-    def append(self, claim: Claim, events: list[EventData]) -> Exchange[None]:
+    def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
         """Add events to the turn's log, in order, each exactly once. Reading raises ``Fenced``."""
         words: tuple[Word, ...] = (claim.token, claim.outbox.number, *_flat(events))
         yield from self._numbered(claim, self._command("append", *_ids(claim), words, _fenced_or_behind))
@@ -219,5 +220,5 @@ def _ids(claim: Claim) -> tuple[str, str]:
     return claim.turn.turn_id, claim.turn.request.session_id
 
 
-def _flat(events: list[EventData]) -> list[str]:
-    return [part for kind, data in events for part in (kind, json.dumps(data))]
+def _flat(events: list[Body]) -> list[str]:
+    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]

@@ -10,6 +10,7 @@ import redis
 import structlog
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
+from api_client.contract.event_kinds import Body
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
@@ -18,7 +19,7 @@ from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Claim, Committed, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
 from worker.turns.record.store import connect, patiently
-from worker.turns.transitions.moves import EventData, Move
+from worker.turns.transitions.moves import Move
 
 log = structlog.get_logger()
 
@@ -102,7 +103,7 @@ class Ledger:
 
         return float(patiently(ask))
 
-    def append(self, claim: Claim, events: list[EventData]) -> None:
+    def append(self, claim: Claim, events: list[Body]) -> None:
         """Add events to the turn's log, in order, each exactly once; waits while the store is away.
 
         Earlier ones that the store has forgotten are added again before. Not for two threads with one claim.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from api_client.contract.event_kinds import body_of, data_of
 from worker.turns.transitions.moves import Move, read_move
 
 
@@ -29,7 +30,12 @@ class Accepted:
     def to_json(self) -> str:
         """As the record keeps it."""
         move = self.move
-        data = {"move": move.to_json(), "events": move.events, "delivery": self.delivery, "mended": self.mended}
+        data = {
+            "move": move.to_json(),
+            "events": [(body.KIND, data_of(body)) for body in move.events],
+            "delivery": self.delivery,
+            "mended": self.mended,
+        }
         return json.dumps(data)
 
     @classmethod
@@ -40,5 +46,5 @@ class Accepted:
             ValueError: the text is none.
         """
         data = json.loads(text)
-        events = [(kind, facts) for kind, facts in data["events"]]
+        events = [body_of(kind, facts) for kind, facts in data["events"]]
         return cls(move=read_move(data["move"], events), delivery=data["delivery"], mended=data["mended"])

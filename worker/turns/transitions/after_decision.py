@@ -5,12 +5,14 @@ The answer a person accepts is told as theirs (``passed_by_human``): the checks 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from api_client.contract.words.messages import asked_again, line_of, rejected
 from worker.enforcement.documents.step import step_of
 from worker.turns.transitions.after_judging import gave_up_counters
-from worker.turns.transitions.moves import Answer, EventData, Move, again
+from worker.turns.transitions.moves import Answer, Move, again, retrying
 
 
 def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
@@ -48,17 +50,7 @@ def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) 
     hints = [line_of(issue) for issue in issues]
     feedback = asked_again(note, turn.request.locale, hints)
     allowed = number + turn.request.max_attempts
-    asking: EventData = (
-        "turn.retrying",
-        {
-            "attempt": number + 1,
-            "max_attempts": allowed,
-            "reason": "decided",
-            "codes": [],
-            "feedback": feedback,
-            "delay_seconds": 0,
-        },
-    )
+    asking = replace(retrying(turn, number + 1, "decided", feedback=feedback), max_attempts=allowed)
     return Move(
         attempt=number,
         state=TurnState.QUEUED,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.contract.counters import OTHER, counter, model_of
+from api_client.contract.event_kinds import AttemptAccepted, AttemptRejected, TurnFallback, TurnMended
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.words.messages import broken_off, ending, line_of
@@ -17,7 +18,7 @@ from worker.enforcement.documents.step import step_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Repaired, Retry, demote
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, EventData, Move, policy_of, retrying
+from worker.turns.transitions.moves import Answer, Move, asked_for, policy_of
 from worker.turns.transitions.usage import Usage
 
 _NOTHING = Usage()
@@ -33,14 +34,14 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
         return Move(
             attempt=link.attempt,
             facts={**facts, "decision": "accept"},
-            events=[("attempt.accepted", {"attempt": link.attempt, "issues": found})],
+            events=[AttemptAccepted(attempt=link.attempt, issues=tuple(found))],
             counters=_judged(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
     errors = [issue for issue in issues if issue.is_error]
-    rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": found})
+    rejected = AttemptRejected(attempt=link.attempt, issues=tuple(found))
     if isinstance(decision, Retry):
         return Move(
             attempt=link.attempt,
@@ -48,18 +49,18 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
             next=Link(RETRY, link.attempt + 1),
             fields={"retries": str(turn.retries + 1), "transients": "0"},
             facts={**facts, "decision": "retry", "feedback": decision.feedback},
-            events=[rejected, retrying(turn, link, "rejected", decision)],
+            events=[rejected, asked_for(turn, link, "rejected", decision)],
             counters=_rejected(turn, "retry", errors, usage),
             judged=True,
         )
     if isinstance(decision, Fallback):
-        codes = sorted({issue.code for issue in errors})
+        codes = tuple(sorted({issue.code for issue in errors}))
         return Move(
             attempt=link.attempt,
             next=Link(FALLBACK, link.attempt),
             fields={"best": str(decision.attempt)},
             facts={**facts, "decision": "fallback"},
-            events=[rejected, ("turn.fallback", {"attempt": decision.attempt, "codes": codes})],
+            events=[rejected, TurnFallback(attempt=decision.attempt, codes=codes)],
             counters=_rejected(turn, "fallback", errors, usage),
             judged=True,
         )
@@ -115,15 +116,12 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Mov
     """What follows from the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
     left = demote(repaired.issues, policy_of(turn))
     facts = {"changes": json.dumps(list(repaired.changes)), "mended": repaired.text}
-    told: EventData = (
-        "turn.mended",
-        {
-            "attempt": best,
-            "changes": list(repaired.changes),
-            "fixed": [issue.to_dict() for issue in repaired.fixed_issues],
-            "step": repaired.step,
-            "step_source": repaired.step_source,
-        },
+    told = TurnMended(
+        attempt=best,
+        changes=tuple(repaired.changes),
+        fixed=tuple(issue.to_dict() for issue in repaired.fixed_issues),
+        step=repaired.step,
+        step_source=repaired.step_source,
     )
     if not any(issue.is_error for issue in left):
         return Move(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from api_client.contract.counters import counter, model_of
+from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
@@ -19,7 +20,7 @@ from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.backoff import Delays, delay_after
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, EventData, Move, again, judged, policy_of, retrying
+from worker.turns.transitions.moves import Answer, Move, again, asked_for, judged, policy_of, retrying
 from worker.turns.transitions.usage import Usage
 
 #: Errors that pass by themselves.
@@ -53,9 +54,8 @@ def after_run(
         "last_delivery": str(turn.delivery),
         "goes_on": "",
     }
-    ended: EventData = (
-        "attempt.completed",
-        {"attempt": link.attempt, "verdict": completion.verdict.value, "reason": completion.reason, **usage.told()},
+    ended = AttemptCompleted(
+        attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.told()
     )
     move: Move
     if completion.verdict is Verdict.COMPLETE:
@@ -95,7 +95,7 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
     return counted
 
 
-def _complete(turn: Turn, link: Link, agent_session: str, facts: dict[str, str], ended: EventData) -> Move:
+def _complete(turn: Turn, link: Link, agent_session: str, facts: dict[str, str], ended: AttemptCompleted) -> Move:
     return Move(
         attempt=link.attempt,
         next=Link(VALIDATE if turn.request.phase is None else PHASE_VERIFY, link.attempt),
@@ -111,12 +111,12 @@ def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
 
     No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
     """
-    lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": reason or "stopped", **usage.told()}
+    lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.told())
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,
         next=link,
-        events=[("attempt.lost", lost)],
+        events=[lost],
         counters={"delivery.handed_over": 1},
     )
 
@@ -127,7 +127,7 @@ def given_back(turn: Turn, link: Link, reason: str) -> Move:
     return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
 
 
-def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: dict[str, str], ended: EventData) -> Move:
+def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: dict[str, str], ended: AttemptCompleted) -> Move:
     texts = GIVEN_UP[outcome.value]
     message = texts.get(turn.request.locale, texts["en"])
     return Move(
@@ -149,7 +149,7 @@ def _too_late(completion: Completion, delays: Delays) -> Completion:
 
 
 def _again_later(
-    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: EventData, delay: float
+    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: AttemptCompleted, delay: float
 ) -> Move:
     """A passing error: the same attempt again after a while; it goes on from a text that broke off with the error."""
     text = facts["text"] if policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT else ""
@@ -157,26 +157,22 @@ def _again_later(
     fields = {"transients": str(turn.transients + 1)}
     if completion.kind is ErrorKind.SESSION_LOST:
         fields["agent_session"] = ""
-    retrying = {
-        "attempt": link.attempt,
-        "max_attempts": turn.allowed or turn.request.max_attempts,
-        "reason": "transient",
-        "goes_on": goes_on,
-        "delay_seconds": delay,
-    }
+    asking = replace(retrying(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay)
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,
         next=link,
         fields=fields,
         facts={"text": text, "goes_on": "1"} if goes_on else {},
-        events=[ended, ("turn.retrying", retrying)],
+        events=[ended, asking],
         delay_ms=int(delay * 1000),
         run_ended=True,
     )
 
 
-def _cannot_work(turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: EventData) -> Move:
+def _cannot_work(
+    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: AttemptCompleted
+) -> Move:
     kind = completion.kind.value if completion.kind else "error"
     return Move(
         attempt=link.attempt,
@@ -193,7 +189,7 @@ def _incomplete(
     link: Link,
     completion: Completion,
     facts: dict[str, str],
-    ended: EventData,
+    ended: AttemptCompleted,
     history: Sequence[AttemptRecord],
 ) -> Move:
     this = Attempt(number=link.attempt, text=facts["text"], answer="", complete=False, issues=())
@@ -205,7 +201,7 @@ def _incomplete(
             next=again(turn, link.attempt + 1),
             fields={"transients": "0"},
             facts={**facts, "decision": "retry", "feedback": decision.feedback, "goes_on": "1" * decision.goes_on},
-            events=[ended, retrying(turn, link, "incomplete", decision)],
+            events=[ended, asked_for(turn, link, "incomplete", decision)],
             run_ended=True,
         )
     why = completion.why or Why.BROKE_OFF

@@ -10,12 +10,13 @@ import json
 from typing import Any
 
 from api_client.contract.counters import counter, model_of
+from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, EventData, Move, again
+from worker.turns.transitions.moves import Answer, Move, again, retrying
 from worker.turns.transitions.usage import Usage
 from worker.verification import Ground, VerificationResult, feedback_on
 
@@ -37,7 +38,7 @@ def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: Ve
         return Move(
             attempt=link.attempt,
             facts={**facts, "decision": "accept"},
-            events=[("attempt.accepted", {"attempt": link.attempt, "issues": issues})],
+            events=[AttemptAccepted(attempt=link.attempt, issues=tuple(issues))],
             counters=_judged(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
@@ -65,7 +66,7 @@ def _rejected(
     """Ask again while runs are left, else hand the turn on or give up."""
     model = model_of(turn)
     wasted = Usage.of(record.usage).wasted(model)
-    rejected: EventData = ("attempt.rejected", {"attempt": link.attempt, "issues": issues})
+    rejected = AttemptRejected(attempt=link.attempt, issues=tuple(issues))
 
     def counted(decision: str) -> dict[str, int]:
         errors = [issue for issue in issues if issue["severity"] == "error"]
@@ -103,21 +104,12 @@ def _ask_again(
     result: VerificationResult,
     facts: dict[str, str],
     issues: list[dict[str, Any]],
-    rejected: EventData,
+    rejected: AttemptRejected,
     counters: dict[str, int],
 ) -> Move:
     feedback = feedback_on(result)
-    told: EventData = (
-        "turn.retrying",
-        {
-            "attempt": link.attempt + 1,
-            "max_attempts": turn.allowed or turn.request.max_attempts,
-            "reason": "rejected",
-            "codes": sorted({issue["code"] for issue in issues}),
-            "feedback": feedback,
-            "delay_seconds": 0,
-        },
-    )
+    codes = sorted({issue["code"] for issue in issues})
+    told = retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,
@@ -153,11 +145,11 @@ def _verifiers(error: str) -> dict[str, Any]:
 def _stopped(turn: Turn, link: Link, stop: str) -> Move:
     """Called off, out of time, or handed over to another worker: then the same attempt is verified again."""
     if stop not in _CALLED_OFF:
-        lost = {"attempt": link.attempt, "delivery": turn.delivery, "during": stop or "stopped"}
+        lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
         return Move(
             attempt=link.attempt,
             next=link,
-            events=[("attempt.lost", lost)],
+            events=[lost],
             counters={counter("delivery.handed_over"): 1},
         )
     outcome = _CALLED_OFF[stop]

@@ -14,9 +14,10 @@ from typing import Any
 
 from api_client.contract.counters import counter
 from api_client.contract.escalation import Escalation
+from api_client.contract.event_kinds import TurnEscalated, TurnParked
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.words.messages import consulted, line_of
-from worker.turns.transitions.moves import EventData, Move, again
+from worker.turns.transitions.moves import Move, again
 
 STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 
@@ -44,15 +45,12 @@ def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequenc
 def _asks_consultant(
     turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[dict[str, Any]]
 ) -> Move:
-    told: EventData = (
-        "turn.escalated",
-        {
-            "attempt": move.attempt,
-            "stage": STAGE_CONSULTANT,
-            "reason": reason,
-            "model": escalation.model,
-            "issues": list(issues),
-        },
+    told = TurnEscalated(
+        attempt=move.attempt,
+        stage=STAGE_CONSULTANT,
+        reason=reason,
+        model=escalation.model,
+        issues=tuple(issues),
     )
     hints = [line_of(issue) for issue in issues]
     return replace(
@@ -83,19 +81,13 @@ def _task(turn: Turn) -> str:
 def _parks(
     turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[dict[str, Any]]
 ) -> Move:
-    escalating: EventData = (
-        "turn.escalated",
-        {"attempt": move.attempt, "stage": STAGE_HUMAN, "reason": reason, "issues": list(issues)},
-    )
-    parked: EventData = (
-        "turn.parked",
-        {
-            "attempt": move.attempt,
-            "turn_id": turn.turn_id,
-            "reason": reason,
-            "timeout_seconds": escalation.timeout_seconds,
-            "default": escalation.default,
-        },
+    escalating = TurnEscalated(attempt=move.attempt, stage=STAGE_HUMAN, reason=reason, issues=tuple(issues))
+    parked = TurnParked(
+        attempt=move.attempt,
+        turn_id=turn.turn_id,
+        reason=reason,
+        timeout_seconds=escalation.timeout_seconds,
+        default=escalation.default,
     )
     return replace(
         move,

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from api_client.contract.event_kinds import Body, TurnRetrying
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Policy, Retry
 from worker.runners.base import Verdict
-
-EventData = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class Move:
     next: Link | None = None
     fields: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
-    events: list[EventData] = field(default_factory=list)
+    events: list[Body] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     delay_ms: int = 0
     outcome: Outcome | None = None
@@ -86,7 +85,7 @@ class Move:
         )
 
 
-def read_move(text: str, events: list[EventData]) -> Move:
+def read_move(text: str, events: list[Body]) -> Move:
     """An ending move again, from ``to_json`` and its events.
 
     Raises:
@@ -142,17 +141,28 @@ def _judged(record: AttemptRecord, fresh: bool) -> Attempt:
     )
 
 
-def retrying(turn: Turn, link: Link, reason: str, decision: Retry) -> EventData:
+def retrying(
+    turn: Turn, attempt: int, reason: str, *, codes: Iterable[str] = (), feedback: str = "", goes_on: bool = False
+) -> TurnRetrying:
     """The event that says that the agent is asked again."""
-    return (
-        "turn.retrying",
-        {
-            "attempt": link.attempt + 1,
-            "max_attempts": turn.allowed or turn.request.max_attempts,
-            "reason": reason,
-            "codes": list(decision.codes),
-            "feedback": decision.feedback,
-            "goes_on": decision.goes_on,
-            "delay_seconds": 0,
-        },
+    return TurnRetrying(
+        attempt=attempt,
+        max_attempts=turn.allowed or turn.request.max_attempts,
+        reason=reason,
+        codes=tuple(codes),
+        feedback=feedback,
+        goes_on=goes_on,
+        delay_seconds=0,
+    )
+
+
+def asked_for(turn: Turn, link: Link, reason: str, decision: Retry) -> TurnRetrying:
+    """The event that says that the policy asks the agent again."""
+    return retrying(
+        turn,
+        link.attempt + 1,
+        reason,
+        codes=decision.codes,
+        feedback=decision.feedback,
+        goes_on=decision.goes_on,
     )

@@ -39,12 +39,11 @@ class Usage:
         """Millionths of a US dollar."""
         return int(self.cost_usd * 1e6)
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any] | None:
         """What an event says of it: nothing when nothing was reported."""
         if not self.tokens and not self.cost_usd:
-            return {}
-        used = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
-        return {"usage": used}
+            return None
+        return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}
 
     def counted(self, model: str) -> dict[str, int]:
         """The counters of a run that used this."""

@@ -1,0 +1,350 @@
+"""What a turn's events say: one frozen dataclass per kind, and the wire form of their data.
+
+Workers and the store's Lua write events, relays and the command line read them. To add a kind: write its class here and
+add it to ``Body``; then ``make lint`` names every reader that must decide what to do with it.
+
+The wire form of a field is its name (without an underscore at its end). A field with a default is left out of the wire
+when it has that value, all others are always there. A reader gives what is missing, or of another type, the empty value
+of its type: an older version may have written the log, and a log must stay readable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias, get_args
+
+from api_client.contract.issues import Issue
+
+
+class _Kind:
+    """What all kinds have: a name, and a version that is raised when a field changes its meaning or goes."""
+
+    __slots__ = ()
+    KIND: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnQueued(_Kind):
+    """The turn is stored; ``position`` counts the turns of this session before it."""
+
+    KIND = "turn.queued"
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted(_Kind):
+    """An agent starts."""
+
+    KIND = "attempt.started"
+    attempt: int
+    delivery: int
+    max_attempts: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOutput(_Kind):
+    """A piece of the answer, a draft until the attempt is accepted."""
+
+    KIND = "attempt.output"
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptReset(_Kind):
+    """The draft of this attempt so far is void; the agent begins its text again."""
+
+    KIND = "attempt.reset"
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptTool(_Kind):
+    """The agent uses a tool."""
+
+    KIND = "attempt.tool"
+    attempt: int
+    name: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptNote(_Kind):
+    """Something worth a line in the status."""
+
+    KIND = "attempt.note"
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCompleted(_Kind):
+    """The agent ended; ``usage``, when it was reported: input_tokens, output_tokens, cost_usd."""
+
+    KIND = "attempt.completed"
+    attempt: int
+    verdict: str
+    reason: str
+    usage: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateChecked(_Kind):
+    """A gate of a phase was run; ``skipped`` is why not, or empty."""
+
+    KIND = "gate.checked"
+    attempt: int
+    gate: str
+    passed: bool
+    skipped: str
+    issues: tuple[Issue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierStarted(_Kind):
+    """An independent agent judges the phase's output."""
+
+    KIND = "verifier.started"
+    attempt: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierJudged(_Kind):
+    """The independent agent's verdict."""
+
+    KIND = "verifier.judged"
+    attempt: int
+    success: bool
+    ground: str
+    errors: tuple[str, ...]
+    checks_passed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptAccepted(_Kind):
+    """Every active validator accepts; ``issues`` are warnings."""
+
+    KIND = "attempt.accepted"
+    attempt: int
+    issues: tuple[Issue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRejected(_Kind):
+    """Validators found errors; the draft is taken back."""
+
+    KIND = "attempt.rejected"
+    attempt: int
+    issues: tuple[Issue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLost(_Kind):
+    """The worker died, froze or handed the attempt over; the draft is taken back."""
+
+    KIND = "attempt.lost"
+    attempt: int
+    delivery: int
+    during: str
+    silent_ms: int = 0
+    usage: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRetrying(_Kind):
+    """The agent is asked again, by ``reason``: rejected, incomplete, transient, decided."""
+
+    KIND = "turn.retrying"
+    attempt: int
+    max_attempts: int
+    reason: str
+    codes: tuple[str, ...]
+    feedback: str
+    goes_on: bool
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFallback(_Kind):
+    """A fallback is tried on the best answer."""
+
+    KIND = "turn.fallback"
+    attempt: int
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnMended(_Kind):
+    """The fallback changed the answer; ``fixed`` are the issues it repaired."""
+
+    KIND = "turn.mended"
+    attempt: int
+    changes: tuple[str, ...]
+    fixed: tuple[Issue, ...]
+    step: str
+    step_source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEscalated(_Kind):
+    """All attempts failed; ``stage`` 1 asks another ``model``, 2 a person."""
+
+    KIND = "turn.escalated"
+    attempt: int
+    stage: int
+    reason: str
+    model: str = ""
+    issues: tuple[Issue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnParked(_Kind):
+    """It waits in the inbox for a decision; ``default`` is the decision after the time-out."""
+
+    KIND = "turn.parked"
+    attempt: int
+    turn_id: str
+    reason: str
+    timeout_seconds: float
+    default: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDecided(_Kind):
+    """A person decided, or the time-out did."""
+
+    KIND = "turn.decided"
+    attempt: int
+    kind: str
+    by: str
+    for_: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStopping(_Kind):
+    """The turn is asked to stop; its agent is being ended."""
+
+    KIND = "turn.stopping"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFinished(_Kind):
+    """The end, once; ``markers`` are the places of its step markers."""
+
+    KIND = "turn.finished"
+    outcome: str
+    success: bool
+    attempts: int
+    deliveries: int
+    response: str
+    step: str
+    step_source: str
+    markers: list[Any] | None
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReset(_Kind):
+    """Stands in no log: what this reader saw is void, and the log follows from its first event."""
+
+    KIND = "log.reset"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A kind, or a version of one, that a newer program wrote. A reader passes it over."""
+
+    KIND: str
+    data: Mapping[str, Any]
+
+
+Body: TypeAlias = (
+    TurnQueued
+    | AttemptStarted
+    | AttemptOutput
+    | AttemptReset
+    | AttemptTool
+    | AttemptNote
+    | AttemptCompleted
+    | GateChecked
+    | VerifierStarted
+    | VerifierJudged
+    | AttemptAccepted
+    | AttemptRejected
+    | AttemptLost
+    | TurnRetrying
+    | TurnFallback
+    | TurnMended
+    | TurnEscalated
+    | TurnParked
+    | TurnDecided
+    | TurnStopping
+    | TurnFinished
+    | LogReset
+    | Unknown
+)
+
+
+def body_of(kind: str, data: Mapping[str, Any]) -> Body:
+    """The typed form of an event's kind and data; ``Unknown`` for what this version does not know."""
+    found = _CLASSES.get(kind)
+    if found is None or data.get("version", 1) != found.VERSION:
+        return Unknown(KIND=kind, data=data)
+    body: Body = found(**{name: read(data.get(wire)) for wire, name, read, _ in _WIRES[kind]})
+    return body
+
+
+def data_of(body: Body) -> dict[str, Any]:
+    """The wire form of what an event says: a JSON-ready mapping, in the order of the fields."""
+    if isinstance(body, Unknown):
+        return dict(body.data)
+    given = ((wire, getattr(body, name), default) for wire, name, _, default in _WIRES[body.KIND])
+    version = {"version": body.VERSION} if body.VERSION != 1 else {}
+    return version | {wire: value for wire, value, default in given if value != default}
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _list(value: Any) -> list[Any] | tuple[Any, ...]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+#: How a field is read, by its annotation.
+_READ: dict[str, Callable[[Any], Any]] = {
+    "int": lambda value: int(_number(value)),
+    "float": lambda value: value if _number(value) else 0,
+    "str": lambda value: value if isinstance(value, str) else "",
+    "bool": bool,
+    "tuple[str, ...]": lambda value: tuple(map(str, _list(value))),
+    "tuple[Issue, ...]": lambda value: tuple(issue for issue in _list(value) if isinstance(issue, dict)),
+    "dict[str, Any]": lambda value: value if isinstance(value, dict) else {},
+    "dict[str, Any] | None": lambda value: value if isinstance(value, dict) else None,
+    "list[Any] | None": lambda value: value if isinstance(value, list) else None,
+}
+
+_CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
+#: Of each kind its fields: name on the wire, name in the class, how it is read, default (MISSING: always written).
+_WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
+    name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]
+    for name, kind in _CLASSES.items()
+}
+
+
+def _documented(kind: type[Any]) -> str:
+    said = str(kind.__doc__).replace("``", "`")
+    return f"{said} data: {', '.join(wire for wire, *_ in _WIRES[kind.KIND])}"
+
+
+#: kind -> what it says, for people. A reader must ignore kinds it does not know: new ones may be added.
+KINDS = {name: _documented(kind) for name, kind in _CLASSES.items() if kind is not LogReset}
