@@ -37,6 +37,7 @@ LONG = {
     "test_metrics.py",
     "test_offered_validators.py",
     "test_one_marker.py",
+    "test_policy_replay.py",
     "test_openwebui_check.py",
     "test_operators_questions.py",
     "test_readiness.py",

@@ -60,6 +60,10 @@ COMMANDS = {
     "phase": ("worker.cli.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "policy": ("worker.cli.policy:policy", "Rules of answers in a file: check, show, diff, schema."),
+    "replay-policy": (
+        "worker.cli.figures.policy_replay:replay_policy",
+        "Judge recorded answers by another policy, without an agent.",
+    ),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
     "doctor": (

@@ -2,6 +2,7 @@
 
 from worker.enforcement.policies.applies_to import AppliesTo, Subject
 from worker.enforcement.policies.chosen import Chosen, choose
+from worker.enforcement.policies.comparison import Change, Comparison, Judged
 from worker.enforcement.policies.entry import Entry
 from worker.enforcement.policies.policy_file import PolicyError, PolicyFile, read_policy
 from worker.enforcement.policies.problem import Problem
@@ -9,8 +10,11 @@ from worker.enforcement.policies.schema import json_schema
 
 __all__ = [
     "AppliesTo",
+    "Change",
     "Chosen",
+    "Comparison",
     "Entry",
+    "Judged",
     "PolicyError",
     "PolicyFile",
     "Problem",

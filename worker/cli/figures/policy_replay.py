@@ -1,0 +1,128 @@
+"""``turns replay-policy``: judge recorded answers by another policy, without an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.settings import load
+from api_client.contract.turn import AttemptRecord, Turn
+from api_client.index.lists import Place, Search
+from worker.cli.figures.rates import percent, span
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.policy import read_file
+from worker.cli.turns.turn import with_client
+from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Subject, choose
+
+#: Turns whose attempts are read at once.
+_PAGE = 50
+#: Decisions that followed from judging an answer.
+_JUDGED = frozenset({"accept", "retry", "fallback", "fail"})
+
+
+@click.command("replay-policy")
+@click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
+@click.option("--since", callback=span, default="7d", metavar="SPAN", show_default=True, help="How far back.")
+@click.option("--model", default="", help="Turns of this model alone.")
+@click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
+@json_option
+def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
+    """Judge the recorded answers of finished turns by the rules of a policy file. No agent runs, nothing changes.
+
+    The answers' text is judged: files that an agent wrote are not in the record, and rules that look at the project
+    see it as it is today. Rules for routes are left out, because the record does not name the route.
+    """
+    policy = read_file(file)
+    settings = load()
+
+    async def read(client: TurnsClient) -> Comparison:
+        comparison, gives = Comparison(most=show), _Gives(policy, settings.root)
+        async for turn, attempts in _finished(client, time.time() - since, model):
+            for judged in _answers(turn, attempts):
+                comparison.add(judged, gives.to(turn))
+        return comparison
+
+    comparison = with_client(read)
+    if as_json:
+        write_json({"policy": policy.hash, **comparison.to_dict()})
+    else:
+        _write(comparison)
+
+
+class _Gives:
+    """What the policy gives a turn, built once for each model and owner."""
+
+    def __init__(self, policy: PolicyFile, root: Path) -> None:
+        self._policy, self._root = policy, root
+        self._built: dict[tuple[str, str, str], Chosen] = {}
+
+    def to(self, turn: Turn) -> Chosen:
+        request = turn.request
+        which = (request.model, request.owner, request.locale)
+        if which not in self._built:
+            subject = Subject(model=request.model, owner=request.owner)
+            self._built[which] = choose(self._policy, subject, root=self._root, locale=request.locale)
+        return self._built[which]
+
+
+async def _finished(client: TurnsClient, since: float, model: str) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
+    """Chat turns that finished after ``since`` (seconds since the epoch) with their attempts, newest first."""
+    before: Place | None = None
+    while True:
+        page = await client.lists.finished(Search(), before=before, count=_PAGE)
+        recent = [turn for turn in page.turns if turn.finished_at >= since]
+        chats = [turn for turn in recent if not turn.request.phase and model in ("", turn.request.model)]
+        for turn, attempts in zip(
+            chats, await asyncio.gather(*(_attempts(client, turn) for turn in chats)), strict=True
+        ):
+            yield turn, attempts
+        if page.older is None or len(recent) < len(page.turns):
+            return
+        before = page.older
+
+
+async def _attempts(client: TurnsClient, turn: Turn) -> list[AttemptRecord]:
+    try:
+        return await client.attempts(turn.turn_id)
+    except TurnNotFound:  # removed by retention meanwhile
+        return []
+
+
+def _answers(turn: Turn, attempts: list[AttemptRecord]) -> Iterator[Judged]:
+    runs = max(len(attempts), 1)
+    for attempt in attempts:
+        if attempt.decision in _JUDGED and attempt.completion.get("verdict") == "complete":
+            yield Judged(
+                turn_id=turn.turn_id,
+                attempt=attempt.number,
+                answer=attempt.answer or attempt.text,
+                accepted=attempt.decision == "accept",
+                tokens=turn.tokens_used // runs,
+                micro_dollars=turn.cost_used // runs,
+            )
+
+
+def _write(found: Comparison) -> None:
+    share = percent(found.rejected_now / found.answers) if found.answers else "-"
+    click.echo(
+        f"{number_of(found.answers, 'answer')} judged: {found.rejected_now} accepted then and rejected now ({share}), "
+        f"{found.accepted_now} rejected then and accepted now"
+    )
+    if found.rejected_now:
+        click.echo(
+            f"at least {number_of(found.runs, 'more run')}, {found.tokens} tokens, ${found.micro_dollars / 1e6:.2f}"
+        )
+    for title, rules in (("rejects now", found.by_rule), ("would reject (shadow)", found.in_shadow)):
+        if rules:
+            click.echo()
+            write_table([("rule", title), *((one_line(name, 60), str(count)) for name, count in rules.most_common())])
+    if found.changes:
+        click.echo()
+        rows = [(each.turn_id, str(each.attempt), ", ".join(each.rules) or "accepted") for each in found.changes]
+        write_table([("turn", "attempt", "now"), *rows])
