@@ -32,6 +32,7 @@ LONG = {
     "test_cli.py",
     "test_compose_services.py",
     "test_demo.py",
+    "test_examples.py",
     "test_going_on.py",
     "test_log_lines.py",
     "test_metrics.py",
