@@ -35,6 +35,7 @@ LONG = {
     "test_examples.py",
     "test_going_on.py",
     "test_log_lines.py",
+    "test_main_path.py",
     "test_metrics.py",
     "test_offered_validators.py",
     "test_one_marker.py",

@@ -277,8 +277,8 @@ ROWS: dict[int, Row] = {
     58: Row(
         "texts that regular expressions choke on",
         (
-            f"{_FOREIGN}test_twice_the_text_takes_about_twice_the_time_and_never_a_second",
-            "unit/web/test_marker.py::test_no_text_makes_it_slow",
+            f"{_FOREIGN}test_twice_the_text_takes_about_twice_the_time",
+            "unit/web/test_marker.py::test_twice_the_text_takes_about_twice_the_time",
             "unit/web/test_hostile_texts.py::test_no_text_of_a_body_holds_up_the_loop",
         ),
     ),

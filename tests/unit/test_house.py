@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.house import MOST_FILES, folders
+from tests.house.figures import MOST_FILES, folders, settings_of
 
 
 def test_no_folder_of_the_product_has_more_files_than_somebody_keeps_in_mind() -> None:
@@ -18,3 +18,11 @@ def test_a_folder_that_is_too_large_is_seen(tmp_path: Path) -> None:
         (tmp_path / "worker" / "room" / f"a{number}.lua").touch()
         (tmp_path / "worker" / "room" / "__pycache__" / f"a{number}.pyc").touch()
     assert folders(tmp_path) == {"worker/room": MOST_FILES + 1}
+
+
+def test_the_settings_are_counted_as_the_fields_of_their_class(tmp_path: Path) -> None:
+    (tmp_path / "api_client" / "contract").mkdir(parents=True)
+    (tmp_path / "api_client" / "contract" / "settings.py").write_text(
+        "class Settings:\n    a: int = 1\n    b: str = ''\n"
+    )
+    assert settings_of(tmp_path) == 2

@@ -1,16 +1,15 @@
-"""``python -m tests.house [CHECKOUT]``: how large the product is and how it is cut, for a before and an after."""
+"""Figures of a checkout, counted from its files."""
 
 from __future__ import annotations
 
 import ast
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PRODUCT = ("api_client", "worker")
-#: More files than this in one folder are too many (`make test` checks it).
+#: A folder with more files than this is too large (`make test` checks it).
 MOST_FILES = 15
 _TEMPLATES = {".html", ".css", ".js", ".j2"}
 
@@ -64,31 +63,44 @@ def imported(root: Path, path: Path, tree: ast.AST) -> set[str]:
     return found - {str(path.parent.relative_to(root))}
 
 
-def main() -> None:
-    """Print the figures of a checkout."""
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+def settings_of(root: Path) -> int:
+    """How many settings there are: fields of the class ``Settings``."""
+    tree = ast.parse((root / "api_client/contract/settings.py").read_text(encoding="utf-8"))
+    [table] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings"]
+    return sum(isinstance(node, ast.AnnAssign) for node in table.body)
+
+
+def figures(root: Path) -> dict[str, str]:
+    """The figures of a checkout, by what they say."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in files(root, ".py")}
     python = lines(iter(trees))
-    said = sum(map(docstrings, trees.values()))
-    print(f"Python files            {len(python)}, {sum(python):,} lines, {said:,} of docstrings")
-    print(f"Lua lines               {sum(lines(files(root, '.lua'))):,}")
-    print(f"template lines          {sum(lines(files(root, *_TEMPLATES))):,}")
-    print(f"file lines              {spread(python)}  (median / p90 / max)")
-    print(f"function lines          {spread([size for tree in trees.values() for size in functions(tree)])}")
     counted = folders(root)
     large = [f"{name} {count}" for name, count in counted.items() if count > MOST_FILES]
-    print(f"folders                 {len(counted)}; above {MOST_FILES} files: {', '.join(large) or 'none'}")
     names = Counter(path.name for path in trees if path.name != "__init__.py")
     repeated = [f"{name} x{count}" for name, count in names.most_common() if count > 1]
-    print(f"names used repeatedly   {len(repeated)}: {', '.join(repeated)}")
-    out: dict[str, set[str]] = {}
-    for path, tree in trees.items():
+    return {
+        "Python files": f"{len(python)}",
+        "Python lines": f"{sum(python):,}",
+        "docstring lines": f"{sum(map(docstrings, trees.values())):,}",
+        "Lua lines": f"{sum(lines(files(root, '.lua'))):,}",
+        "template lines": f"{sum(lines(files(root, *_TEMPLATES))):,}",
+        "lines of a file (median / p90 / max)": spread(python),
+        "lines of a function (median / p90 / max)": spread(
+            [size for tree in trees.values() for size in functions(tree)]
+        ),
+        "folders": f"{len(counted)}",
+        f"folders above {MOST_FILES} files": f"{len(large)}: {', '.join(large)}" if large else "0",
+        "file names used twice or more": f"{len(repeated)}: {', '.join(repeated)}",
+        "settings": f"{settings_of(root)}",
+    }
+
+
+def folder_lines(root: Path) -> Iterator[str]:
+    """A line for each folder: its files, how many folders import it, how many it imports."""
+    counted, out = folders(root), dict[str, set[str]]()
+    for path in files(root, ".py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         out.setdefault(str(path.parent.relative_to(root)), set()).update(imported(root, path, tree))
-    print("folder: files, imported by so many folders, imports so many")
     for name, count in sorted(counted.items()):
         if name in out:
-            print(f"  {name:32} {count:3} {sum(name in other for other in out.values()):3} {len(out[name]):3}")
-
-
-if __name__ == "__main__":
-    main()
+            yield f"{name:32} {count:3} {sum(name in other for other in out.values()):3} {len(out[name]):3}"

@@ -1,0 +1,68 @@
+"""``python -m tests.house [REVISION...] [--trace] [--files] [--folders]``: figures of this checkout and earlier ones.
+
+``--trace`` starts each version and counts the files that one chat message passes; with ``--files`` it lists them.
+``--folders`` lists every folder with its files, by how many other folders it is imported, and how many it imports.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from tests.house.figures import PRODUCT, figures, folder_lines
+from tests.house.trace import main_path
+
+ROOT = Path(__file__).parents[2]
+
+
+def check_out(revision: str, target: Path) -> Path:
+    """A copy of the product: of the working tree for an empty revision, else of that revision.
+
+    Raises:
+        SystemExit: git does not know the revision.
+    """
+    target.mkdir(parents=True)
+    if not revision:
+        for package in PRODUCT:
+            shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
+        return target
+    ran = subprocess.run(["git", "archive", revision, *PRODUCT], cwd=ROOT, capture_output=True, check=False)
+    if ran.returncode:
+        raise SystemExit(f"git has no revision {revision}: {ran.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(ran.stdout)) as archive:
+        archive.extractall(target, filter="data")
+    return target
+
+
+def main(arguments: list[str]) -> None:
+    """Print a table: a line for each figure, a column for each version, this checkout last."""
+    revisions = [argument for argument in arguments if not argument.startswith("--")]
+    columns: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory(prefix="house-", dir="/tmp") as scratch:
+        for number, revision in enumerate([*revisions, ""]):
+            copy = check_out(revision, Path(scratch, f"{number}"))
+            columns[revision or "now"] = figures(copy)
+            if "--trace" in arguments:
+                folder = Path(scratch, f"run{number}")
+                folder.mkdir()
+                files, scripts = main_path(copy, folder)
+                columns[revision or "now"]["files on the main path"] = f"{len(files)} and {scripts} Lua scripts"
+                if not revision and "--files" in arguments:
+                    print("\n".join(files))
+    rows = dict.fromkeys(name for column in columns.values() for name in column)
+    print("| " + " | ".join(["", *columns]) + " |")
+    print("|" + " --- |" * (len(columns) + 1))
+    for row in rows:
+        print("| " + " | ".join([row, *(column.get(row, "") for column in columns.values())]) + " |")
+    if "--folders" in arguments:
+        print("\nfolder: files, imported by so many folders, imports so many")
+        print("\n".join(folder_lines(ROOT)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
