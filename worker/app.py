@@ -90,6 +90,7 @@ def _on_ready(sender: Any, **_: Any) -> None:
         listens=lambda: sender.controller.blueprint.state == RUN,
         # The loop sees that it shall stop only when it wakes, and it sleeps for a second or more.
         wake=lambda: sender.hub.call_soon(_nothing),
+        lease_round=lambda: engine().leases.worst_round,
     )
     log.info("worker.ready", worker=work.name, queues=work.queues, slots=work.slots)
     ready = os.environ.get(READY_FILE)

@@ -31,6 +31,7 @@ class Gauges:
         workers: worker processes heard of just now; ``deaf_workers`` of these take no messages though they could,
             ``sick_workers`` take none because their machine cannot carry out turns.
         free_slots: how many more turns they could carry out at once, by queue.
+        lease_round_seconds: the longest that a worker took to renew its leases in the last minute.
     """
 
     states: dict[str, int]
@@ -42,6 +43,7 @@ class Gauges:
     deaf_workers: int
     sick_workers: int
     free_slots: dict[str, int]
+    lease_round_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a JSON-ready mapping."""
@@ -95,4 +97,5 @@ async def _workers(store: Store, now: float) -> dict[str, Any]:
         "deaf_workers": sum(worker["deaf"] for worker in told),
         "sick_workers": sum(bool(worker.get("sick")) for worker in told),
         "free_slots": free,
+        "lease_round_seconds": max((worker.get("lease_round", 0.0) for worker in told), default=0.0),
     }

@@ -114,6 +114,7 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
             busy=lambda: 0,
             listens=listening.is_set,
             wake=lambda: next(woken),
+            lease_round=lambda: 0.0,
         ),
         None,
     )

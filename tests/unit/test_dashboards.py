@@ -55,6 +55,7 @@ def said() -> dict[str, set[str]]:
         deaf_workers=0,
         sick_workers=0,
         free_slots=dict.fromkeys(QUEUES.values(), 0),
+        lease_round_seconds=0.0,
     )
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(exposition(counters, gauges).decode()):

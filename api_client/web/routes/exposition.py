@@ -87,6 +87,7 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
         ("helix_workers", "Worker processes heard of just now.", gauges.workers),
         ("helix_deaf_workers", "Those of them that take no messages.", gauges.deaf_workers),
         ("helix_sick_workers", "Those of them whose machine cannot carry out turns.", gauges.sick_workers),
+        ("helix_lease_round_seconds", "Longest renewal of a worker's leases of late.", gauges.lease_round_seconds),
     )
     for name, meaning, value in single:
         yield GaugeMetricFamily(name, meaning, value=value)

@@ -49,7 +49,7 @@ def _break_lease() -> None:
     """No beats, and nobody stops by its own clock: whoever runs longer than a lease is taken for dead."""
     from worker.turns.leases.lease import Lease, LeaseKeeper
 
-    LeaseKeeper._beat = lambda self, lease: None  # type: ignore[method-assign]
+    LeaseKeeper._renew = lambda self, held, planned: None  # type: ignore[method-assign]
     Lease.lease_ends = property(lambda self: time.monotonic() + 3600.0)  # type: ignore[assignment,method-assign]
 
 
@@ -60,8 +60,21 @@ def _break_reaper() -> None:
     Reaper.look = lambda self: None  # type: ignore[method-assign]
 
 
+def _break_beats() -> None:
+    """A lease is kept by whoever asks."""
+    from worker.turns.leases import beats
+
+    whole = beats.script_text()
+    guard = "elseif turn[1] ~= token then"
+    if guard not in whole:
+        raise AssertionError(f"beats.lua has no {guard!r}: mend tests/fault/sabotage")
+    beats.script_text = lambda: whole.replace(guard, "elseif false then")
+
+
 if BREAK in _LUA:
     _break_lua(_LUA[BREAK])
+    if BREAK == "fencing":
+        _break_beats()
 elif BREAK == "lease":
     _break_lease()
 elif BREAK == "reaper":

@@ -226,6 +226,19 @@ def test_workers_that_are_there_no_more_are_missed_unless_they_were_replaced() -
     assert both.message.startswith("1 of 2 worker processes; missing: old")
 
 
+def test_a_worker_that_renews_its_leases_slowly_is_named_before_it_loses_a_run() -> None:
+    told = [
+        worker_told("helix.run", lease_round=1.2),
+        worker_told("helix.check", name="c"),
+        worker_told("helix.run", at=0.0),
+    ]
+    [finding] = workers.leases(told, now=101.0, lease_seconds=6.0)
+    assert (finding.state, finding.message) == ("warning", "renewed too slowly: w took 1.2 s")
+    [finding] = workers.leases([worker_told("helix.run", lease_round=0.01)], now=101.0, lease_seconds=6.0)
+    assert finding.state == "ok"
+    assert not [*workers.leases([], now=101.0, lease_seconds=6.0)]
+
+
 def test_workers_that_see_different_session_folders_are_told() -> None:
     told = [worker_told("helix.run", sessions="a"), worker_told("helix.run", sessions="b", host="i")]
     (finding,) = workers.shared(told)

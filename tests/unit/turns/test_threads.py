@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.support import wait_for
 from worker.runners.base import AgentEvent
+from worker.turns.leases import lease
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper, Watch
 from worker.turns.record.claim import Claim
@@ -45,22 +47,72 @@ def test_a_reaper_that_fails_looks_again(fault: Exception, monkeypatch: pytest.M
     reaper.close()
 
 
-def test_a_lease_that_cannot_be_kept_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def keeper_of(monkeypatch: pytest.MonkeyPatch, renew: Any) -> LeaseKeeper:
     keeper = LeaseKeeper(SETTINGS, "w")
-    beaten: list[str] = []
+    monkeypatch.setattr(keeper._beats, "renew", renew)
+    return keeper
 
-    def beat(claim: Claim) -> str:
-        beaten.append(claim.token)
-        if claim.token == "token":
+
+def test_a_round_that_fails_ends_neither_the_thread_nor_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = itertools.count(1)
+    seen = 0
+
+    def renew(claims: list[Claim]) -> dict[str, tuple[str, str]]:
+        nonlocal seen
+        seen = next(rounds)
+        if seen % 2:
             raise RuntimeError("a fault of ours")
-        return ""
+        return {claim.token: ("held", "") for claim in claims}
 
-    monkeypatch.setattr(keeper._ledger, "beat", beat)
+    keeper = keeper_of(monkeypatch, renew)
     keeper.start()
-    other = claimed()
-    other.token = "other"
-    with keeper.hold(claimed()), keeper.hold(other):
-        wait_for(lambda: beaten.count("other") > 2)
+    with keeper.hold(claimed()):
+        wait_for(lambda: seen > 4)
+    keeper.close()
+
+
+def test_of_one_round_each_lease_learns_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"held": ("held", ""), "lost": ("fenced", ""), "called off": ("held", "cancelled"), "odd": ("damaged", "")}
+    keeper = keeper_of(monkeypatch, lambda claims: said)
+    claims = []
+    for token in said:
+        claim = claimed()
+        claim.token = token
+        claims.append(claim)
+    with contextlib.ExitStack() as stack:
+        leases = {claim.token: stack.enter_context(keeper.hold(claim)) for claim in claims}
+        before = {token: lease.lease_ends for token, lease in leases.items()}
+        keeper._renew([*leases.values()], time.monotonic())
+        assert {token: lease.reason for token, lease in leases.items()} == {
+            "held": "",
+            "lost": "fenced",
+            "called off": "cancelled",
+            "odd": "",
+        }
+        kept = {token for token, lease in leases.items() if lease.lease_ends > before[token]}
+        assert kept == {"held", "called off"}
+
+
+def test_leases_are_kept_no_more_when_the_main_loop_is_stuck_and_again_when_it_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def renew(claims: list[Claim]) -> dict[str, tuple[str, str]]:
+        asked.append(len(claims))
+        return {claim.token: ("held", "") for claim in claims}
+
+    keeper = keeper_of(monkeypatch, renew)
+    with keeper.hold(claimed()) as held:
+        assert keeper._loop_turns(), "nothing was ever heard of a main loop: there is none to wait for"
+        keeper.turned()
+        assert keeper._loop_turns()
+        monkeypatch.setattr(lease, "LOOP_SECONDS", -1.0)  # it has not turned for longer than that
+        keeper.start()
+        wait_for(lambda: held.reason == "fenced")
+        assert not asked, "no lease was renewed while the loop was stuck"
+        monkeypatch.setattr(lease, "LOOP_SECONDS", 3600.0)
+        wait_for(lambda: asked)
     keeper.close()
 
 

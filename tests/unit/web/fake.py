@@ -194,6 +194,7 @@ class FakeTurns:
             workers=0,
             deaf_workers=0,
             sick_workers=0,
+            lease_round_seconds=0.0,
             free_slots={},
         )
 

@@ -15,6 +15,7 @@ from api_client.workers.alerts import SICK_FIX, missing
 from api_client.workers.probe import QueueProbe
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
+from worker.turns.leases.rounds import SLOW_SHARE
 
 #: A worker that told nothing for so long is gone, in seconds.
 _GONE_SECONDS = 15.0
@@ -38,6 +39,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
         return
     yield from alive(told, time.time())
     yield from everybody(told, time.time())
+    yield from leases(told, time.time(), settings.lease_seconds)
     yield from shared(told)
     yield from same_validators(told)
     for probe in probes:
@@ -89,6 +91,17 @@ def everybody(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
     fix = "start them again; who was taken away for good is forgotten after a day"
     said = f"{there} of {there + len(lost)} worker processes; missing: {names}"
     yield Finding("workers there", "warning", said, fix)
+
+
+def leases(told: list[dict[str, Any]], now: float, lease_seconds: float) -> Iterator[Finding]:
+    """Whether every worker renews its leases in time, long before a healthy run is taken for a lost one. Pure."""
+    rounds = {each["name"]: each.get("lease_round", 0.0) for each in told if now - each["at"] < _GONE_SECONDS}
+    slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
+    if slow:
+        fix = "fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine; from half a lease on runs are lost"
+        yield Finding("leases", "warning", f"renewed too slowly: {', '.join(slow)}", fix)
+    elif rounds:
+        yield Finding("leases", "ok", f"renewed within {max(rounds.values()):.2f} s")
 
 
 def shared(told: list[dict[str, Any]]) -> Iterator[Finding]:

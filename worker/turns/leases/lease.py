@@ -1,8 +1,9 @@
 """Leases: a turn is ours only as long as the store confirms it.
 
-One thread per process keeps all leases, over a connection of its own with short time-outs and no resends, so that a
-store that hangs cannot hold it up beyond the leases. It fences itself by its own clock: without an acknowledged beat in
-time the run is told to stop before the lease ends, because after that another worker may take the turn.
+One thread per process keeps all leases in one command, over its own connection with short time-outs and no resends: a
+store that hangs cannot hold it up beyond the leases, and a busy main loop fences nobody. It fences itself by its own
+clock: without an acknowledged beat in time the run must stop before the lease ends, because after that another worker
+may take the turn. A main loop that has stopped turning keeps no lease either (``LOOP_SECONDS``).
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from worker.turns.record.claim import Claim, Fenced
+from worker.turns.leases.beats import Beats
+from worker.turns.leases.rounds import Rounds
+from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
 
+#: A main loop that has not turned for so long is stuck, in seconds: its turns are left to other workers.
+LOOP_SECONDS = 10.0
 #: Beats per lease, and the part of the lease that is kept back for stopping the agent.
 _BEATS_PER_LEASE = 4
 _MARGIN = 0.25
@@ -78,15 +83,19 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Beats for every lease this process holds."""
+    """Renews every lease this process holds, all in one round."""
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
+        self._worker = worker
         self._period = settings.lease_seconds / _BEATS_PER_LEASE
         store = connect(settings, answer_seconds=max(0.2, min(1.0, self._period)), resends=0)
-        self._ledger = Ledger(settings, worker, store)
+        self._beats = Beats(settings, store)
+        self._rounds = Rounds(settings.lease_seconds)
         self._leases: dict[str, Lease] = {}
         self._all_stop = ""
+        self._turned_at: float | None = None
+        self._stuck = False
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
@@ -98,6 +107,18 @@ class LeaseKeeper:
     def close(self) -> None:
         """Stop the thread. Leases still held run out by themselves."""
         self._closing.set()
+
+    def turned(self) -> None:
+        """The process's main loop turned. Whoever calls this once calls it every second: else leases are kept no more.
+
+        A process that never calls it, because threads carry out its turns, has no main loop to wait for.
+        """
+        self._turned_at = time.monotonic()
+
+    @property
+    def worst_round(self) -> float:
+        """The longest round of the last minute, in seconds; 0 when no lease was held."""
+        return self._rounds.worst(time.monotonic())
 
     def stop_all(self, reason: str) -> None:
         """Ask every run of this process to stop, also one that was claimed and is about to begin."""
@@ -125,23 +146,44 @@ class LeaseKeeper:
             return list(self._leases.values())
 
     def _keep(self) -> None:
-        while not self._closing.wait(self._period):
-            for lease in self._held():
-                self._beat(lease)
+        planned = time.monotonic() + self._period
+        while not self._closing.wait(max(0.0, planned - time.monotonic())):
+            if (held := self._held()) and self._loop_turns():
+                try:
+                    self._renew(held, planned)
+                except Exception:
+                    # This thread keeps every lease of the process: one round's trouble must not end it.
+                    log.exception("lease.round_crashed")
+            planned = max(planned + self._period, time.monotonic())
 
-    def _beat(self, lease: Lease) -> None:
+    def _loop_turns(self) -> bool:
+        """Whether the main loop turns; one that is stuck cannot work for its turns, nor stop their agents."""
+        stuck = self._turned_at is not None and time.monotonic() - self._turned_at > LOOP_SECONDS
+        if stuck and not self._stuck:
+            log.error("lease.loop_stuck", worker=self._worker, seconds=LOOP_SECONDS, turns=len(self._leases))
+        self._stuck = stuck
+        return not stuck
+
+    def _renew(self, held: list[Lease], planned: float) -> None:
+        """One round: every lease in one command. ``planned`` is when it was to begin."""
         asked_at = time.monotonic()
         try:
-            stop = self._ledger.beat(lease.claim)
-        except Fenced:
-            log.warning("lease.fenced", turn_id=lease.claim.turn.turn_id)
-            lease.stop("fenced")
+            said = self._beats.renew([lease.claim for lease in held])
         except RedisError as error:
-            log.warning("lease.beat_failed", turn_id=lease.claim.turn.turn_id, error=type(error).__name__)
-        except Exception:
-            # This thread keeps every lease of the process: one turn's trouble must not end it.
-            log.exception("lease.beat_crashed", turn_id=lease.claim.turn.turn_id)
-        else:
-            lease.acknowledge(asked_at)
-            if stop:
-                lease.stop(stop)
+            said = {}
+            log.warning("lease.beat_failed", turns=len(held), error=type(error).__name__)
+        for lease in held:
+            found, stop = said.get(lease.claim.token, ("", ""))
+            if found == "fenced":
+                log.warning("lease.fenced", turn_id=lease.claim.turn.turn_id)
+                lease.stop("fenced")
+            elif found == "damaged":
+                log.error("lease.record_damaged", turn_id=lease.claim.turn.turn_id)
+            elif found:
+                lease.acknowledge(asked_at)
+                if stop:
+                    lease.stop(stop)
+        now = time.monotonic()
+        if self._rounds.add(now, now - planned):
+            hint = "leases are lost above half a lease: fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine"
+            log.warning("lease.round_slow", seconds=round(now - planned, 2), turns=len(held), hint=hint)

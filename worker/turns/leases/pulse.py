@@ -62,7 +62,8 @@ class Hearing:
 class Work:
     """What a worker process does: its queues and slots, and how to ask how many messages it took and works on.
 
-    ``listens`` tells whether it still takes messages; ``wake`` makes a worker that was told to end see it at once.
+    ``listens`` tells whether it still takes messages; ``wake`` makes a worker that was told to end see it at once;
+    ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Work:
     busy: Callable[[], int]
     listens: Callable[[], bool]
     wake: Callable[[], object]
+    lease_round: Callable[[], float]
 
 
 class Pulse:
@@ -163,6 +165,7 @@ class Pulse:
             "free": free,
             "deaf": deaf,
             "sick": sick,
+            "lease_round": round(self._work.lease_round(), 3),
             "sessions": self._sessions,
             "validators": offered_validators(),
         }

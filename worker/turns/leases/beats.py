@@ -1,0 +1,77 @@
+"""Renewing the leases of all turns of a process in one round trip to the store."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.exceptions import NoScriptError, RedisError
+
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.settings import Settings
+from worker.turns.record.claim import Claim
+
+_LUA = Path(__file__).with_name("lua") / "beats.lua"
+#: Turns one command renews: 250 keep the server busy for about a millisecond.
+_TURNS_A_COMMAND = 250
+
+
+def script_text() -> str:
+    """The Lua command."""
+    return _LUA.read_text()
+
+
+class Beats:
+    """Renews leases over a connection. For one thread."""
+
+    def __init__(self, settings: Settings, store: redis.Redis) -> None:
+        self._namespace = settings.namespace
+        self._lease_ms = int(settings.lease_seconds * 1000)
+        self._redis = store
+        self._script = store.register_script(script_text())
+
+    def renew(self, claims: Sequence[Claim]) -> dict[str, tuple[str, str]]:
+        """Renew the leases of these claims in one round trip.
+
+        Returns:
+            By token: ``held``, ``fenced`` or ``damaged`` (the record cannot be read), and why the turn is called off,
+            or empty.
+
+        Raises:
+            RedisError: the store does not answer, or takes no writes; which leases were kept, nobody knows.
+        """
+        try:
+            return self._send(claims)
+        except NoScriptError:  # a server that was restarted, or never saw it
+            self._redis.script_load(self._script.script)
+            return self._send(claims)
+
+    def _send(self, claims: Sequence[Claim]) -> dict[str, tuple[str, str]]:
+        found: dict[str, tuple[str, str]] = {}
+        groups = list(_commands(self._namespace, claims))
+        with self._redis.pipeline(transaction=False) as pipe:
+            send: Any = pipe.execute_command
+            for keys, group in groups:
+                words: list[Any] = [part for claim in group for part in (claim.turn.turn_id, claim.token)]
+                names = [keys.due, *(keys.turn(claim.turn.turn_id) for claim in group)]
+                send("EVALSHA", self._script.sha, len(names), *names, self._lease_ms, *words)
+            replies: list[Any] = pipe.execute(raise_on_error=False)
+        for (_, group), reply in zip(groups, replies, strict=True):
+            if isinstance(reply, RedisError):
+                raise reply
+            said = [part.decode() for part in reply]
+            found |= zip((claim.token for claim in group), zip(said[::2], said[1::2], strict=True), strict=True)
+        return found
+
+
+def _commands(namespace: str, claims: Sequence[Claim]) -> Iterator[tuple[Keys, Sequence[Claim]]]:
+    """The claims of each command, and the keys of their shard."""
+    shards: dict[Keys, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        shards[keys_of(namespace, claim.turn.turn_id)].append(claim)
+    for keys, group in shards.items():
+        for start in range(0, len(group), _TURNS_A_COMMAND):
+            yield keys, group[start : start + _TURNS_A_COMMAND]
