@@ -126,6 +126,11 @@ class Keys:
         return self._name("workers")
 
     @property
+    def reapers(self) -> str:
+        """Hash: when a reaper last looked, and since when they look without a pause; of the first shard only."""
+        return self._name("reapers")
+
+    @property
     def audit(self) -> str:
         """Stream: what operators asked for, by whom and when; of the first shard only."""
         return self._name("audit")

@@ -17,7 +17,7 @@ from tests.support import wait_for
 from worker.runners.base import AgentEvent
 from worker.turns.leases import lease
 from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.leases.reaper import Reaper, Watch
+from worker.turns.leases.reaper import Reaper
 from worker.turns.record.claim import Claim
 from worker.turns.writer import EventWriter
 
@@ -131,18 +131,3 @@ def test_a_run_whose_log_cannot_be_written_does_not_count() -> None:
 
     with pytest.raises(RuntimeError, match="a fault of ours"), EventWriter(Broken(), claimed()) as writer:  # type: ignore[arg-type]
         writer.emit(AgentEvent(kind="output", text="x"))
-
-
-def test_after_a_time_without_writes_holders_get_a_lease_to_beat_first() -> None:
-    watch = Watch(lease_seconds=2, reap_seconds=1)
-    assert [watch.look(at, at) for at in (0, 1, 2)] == [False, False, True]
-    watch.lost()
-    assert [watch.look(at, at) for at in (3, 4, 5)] == [False, False, True]
-
-
-def test_a_clock_set_back_while_the_store_was_away_is_noticed() -> None:
-    watch = Watch(lease_seconds=2, reap_seconds=1)
-    watch.look(0, 1000)
-    watch.lost()
-    watch.look(1, 900)
-    assert watch.jumped_back

@@ -1,0 +1,75 @@
+"""Since when reapers have looked without a pause lies in the store; without it nobody takes a lease."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
+from tests.integration.lua.by_hand import PASSED, claimed, request
+from tests.support import wait_until
+from worker.turns.leases.calm import Calm
+from worker.turns.leases.reaper import Reaper
+from worker.turns.record.ledger import Ledger
+
+LEASE_SECONDS = 0.5
+
+
+@pytest.fixture
+def short(settings: Settings) -> Settings:
+    """A lease that soon runs out, and reapers that may pause for long beside it."""
+    return replace(settings, lease_seconds=LEASE_SECONDS, reap_seconds=20.0)
+
+
+def reaper(settings: Settings) -> Reaper:
+    return Reaper(settings, "w", lambda *_: None)
+
+
+def lapsed(store: redis.Redis, settings: Settings, turn_id: str) -> bool:
+    now = store.time()
+    return int(store.hget(Keys(settings.namespace).turn(turn_id), "lease_until") or 0) < now[0] * 1000 + now[1] // 1000
+
+
+async def test_after_an_outage_the_holder_of_a_finished_run_commits_before_a_reaper_takes_it(
+    client: TurnsClient, short: Settings, store: redis.Redis
+) -> None:
+    ledger = Ledger(short, "holder")
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    # Nobody could beat, and nobody could look: the store was away, and the lease has run out meanwhile.
+    await wait_until(lambda: lapsed(store, short, turn_id))
+    reaper(short).look()
+    assert ledger.commit(claim, PASSED).outcome == "passed"
+    assert (await client.get(turn_id)).outcome is Outcome.PASSED
+
+
+async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have_taken(
+    client: TurnsClient, short: Settings, store: redis.Redis
+) -> None:
+    ledger = Ledger(short, "holder")
+    turn_id = await client.submit(request())
+    claimed(ledger, turn_id)
+    calm = Calm(short, store)
+    await wait_until(lambda: calm.look()[1] >= LEASE_SECONDS and lapsed(store, short, turn_id))
+    reaper(short).look()
+    assert (await client.get(turn_id)).strikes == 1
+
+
+async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
+    short: Settings, store: redis.Redis
+) -> None:
+    key, calm = Keys(short.namespace).reapers, Calm(short, store)
+    assert calm.look()[1] == 0.0, "a store that knows of no reaper"
+    await wait_until(lambda: calm.look()[1] > 0)
+    pause = 1000 * 3 * short.reap_seconds
+    store.hincrbyfloat(key, "seen", -pause - 5000)
+    assert calm.look()[1] == 0.0, "nobody looked for longer than a pause"
+    await wait_until(lambda: calm.look()[1] > 0)
+    store.hincrby(key, "seen", 60_000)
+    assert calm.look()[1] == 0.0, "the clock was set back"
+    assert store.pttl(key) > 0
