@@ -60,6 +60,11 @@ class Link(NamedTuple):
         return cls(task, int(attempt))
 
 
+def queue_of(link: Link) -> str:
+    """The queue a link is announced to."""
+    return QUEUES[link.task]
+
+
 def first_link(request: TurnRequest) -> Link:
     """The link a turn begins with."""
     return Link(RUN if request.phase is None else PHASE_RUN, 1)
@@ -76,7 +81,7 @@ def chain_of(link: Link, turn_id: str, session_id: str) -> list[dict[str, Any]]:
         {
             "name": task,
             "kwargs": {"turn_id": turn_id, "attempt": link.attempt, "session_id": session_id},
-            "queue": QUEUES[task],
+            "queue": queue_of(Link(task, link.attempt)),
         }
         for task in tasks
     ]

@@ -15,6 +15,9 @@ from api_client.workers.queues import waiting_messages
 #: Records that are looked at, at most, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
 _WAITING = "queued"
+#: What is read of each record: its state and age, and what says whether a worker could take it now.
+_FIELDS = ("state", "created_at", "session_id", "token", "next", "not_before")
+_AT_REST = {"queued", "ran"}
 #: A worker that told nothing for so long is not counted; they tell every two seconds.
 _HEARD_SECONDS = 15.0
 
@@ -27,6 +30,7 @@ class Gauges:
         states: unfinished turns by state, of the first ``LOOK_AT_MOST``. unfinished: how many there are.
         oldest_waiting_seconds: how long the longest waiting queued turn has waited; 0 when none waits.
         queues: Celery messages that nobody took yet, by queue.
+        waiting: turns that a worker could take now, by queue: one for each session. Autoscalers read this.
         dead_letters: turns that wait for an operator.
         workers: worker processes heard of just now; ``deaf_workers`` of these take no messages though they could,
             ``sick_workers`` take none because their machine cannot carry out turns.
@@ -38,6 +42,7 @@ class Gauges:
     unfinished: int
     oldest_waiting_seconds: float
     queues: dict[str, int]
+    waiting: dict[str, int]
     dead_letters: int
     workers: int
     deaf_workers: int
@@ -57,6 +62,7 @@ async def read_gauges(store: Store) -> Gauges:
         RedisError: one of them does not answer.
     """
     states: Counter[str] = Counter()
+    sessions: dict[str, str] = {}
     unfinished = dead = 0
     seconds, micros = await store.redis.time()
     oldest = now = seconds + micros / 1e6
@@ -67,10 +73,11 @@ async def read_gauges(store: Store) -> Gauges:
         for start in range(0, len(ids), _BATCH):
             pipe = store.redis.pipeline(transaction=False)
             for turn_id in ids[start : start + _BATCH]:
-                pipe.hmget(keys.turn(turn_id.decode()), "state", "created_at")
-            for state, created_at in await pipe.execute():
+                pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
+            for state, created_at, *place in await pipe.execute():
                 if state is None:
                     continue
+                _note(sessions, now, state, *place)
                 states[state.decode()] += 1
                 if state.decode() == _WAITING:
                     oldest = min(oldest, int(created_at) / 1000)
@@ -79,9 +86,22 @@ async def read_gauges(store: Store) -> Gauges:
         unfinished=unfinished,
         oldest_waiting_seconds=max(0.0, now - oldest),
         queues=await waiting_messages(store),
+        waiting={**dict.fromkeys(sorted(set(QUEUES.values())), 0), **Counter(filter(None, sessions.values()))},
         dead_letters=dead,
         **await _workers(store, now),
     )
+
+
+def _note(
+    sessions: dict[str, str], now: float, state: bytes, session: bytes | None, token: bytes, link: bytes, after: bytes
+) -> None:
+    """Note for a turn's session in which queue it waits for a worker; empty when one of its turns is held or parked."""
+    name = (session or b"").decode("utf-8", "replace")
+    if token or state.decode() not in _AT_REST:
+        sessions[name] = ""
+    elif int(after or 0) <= now * 1000 and sessions.get(name) != "":
+        task = (link or b"").decode().partition("/")[0]
+        sessions.setdefault(name, QUEUES.get(task, ""))
 
 
 async def _workers(store: Store, now: float) -> dict[str, Any]:

@@ -50,6 +50,7 @@ def said() -> dict[str, set[str]]:
         unfinished=0,
         oldest_waiting_seconds=0.0,
         queues=dict.fromkeys(QUEUES.values(), 0),
+        waiting=dict.fromkeys(QUEUES.values(), 0),
         dead_letters=0,
         workers=0,
         deaf_workers=0,

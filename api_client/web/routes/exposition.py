@@ -76,6 +76,10 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
     for queue, length in sorted(gauges.queues.items()):
         queues.add_metric([queue], length)
     yield queues
+    waiting = GaugeMetricFamily("helix_waiting_turns", "Turns that a worker could take now.", labels=["queue"])
+    for queue, count in sorted(gauges.waiting.items()):
+        waiting.add_metric([queue], count)
+    yield waiting
     slots = GaugeMetricFamily("helix_free_slots", "Turns that workers could carry out besides.", labels=["queue"])
     for queue, free in sorted(gauges.free_slots.items()):
         slots.add_metric([queue], free)

@@ -22,7 +22,9 @@ from worker.turns.record.claim import Claim
 from worker.turns.writer import EventWriter
 
 #: Nobody listens there, and nobody asks: what would ask is replaced.
-SETTINGS = Settings(store_url="redis://127.0.0.1:1/0", lease_seconds=0.5, reap_seconds=0.05)
+SETTINGS = Settings(
+    store_url="redis://127.0.0.1:1/0", broker_url="redis://127.0.0.1:1/0", lease_seconds=0.5, reap_seconds=0.05
+)
 
 
 def claimed() -> Claim:

@@ -190,6 +190,7 @@ class FakeTurns:
             unfinished=0,
             oldest_waiting_seconds=0.0,
             queues={},
+            waiting={"helix.run": 0, "helix.check": 0},
             dead_letters=0,
             workers=0,
             deaf_workers=0,

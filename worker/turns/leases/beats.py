@@ -37,8 +37,8 @@ class Beats:
         """Renew the leases of these claims in one round trip.
 
         Returns:
-            By token: ``held``, ``fenced`` or ``damaged`` (the record cannot be read), and why the turn is called off,
-            or empty.
+            By token: ``held``, ``fenced`` or ``damaged`` (the record cannot be read), and why the turn must
+            stop, or empty.
 
         Raises:
             RedisError: the store does not answer, or takes no writes; which leases were kept, nobody knows.

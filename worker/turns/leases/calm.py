@@ -1,8 +1,8 @@
 """When leases may be taken: not before every holder could beat again for a whole lease (DESIGN 3).
 
-Since when it has been calm lies in the store, so that a reaper that has just begun need not wait anew: where workers
-restart oftener than a lease lasts, each other's turns would never be taken. ``Clocks`` is the part that only a reaper
-itself can see, and pure.
+The store holds the time since which it has been calm, so that a reaper that has just started need not wait again: where
+workers restart more often than once per lease, nobody would ever take the turns of the others. ``Clocks`` is the part
+that only a reaper itself can see, and pure.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from worker.turns.record.store import connect
 
 log = structlog.get_logger()
 
-#: A main loop that has not turned for so long is stuck, in seconds: its turns are left to other workers.
+#: A main loop that has not turned for this long is stuck, in seconds: its turns are left to other workers.
 LOOP_SECONDS = 10.0
 #: Beats per lease, and the part of the lease that is kept back for stopping the agent.
 _BEATS_PER_LEASE = 4
@@ -49,7 +49,7 @@ class Lease:
 
     @property
     def lapsed(self) -> bool:
-        """True when only the store can tell whether the turn is still ours."""
+        """True when only the store knows the turn's holder."""
         return time.monotonic() > self.lease_ends
 
     @property
@@ -73,7 +73,7 @@ class Lease:
         self._acknowledged = asked_at
 
     def confirm(self, ledger: Ledger) -> None:
-        """Before a folder is touched or an agent started: where only the store can tell, after a freeze, ask it.
+        """Before a folder is touched or an agent started: after a freeze only the store knows the holder: ask it.
 
         Raises:
             Fenced: another worker has the turn, and maybe the session has gone on. What it wrote must stay.
@@ -109,7 +109,7 @@ class LeaseKeeper:
         self._closing.set()
 
     def turned(self) -> None:
-        """The process's main loop turned. Whoever calls this once calls it every second: else leases are kept no more.
+        """The process's main loop turned. A process that has called this once must call it every second to keep its leases.
 
         A process that never calls it, because threads carry out its turns, has no main loop to wait for.
         """

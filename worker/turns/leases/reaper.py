@@ -1,6 +1,6 @@
-"""The reaper: looks after turns that nobody looks after. Every worker process has one; any number do no harm.
+"""The reaper: finds the turns that no worker holds. Every worker process has one; any number do no harm.
 
-It announces what was not claimed, takes turns from workers that died or froze, and ends what was called off. It takes
+It announces what was not claimed, takes turns from workers that died or froze, and ends what was cancelled. It takes
 nothing before reapers have looked without a pause for one lease, nor when the store's clock has just jumped: after an
 outage every holder gets the chance to beat first (``calm``).
 """
@@ -15,14 +15,19 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from api_client.contract.failpoints import reach
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
+from worker.turns.leases.backlog import Backlog
 from worker.turns.leases.calm import Calm, Clocks
 from worker.turns.record.claim import Reaped
 from worker.turns.record.ledger import Ledger
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
+
+#: Due turns that are looked at in one look, of each shard, and those of them that are taken, announced or ended.
+_LOOK_AT_MOST, _REAP_AT_MOST = 1000, 100
 
 
 class Reaper:
@@ -34,6 +39,7 @@ class Reaper:
         self._ledger = Ledger(settings, worker, store)
         self._announce = announce
         self._calm = Calm(settings, store)
+        self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="reaper", daemon=True)
@@ -75,11 +81,17 @@ class Reaper:
             if self._clocks.jumped_back:
                 log.warning("reaper.clock_set_back", shard=shard)
                 self._ledger.recall(shard)
-            for turn_id in self._ledger.due(shard):
-                try:
-                    self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
-                except (ResponseError, ValueError) as error:
-                    self._ledger.put_aside(turn_id, error)
+            self._look_at(Keys(self._settings.namespace, shard), int(now * 1000), may_take=may_take)
+
+    def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> None:
+        """Look at what is due in a shard. Those whose announcements still wait hold up no other."""
+        due = self._backlog.due(keys, now, _LOOK_AT_MOST)
+        others = self._backlog.put_off(keys, due, now)
+        for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
+            try:
+                self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
+            except (ResponseError, ValueError) as error:
+                self._ledger.put_aside(turn_id, error)
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what == "announce":

@@ -2,7 +2,7 @@
 -- Keep the leases of many turns of a shard. Idempotent; also resumes a lease that ran out while nobody reaped it.
 -- KEYS[1] due (zset)  KEYS[2...] turns (hashes)
 -- ARGV[1] lease in ms  ARGV[2...] of each turn, in the order of KEYS: id, token
--- answers of each turn, in a row: held | fenced | damaged, then why it is called off, or ''
+-- answers of each turn, in a row: held | fenced | damaged, then why it must stop, or ''
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)

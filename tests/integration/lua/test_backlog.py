@@ -1,0 +1,126 @@
+"""Announcing again never piles up messages, and what was lost is announced all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN_QUEUE, Link
+from tests.integration.lua.by_hand import claimed, request
+from tests.support import wait_until
+from worker.turns.leases.backlog import Backlog
+from worker.turns.leases.reaper import Reaper
+from worker.turns.record.ledger import Ledger
+
+
+@pytest.fixture
+def quick(settings: Settings) -> Settings:
+    return replace(settings, announce_seconds=0.2)
+
+
+class Announcing:
+    """A reaper whose announcements are noted, and not made."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.announced: list[str] = []
+        self.reaper = Reaper(settings, "w", self._announce)
+
+    def _announce(self, _link: Link, turn_id: str, _session_id: str) -> None:
+        self.announced.append(turn_id)
+
+    def look(self) -> list[str]:
+        self.reaper.look()
+        return self.announced
+
+
+def queue_of(settings: Settings) -> str:
+    return f"{settings.namespace}:celery:{RUN_QUEUE}"
+
+
+def overdue(store: redis.Redis, settings: Settings) -> int:
+    now = store.time()
+    return int(store.zcount(Keys(settings.namespace).due, "-inf", now[0] * 1000 + now[1] // 1000))
+
+
+async def test_while_their_messages_wait_turns_are_not_announced_again(quick: Settings, store: redis.Redis) -> None:
+    async with TurnsClient(quick) as client:
+        for number in range(150):
+            await client.submit(request(session_id=f"s-{number}"))
+        await wait_until(lambda: store.llen(queue_of(quick)) == 150)
+        each = Announcing(quick)
+        for _ in range(3):
+            await wait_until(lambda: overdue(store, quick) >= 100)
+            assert each.look() == []
+            assert overdue(store, quick) < 100, "they hold up nothing that is due"
+
+
+async def test_a_lost_message_is_announced_again_once_the_queue_has_gone_past_it(
+    quick: Settings, store: redis.Redis
+) -> None:
+    async with TurnsClient(quick) as client:
+        ids = []
+        for number in range(3):
+            ids.append(await client.submit(request(session_id=f"s-{number}")))
+            await wait_until(lambda: store.llen(queue_of(quick)) == len(ids))
+        each = Announcing(quick)
+        messages = store.lrange(queue_of(quick), 0, -1)
+        store.lrem(queue_of(quick), 1, messages[1])  # the second turn's
+        await wait_until(lambda: overdue(store, quick) == 3)
+        assert each.look() == [], "the first one's message is older"
+        store.rpop(queue_of(quick))
+        claimed(Ledger(quick, "w"), ids[0], session_id="s-0")
+        await wait_until(each.look)
+        assert each.announced == [ids[1]]
+
+
+async def test_with_an_empty_queue_an_unclaimed_turn_is_announced_again(quick: Settings, store: redis.Redis) -> None:
+    async with TurnsClient(quick) as client:
+        turn_id = await client.submit(request())
+        await wait_until(lambda: store.llen(queue_of(quick)) == 1)
+        store.delete(queue_of(quick))
+        each = Announcing(quick)
+        await wait_until(each.look)
+    assert each.announced[0] == turn_id
+
+
+async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
+    quick: Settings, store: redis.Redis
+) -> None:
+    keys = Keys(quick.namespace)
+    async with TurnsClient(quick) as client:
+        ids = [await client.submit(request(session_id=f"s-{number}")) for number in range(2)]
+        await wait_until(lambda: store.llen(queue_of(quick)) == 2 and overdue(store, quick) == 2)
+    backlog = Backlog(quick, store)
+    now = store.time()[0] * 1000 + 999
+    due = backlog.due(keys, now, 100)
+    assert [turn_id for turn_id, _ in due] == ids
+    heads = backlog._heads
+
+    def claimed_meanwhile(queues: Any) -> Any:
+        claimed(Ledger(quick, "w"), ids[1], session_id="s-1")
+        return heads(queues)
+
+    backlog._heads = claimed_meanwhile  # type: ignore[method-assign]
+    assert backlog.put_off(keys, due, now) == set(), "both were read before"
+    now = store.time()[0] * 1000 + 999
+    assert (store.zscore(keys.due, ids[1]) or 0) > now + 1000 * quick.lease_seconds - 3000
+    assert store.hget(keys.turn(ids[1]), "announced") == b"1"
+
+
+async def test_waiting_turns_are_counted_once_for_each_session_whatever_lies_in_the_queue(
+    quick: Settings, store: redis.Redis
+) -> None:
+    async with TurnsClient(quick) as client:
+        ids = [await client.submit(request(session_id=session)) for session in ("a", "a", "b", "c")]
+        await wait_until(lambda: store.llen(queue_of(quick)) == 3)
+        store.lpush(queue_of(quick), *store.lrange(queue_of(quick), 0, -1))
+        claimed(Ledger(quick, "w"), ids[3], session_id="c")
+        gauges = await client.gauges()
+    assert gauges.waiting == {"helix.run": 2, "helix.check": 0}
+    assert gauges.queues["helix.run"] == 6
