@@ -109,7 +109,7 @@ class LeaseKeeper:
         self._closing.set()
 
     def turned(self) -> None:
-        """The process's main loop turned. A process that has called this once must call it every second to keep its leases.
+        """The process's main loop turned. Once called, it must be called every second: else no lease is kept.
 
         A process that never calls it, because threads carry out its turns, has no main loop to wait for.
         """

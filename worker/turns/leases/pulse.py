@@ -1,4 +1,4 @@
-"""The pulse of a worker: whether it still takes messages, shown to its supervisor (a file) and to operators (the store).
+"""The pulse of a worker: whether it still takes messages, for its supervisor (a file) and operators (the store).
 
 Measured and reported elsewhere (celery #8030 and others): after a broker outage a worker can be alive, and answer, and
 consume nothing. ``Hearing`` is the pure rule; ``Pulse`` looks, and publishes a probe where nothing else is to be taken.
