@@ -9,20 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import redis.asyncio as aioredis
+import structlog
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
+from api_client.contract import shards
 from api_client.contract.commands import command_text, common_settings, turn_keys
-from api_client.contract.errors import StoreUnavailable
+from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.values.sentinels import Sentinels
 
+log = structlog.get_logger()
+
 #: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``TurnsClient.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
+#: What confirms a write, each within less than ``_ANSWER_SECONDS``, and how often it is asked for.
+_CONFIRMATIONS: dict[str, tuple[str | int, ...]] = {"power": ("WAITAOF", 1, 0, 600), "replicated": ("WAIT", 1, 600)}
+_CONFIRM_TRIES = 3
+_UNCONFIRMED = {
+    "power": "the disk did not confirm the write within 2 seconds",
+    "replicated": "no replica confirmed the write within 2 seconds",
+}
 #: Longest wait for one answer, a disk's confirmation included.
 _PATIENCE_SECONDS = 4.0
 #: Every reader of a turn holds one. The library's own limit (100) would be the number of streams a relay can serve.
@@ -90,6 +101,7 @@ class Store:
         self.redis = open_store(settings)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
         self._common = common_settings(settings)
+        self._known_shards, self._asking_shards = False, asyncio.Lock()
 
     @property
     def namespace(self) -> str:
@@ -112,6 +124,34 @@ class Store:
         except (RedisError, OSError, TimeoutError) as error:
             raise StoreUnavailable(type(error).__name__) from error
 
+    async def require_shards(self) -> None:
+        """Make sure that HELIX_SHARDS is the number of the store, which the first installation writes there. Asks once.
+
+        Raises:
+            SettingsError: it is another one. StoreUnavailable: as ``ask``.
+        """
+        if self._known_shards:
+            return
+        async with self._asking_shards:
+            if not self._known_shards:
+                await self._ask_shards()
+
+    async def _ask_shards(self) -> None:
+        key, asked = Keys(self.namespace).installation, self.settings.shards
+        if (stored := await self.ask(self.redis.hget(key, shards.FIELD))) is None:
+            pipe = self.redis.pipeline(transaction=False)
+            for trace in shards.traces(self.namespace):
+                pipe.exists(trace)
+            used = shards.number_used(await self.ask(pipe.execute()), asked)
+            await self.ask(self.redis.hsetnx(key, shards.FIELD, str(used)))
+            stored = await self.ask(self.redis.hget(key, shards.FIELD))
+        try:
+            shards.require_same(int(stored), asked, self.namespace)
+        except SettingsError as error:
+            log.error("store.shards_differ", error=str(error))
+            raise
+        self._known_shards = True
+
     def command(self, path: Path) -> AsyncScript:
         """The Lua command in this file, for ``change``."""
         return self.redis.register_script(command_text(path))
@@ -124,19 +164,29 @@ class Store:
         bell = keys_of(self.namespace, turn_id).bell(turn_id)
         return await self.ask(command(keys=keys, args=[bell, turn_id, self._common, *args]))
 
-    async def settle(self, keys: Keys) -> None:
-        """With ``power`` durability, wait until the disk has what was written before this (one write, then WAITAOF).
+    async def settle(self, turn_id: str, seq: int) -> None:
+        """With ``power`` (``replicated``) wait until the disk (a replica) has the turn up to its event ``seq``.
+
+        A write, the question for the turn and the wait go out together. On a new connection, which has written nothing,
+        a wait alone would be answered at once; and a server that took over may never have had the turn.
 
         Raises:
-            StoreUnavailable: the disk did not confirm it in time.
+            StoreUnavailable: it was not confirmed in time, or the store lost it.
         """
-        if self.settings.durability != "power":
+        keys = keys_of(self.namespace, turn_id)
+        if (wait := _CONFIRMATIONS.get(self.settings.durability)) is None:
             return
-        async with self.redis.client() as connection:
-            await self.ask(connection.set(f"{keys.due}:settled", "1", px=60_000))
-            done = await self.ask(connection.execute_command("WAITAOF", 1, 0, 2000))  # type: ignore[no-untyped-call]
-        if not done or not int(done[0]):
-            raise StoreUnavailable("the disk did not confirm the write within 2 seconds")
+        for _ in range(_CONFIRM_TRIES):
+            pipe = self.redis.pipeline(transaction=False)
+            pipe.set(f"{keys.due}:settled", "1", px=60_000)
+            pipe.hget(keys.turn(turn_id), "seq")
+            pipe.execute_command(*wait)
+            _, known, done = await self.ask(pipe.execute())
+            if int(known or 0) < seq:
+                raise StoreUnavailable("the store lost it before it was confirmed")
+            if int(done[0] if isinstance(done, list) else done):
+                return
+        raise StoreUnavailable(_UNCONFIRMED[self.settings.durability])
 
 
 def heed_cancellation() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from celery import Celery, signals
 from celery.bootsteps import RUN  # type: ignore[attr-defined]
 from celery.worker import state
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import celery_settings
 from worker.logs import configure_logging
 from worker.turns.engine import Engine
 from worker.turns.leases.pulse import Work
 from worker.turns.messages import drop_what_is_none, listen_only_while
+from worker.turns.record.store import require_shards
 from worker.turns.tasks import register
 from worker.verification.scratch import sweep
 
@@ -60,6 +63,10 @@ def settings_of_process() -> Settings:
     """The settings of this process, read once."""
     settings = require_store(load())
     configure_logging(settings)
+    try:
+        require_shards(settings)
+    except SettingsError as error:
+        sys.exit(f"turns: {error}")
     return settings
 
 

@@ -131,6 +131,11 @@ class Keys:
         return self._name("reapers")
 
     @property
+    def installation(self) -> str:
+        """Hash: what must never change, such as the number of shards; of the first shard only."""
+        return self._name("installation")
+
+    @property
     def audit(self) -> str:
         """Stream: what operators asked for, by whom and when; of the first shard only."""
         return self._name("audit")

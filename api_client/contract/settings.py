@@ -71,8 +71,8 @@ class Settings:
     shards: int = _setting(1, integer(1, 1024), "Hash-tag shards sessions are spread over.")
     durability: str = _setting(
         "everysec",
-        choice("everysec", "power"),
-        "'power' waits for the disk before a submit is acknowledged and before a turn's end is shown.",
+        choice("everysec", "power", "replicated"),
+        "What a submit and a shown end wait for: power: the disk; replicated: a replica, as for Sentinel.",
     )
     models: dict[str, str] = _setting(
         lambda: {"scripted": "scripted"},

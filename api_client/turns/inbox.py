@@ -11,7 +11,6 @@ import structlog
 from api_client.announcer import Announcer
 from api_client.contract.errors import NotParked, TurnNotFound
 from api_client.contract.escalation import check_decision
-from api_client.contract.keys import keys_of
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
@@ -68,7 +67,7 @@ class Inbox:
         # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
         if what:
             await self._announcer.announce(Link.parse(what.decode()), turn_id, session_id)
-        await self._store.settle(keys_of(self._store.namespace, turn_id))
+        await self._store.settle(turn_id, turn.seq + (said != b"known"))
         return await self._reader.get(turn_id)
 
 

@@ -16,6 +16,8 @@ from api_client.store import Store
 from api_client.turns.outline import Outline, read_outline
 from api_client.turns.stream import Position, follow, read_log
 
+#: Ends that are known to be confirmed.
+_MOST_CONFIRMED = 4096
 _OUTLINE = Path(__file__).with_name("lua") / "outline.lua"
 
 
@@ -25,6 +27,7 @@ class TurnReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._redis, self._ask = store.redis, store.ask
+        self._confirmed: dict[str, None] = {}
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
@@ -39,7 +42,17 @@ class TurnReader:
         turn = decode_turn(stored)
         if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
             raise TurnNotFound(turn_id)
+        if turn.state is TurnState.FINISHED:
+            await self._confirm(turn_id, turn.seq)
         return turn
+
+    async def _confirm(self, turn_id: str, seq: int) -> None:
+        """An end is shown once it is as durable as HELIX_DURABILITY says; that is asked for once. Raises as ``get``."""
+        if turn_id not in self._confirmed:
+            await self._store.settle(turn_id, seq)
+            self._confirmed[turn_id] = None
+            while len(self._confirmed) > _MOST_CONFIRMED:
+                self._confirmed.pop(next(iter(self._confirmed)))
 
     async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
         """The turn's attempts, oldest first."""
@@ -88,7 +101,7 @@ class TurnReader:
         async with aclosing(found) as events:
             async for event in events:
                 if event is not None and event.final:
-                    await self._store.settle(keys)
+                    await self._confirm(turn_id, event.seq)
                 yield event
 
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109

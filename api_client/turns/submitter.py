@@ -49,6 +49,7 @@ class Submitter:
         """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key."""
         request = completed(request, self._settings)
         check(request, self._settings)
+        await self._store.require_shards()
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self._settings.shards > 1:
             turn_id = await self._reserve(request, idempotency_key, own_id)
@@ -66,7 +67,7 @@ class Submitter:
             raise IdempotencyConflict(idempotency_key)
         if said == "busy":
             raise SessionBusy(request.session_id, other)
-        await self._store.settle(keys)
+        await self._store.settle(other if said == "repeated" else turn_id, 1)
         if said == "repeated":
             return str(other)
         if said == "known" and turn_id != own_id:

@@ -75,7 +75,7 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             return ApiError(409, shown_text(str(error), 400), code="turn_not_parked", headers=NO_RETRY)
         case contract.SessionBusy():
             return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
-        case contract.StoreUnavailable():
+        case contract.StoreUnavailable() | contract.SettingsError():
             headers = {"retry-after": str(STORE_RETRY_SECONDS)}
             return ApiError(503, sentence("store_unavailable", locale), code="store_unavailable", headers=headers)
     return internal_error(locale)

@@ -24,7 +24,7 @@ from api_client.web.relay import Relay
 
 log = structlog.get_logger(__name__)
 
-#: A caller hears within so long that the store is away; the disk may take longer (durability ``power``).
+#: A caller hears within so long that the store is away; the disk, or a replica, may take longer (``HELIX_DURABILITY``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
 #: When to come again while too many turns wait.
 QUEUE_RETRY_SECONDS = 30
@@ -48,7 +48,7 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
         StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
             the same idempotency key finds out. Others as ``TurnsClient.submit``.
     """
-    seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability == "power" else 0.0)
+    seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
         async with asyncio.timeout(seconds):
             turn_id = relay.client.new_id(ask.request.session_id)

@@ -191,6 +191,31 @@ def test_an_unpatched_redis_is_told() -> None:
     assert broker.version("b", {"redis_version": "8.2.2"}).state == "ok"
 
 
+def test_a_cluster_is_reported_as_unsupported() -> None:
+    (finding,) = broker.mode("store", {"redis_mode": "cluster"})
+    assert (finding.state, finding.message) == ("wrong", "Redis Cluster is not supported")
+    assert not [*broker.mode("store", {"redis_mode": "standalone", "cluster_enabled": 0})]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "durability", "least", "state"),
+    [
+        (0, "everysec", "0", None),
+        (0, "replicated", "1", "wrong"),
+        (2, "everysec", "0", "warning"),
+        (2, "replicated", "0", "warning"),
+        (2, "replicated", None, "warning"),
+        (2, "power", "1", "warning"),
+        (2, "replicated", "1", "ok"),
+    ],
+)
+def test_what_a_fail_over_can_lose_is_said(
+    replicas: int, durability: str, least: str | None, state: str | None
+) -> None:
+    found = [*broker.replication("store", {"connected_slaves": replicas}, durability, least)]
+    assert [finding.state for finding in found] == ([state] if state else [])
+
+
 def worker_told(queue: str, **more: Any) -> dict[str, Any]:
     return {"name": "w", "host": "h", "queues": [queue], "slots": 4, "free": 3, "deaf": False, "at": 100.0, **more}
 

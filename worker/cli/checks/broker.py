@@ -10,6 +10,7 @@ from typing import Any
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, masked
 from worker.cli.checks.finding import Finding
+from worker.cli.output import number_of
 
 LOWEST = (7, 0)
 #: First releases without CVE-2025-49844 (a script escapes from Lua), by server and release line.
@@ -29,7 +30,10 @@ def brokers(settings: Settings) -> Iterator[Finding]:
     if not settings.store_url:
         yield Finding("store", "warning", "no store is set and none runs here", "set REDIS_URL, or run `turns up`")
         return
-    yield from server("store", settings)
+    found = [*server("store", settings)]
+    yield from found
+    if found[0].state == "ok":
+        yield number_of_shards(settings)
     if settings.broker_url != settings.store_url:
         yield from server("broker", replace(settings, store_url=settings.broker_url))
 
@@ -47,6 +51,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
             yield clock(name, redis)
             try:
                 info: Info = redis.info()
+                least = _least_replicas(redis)
             except NoPermissionError:
                 fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
                 yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
@@ -55,12 +60,60 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
         said = f"does not answer at {masked(settings.store_url)}: {type(error).__name__}"
         yield Finding(name, "wrong", said, "is REDIS_URL right? is it running?")
         return
+    yield from mode(name, info)
     yield version(name, info)
+    yield from replication(name, info, settings.durability, least)
     yield persistence(name, info)
     yield eviction(name, info)
     if info.get("role", "master") != "master":
         yield Finding(
             f"{name} role", "wrong", "is a replica: it takes no writes", "name the master, or use sentinel://"
+        )
+
+
+def _least_replicas(redis: Any) -> str | None:
+    from redis.exceptions import RedisError
+
+    try:
+        return str(redis.config_get("min-replicas-to-write").get("min-replicas-to-write", "0"))
+    except RedisError:
+        return None  # managed servers and most users may not ask
+
+
+def number_of_shards(settings: Settings) -> Finding:
+    """Whether HELIX_SHARDS is the number over which the store's turns are spread."""
+    from worker.turns.record.store import require_shards
+
+    try:
+        require_shards(settings)
+    except SettingsError as error:
+        return Finding("shards", "wrong", error.problems[0], "see docs/operations.md, Shards")
+    return Finding("shards", "ok", f"{number_of(settings.shards, 'shard')}, as the store says")
+
+
+def mode(name: str, info: Info) -> Iterator[Finding]:
+    """Whether the server is of a kind that is supported. Pure."""
+    if info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0)):
+        fix = "use one server, or a master with replicas and Sentinel (docs/operations.md)"
+        yield Finding(f"{name} mode", "wrong", "Redis Cluster is not supported", fix)
+
+
+def replication(name: str, info: Info, durability: str, least: str | None) -> Iterator[Finding]:
+    """What a fail-over can lose. Pure; ``least`` is the server's min-replicas-to-write, None when it does not say."""
+    replicas, check = int(info.get("connected_slaves", 0)), f"{name} replication"
+    if durability == "replicated" and not replicas:
+        fix = "start a replica of it, or set HELIX_DURABILITY to everysec or power"
+        yield Finding(check, "wrong", "no replica is connected: with HELIX_DURABILITY=replicated no turn is taken", fix)
+    elif replicas and least in {None, "0"}:
+        said = "the server does not say its min-replicas-to-write" if least is None else "min-replicas-to-write is 0"
+        fix = "set min-replicas-to-write 1 and min-replicas-max-lag 10 on each server (docs/reliability.md, Fail-over)"
+        yield Finding(check, "warning", f"{said}: a master that was cut off takes turns that a fail-over drops", fix)
+    elif replicas and durability != "replicated":
+        fix = "set HELIX_DURABILITY=replicated, if no acknowledged turn may be lost in a fail-over"
+        yield Finding(check, "warning", "what a replica has not received yet is lost in a fail-over", fix)
+    elif replicas:
+        yield Finding(
+            check, "ok", f"{number_of(replicas, 'replica')}, min-replicas-to-write {least}, WAIT before answers"
         )
 
 

@@ -32,6 +32,7 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
 
     async def run() -> Result:
         async with TurnsClient(settings) as client:
+            await client.store.require_shards()
             return await action(client)
 
     return asyncio.run(run())

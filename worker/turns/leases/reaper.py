@@ -22,7 +22,7 @@ from worker.turns.leases.backlog import Backlog
 from worker.turns.leases.calm import Calm, Clocks
 from worker.turns.record.claim import Reaped
 from worker.turns.record.ledger import Ledger
-from worker.turns.record.store import connect
+from worker.turns.record.store import connect, stored_shards
 
 log = structlog.get_logger()
 
@@ -42,6 +42,7 @@ class Reaper:
         self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
         self._closing = threading.Event()
+        self._known_shards = 0
         self._thread = threading.Thread(target=self._work, name="reaper", daemon=True)
 
     def start(self) -> None:
@@ -77,7 +78,7 @@ class Reaper:
         now, calm_seconds = self._calm.look()
         steady = self._clocks.look(time.monotonic(), now)
         may_take = steady and calm_seconds >= self._settings.lease_seconds
-        for shard in range(self._settings.shards):
+        for shard in range(self._shards()):
             if self._clocks.jumped_back:
                 log.warning("reaper.clock_set_back", shard=shard)
                 self._ledger.recall(shard)
@@ -92,6 +93,11 @@ class Reaper:
                 self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
             except (ResponseError, ValueError) as error:
                 self._ledger.put_aside(turn_id, error)
+
+    def _shards(self) -> int:
+        """How many shards the store has, whatever HELIX_SHARDS says: turns of each must be looked at."""
+        self._known_shards = self._known_shards or stored_shards(self._settings)
+        return self._known_shards or self._settings.shards
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what == "announce":

@@ -10,12 +10,14 @@ from typing import Any
 import redis
 import structlog
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from api_client.contract import shards
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.values.sentinels import Sentinels
 
@@ -49,6 +51,33 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
         )
         return master
     return redis.Redis.from_url(settings.redis_url, **options)
+
+
+def stored_shards(settings: Settings) -> int:
+    """The number of shards of the store, which the first process writes there; 0 when the store does not answer."""
+    key = Keys(settings.namespace).installation
+    try:
+        with connect(settings, answer_seconds=2.0, resends=0) as store:
+            if (stored := store.hget(key, shards.FIELD)) is None:
+                pipe = store.pipeline(transaction=False)
+                for trace in shards.traces(settings.namespace):
+                    pipe.exists(trace)
+                store.hsetnx(key, shards.FIELD, str(shards.number_used(pipe.execute(), settings.shards)))
+                stored = store.hget(key, shards.FIELD)
+    except RedisError as error:
+        log.warning("store.shards_unknown", error=type(error).__name__)
+        return 0
+    return int(str(stored, "ascii")) if isinstance(stored, bytes) else 0
+
+
+def require_shards(settings: Settings) -> None:
+    """Refuse to work with another number of shards than the store's; one that does not answer is not waited for.
+
+    Raises:
+        SettingsError: HELIX_SHARDS is another number; says what to do.
+    """
+    if number := stored_shards(settings):
+        shards.require_same(number, settings.shards, settings.namespace)
 
 
 def patiently(command: Callable[[], Any]) -> Any:

@@ -1,0 +1,106 @@
+"""A real Sentinel set-up from the embedded server's binary: a master, replicas and three sentinels on loopback."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import redis
+from redis.sentinel import Sentinel
+
+from tests.support import wait_for
+from worker.processes.broker import find_server
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class SentinelSetUp:
+    """A master, replicas and three sentinels, all real processes.
+
+    Attributes:
+        url: for ``HELIX_STORE_URL``. ports: of master and replicas, the first master first.
+    """
+
+    def __init__(self, directory: Path, *, replicas: int = 1, options: tuple[str, ...] = ()) -> None:
+        self.binary = str(find_server().path)
+        self.directory = directory
+        self._options = options
+        self._sentinels: list[subprocess.Popen[bytes]] = []
+        self._servers: dict[int, subprocess.Popen[bytes]] = {}
+        self.ports = [free_port() for _ in range(replicas + 1)]
+        first, *others = self.ports
+        self.start(first)
+        for port in others:
+            self.start(port, "--replicaof", "127.0.0.1", str(first))
+        wait_for(lambda: all(self._info(port).get("master_link_status") == "up" for port in others))
+        nodes = [free_port() for _ in range(3)]
+        for port in nodes:
+            self._sentinel(port, first)
+        self.url = f"sentinel://{','.join(f'127.0.0.1:{port}' for port in nodes)}/turns/0"
+        self._asked = Sentinel([("127.0.0.1", port) for port in nodes], socket_timeout=1)
+        wait_for(lambda: all(self._sees_all(port) for port in nodes))
+
+    def start(self, port: int, *more: str) -> None:
+        """Start a server, on the data it left, if any. Without ``--replicaof`` it is a master, as its disk says."""
+        home = self.directory / str(port)
+        home.mkdir(exist_ok=True)
+        common = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--appendonly", "yes", "--save", "")
+        self._servers[port] = self._run(*common, *self._options, *more)
+
+    def signal(self, port: int, number: signal.Signals) -> None:
+        """Send a server a signal; after SIGKILL it is gone."""
+        self._servers[port].send_signal(number)
+        if number == signal.SIGKILL:
+            self._servers[port].wait(10)
+
+    def client(self, port: int) -> redis.Redis:
+        """A client of one server, whatever it is now."""
+        return redis.Redis(port=port, socket_timeout=5)
+
+    def master(self) -> int:
+        """The port of the server that the sentinels name; 0 when they do not answer."""
+        try:
+            return int(self._asked.discover_master("turns")[1])
+        except redis.RedisError:
+            return 0
+
+    def replicas_of(self, port: int) -> int:
+        """How many replicas a server has."""
+        return int(str(self._info(port).get("connected_slaves", 0)))
+
+    def stop(self) -> None:
+        for process in (*self._servers.values(), *self._sentinels):
+            process.kill()
+            process.wait(10)
+
+    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([self.binary, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def _info(self, port: int) -> dict[str, object]:
+        try:
+            return dict(self.client(port).info("replication"))
+        except redis.RedisError:
+            return {}
+
+    def _sees_all(self, port: int) -> bool:
+        try:
+            state = redis.Redis(port=port).sentinel_master("turns")
+        except redis.RedisError:
+            return False
+        return bool(state["num-slaves"] == len(self.ports) - 1 and state["num-other-sentinels"] == 2)
+
+    def _sentinel(self, port: int, master: int) -> None:
+        config = self.directory / f"sentinel-{port}.conf"
+        config.write_text(
+            f"port {port}\nbind 127.0.0.1\ndir {self.directory}\n"
+            f"sentinel monitor turns 127.0.0.1 {master} 2\n"
+            "sentinel down-after-milliseconds turns 1000\n"
+            "sentinel failover-timeout turns 5000\n"
+        )
+        self._sentinels.append(self._run(str(config), "--sentinel"))

@@ -1,0 +1,72 @@
+"""The number of shards lies in the store: another one is refused, and no turn is out of everybody's sight."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import SettingsError
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.shards import FIELD
+from api_client.contract.turn import Outcome, TurnRequest
+from tests.conftest import WorkerProcess, environ_of, turns
+from worker.turns.record.store import stored_shards
+
+
+def request(session_id: str) -> TurnRequest:
+    return TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id=session_id)
+
+
+async def submit(settings: Settings, sessions: int) -> list[str]:
+    async with TurnsClient(settings) as client:
+        return [await client.submit(request(f"s{number}")) for number in range(sessions)]
+
+
+@pytest.mark.parametrize("shards", [1, 8])
+async def test_another_number_of_shards_is_refused_with_what_to_do(settings: Settings, shards: int) -> None:
+    await submit(replace(settings, shards=4), 1)
+    other = replace(settings, shards=shards)
+    with pytest.raises(SettingsError, match=rf"HELIX_SHARDS={shards}: .* over 4 shards; set HELIX_SHARDS=4"):
+        await submit(other, 1)
+    for command in ("worker", "submit", "web"):
+        more = ["hi"] if command == "submit" else []
+        ended = subprocess.run(
+            turns(command, *more), env=environ_of(other), capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, "set HELIX_SHARDS=4" in ended.stderr) == (2, True), (command, ended)
+    told = subprocess.run(turns("doctor"), env=environ_of(other), capture_output=True, text=True, check=False)
+    assert "shards: HELIX_SHARDS" in told.stdout
+    assert told.returncode == 1
+
+
+async def test_the_number_of_a_store_that_names_none_follows_from_its_turns(settings: Settings) -> None:
+    four = replace(settings, shards=4)
+    await submit(four, 20)
+    store = redis.Redis.from_url(settings.redis_url)
+    store.delete(Keys(settings.namespace).installation)  # as versions before this left it
+    with pytest.raises(SettingsError, match="over 4 shards"):
+        await submit(settings, 1)
+    store.delete(Keys(settings.namespace).installation)
+    assert stored_shards(settings) == 4, "a worker sees it as well"
+    assert store.hget(Keys(settings.namespace).installation, FIELD) == b"4"
+
+
+async def test_turns_of_every_shard_are_carried_out(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    four = replace(settings, shards=4)
+    turn_ids = await submit(four, 12)
+    assert len({turn_id.partition("-")[0] for turn_id in turn_ids}) > 1
+    store = redis.Redis.from_url(settings.redis_url)
+    for name in store.keys(f"{settings.namespace}:celery:*"):
+        store.delete(name)  # reapers alone know of them
+    worker_process(settings=four)
+    async with TurnsClient(four) as client:
+        for turn_id in turn_ids:
+            assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED
