@@ -32,6 +32,7 @@ from api_client.tracing.backlog import Backlog
 from api_client.turns.canceller import Canceller
 from api_client.turns.inbox import Inbox
 from api_client.turns.outline import Outline
+from api_client.turns.place import Place, read_place, unfinished_of
 from api_client.turns.reader import TurnReader
 from api_client.turns.submitter import Submitter
 from api_client.workers import fleet
@@ -112,6 +113,22 @@ class TurnsClient:
             StoreUnavailable: the store does not answer.
         """
         return await self._reader.followers(turn_id)
+
+    async def place(self, turn_id: str, session_id: str) -> Place:
+        """Who is before a turn that waits: turns of its session, or turns of all sessions that wait for an agent.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        return await read_place(self.store, turn_id, session_id)
+
+    async def unfinished_of(self, turn_id: str, session_id: str) -> list[str]:
+        """The ids of a session's unfinished turns, in order; ``turn_id`` is any id of the session (``new_id``).
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        return await unfinished_of(self.store, turn_id, session_id)
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """The record of a turn.

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from api_client.contract.escalation import Escalation
-from api_client.contract.image import Image
 from api_client.contract.offered import BUILT_IN
+from api_client.contract.values.image import Image
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN

@@ -9,24 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 
 import structlog
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
+from api_client.contract.turn import TurnRequest
+from api_client.web.bodies.ask import USER_MESSAGE
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """A cancel that comes unless somebody reads the turn again."""
-
-    owner: str
-    session_id: str
-    waiting: asyncio.Task[None]
 
 
 class Readers:
@@ -36,7 +28,7 @@ class Readers:
         self._client = client
         self._grace_seconds = grace_seconds
         self._reading: Counter[str] = Counter()
-        self._stops: dict[str, _Stop] = {}
+        self._stops: dict[str, asyncio.Task[None]] = {}  # a cancel that comes unless somebody reads the turn again
 
     def here(self, turn_id: str) -> bool:
         """True while somebody reads the turn through this relay."""
@@ -47,7 +39,7 @@ class Readers:
         """Somebody reads the turn: a stop that was to come is called off."""
         self._reading[turn_id] += 1
         if stop := self._stops.pop(turn_id, None):
-            stop.waiting.cancel()
+            stop.cancel()
             log.info("stop.called_off", turn_id=turn_id)
         try:
             yield
@@ -56,29 +48,43 @@ class Readers:
             if not self._reading[turn_id]:
                 del self._reading[turn_id]
 
-    def left(self, turn_id: str, owner: str, session_id: str) -> None:
+    def left(self, turn_id: str, owner: str) -> None:
         """The reader of a page left before the end. Unless somebody reads the turn again in time, it is cancelled."""
         if self._grace_seconds and not self.here(turn_id) and turn_id not in self._stops:
-            waiting = asyncio.create_task(self._stop(turn_id, owner))
-            self._stops[turn_id] = _Stop(owner, session_id, waiting)
+            self._stops[turn_id] = asyncio.create_task(self._stop(turn_id, owner))
 
-    async def moved_on(self, session_id: str) -> None:
-        """Something else is asked in the chat: a turn of it that was left is cancelled now, and nobody waits for it.
+    async def moved_on(self, turn_id: str, request: TurnRequest) -> None:
+        """Something else is asked in the chat: its earlier turns that nobody reads are cancelled now.
+
+        That are those that were stopped, and those whose stream was lost, with this relay or another. Two models that
+        answer the same message are both left alone.
 
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        for turn_id, stop in list(self._stops.items()):
-            if stop.session_id == session_id:
-                del self._stops[turn_id]
-                stop.waiting.cancel()
-                await self._client.cancel(turn_id, owner=stop.owner)
-                log.info("stop.moved_on", turn_id=turn_id)
+        for earlier in await self._client.unfinished_of(turn_id, request.session_id):
+            stopped = self._stops.pop(earlier, None)
+            if stopped:
+                stopped.cancel()
+            elif not await self._unread(earlier, request):
+                continue
+            await self._client.cancel(earlier, owner=request.owner)
+            log.info("stop.moved_on", turn_id=earlier)
+
+    async def _unread(self, turn_id: str, request: TurnRequest) -> bool:
+        """Whether nobody reads a turn that a page asked for, about another message."""
+        if self.here(turn_id):
+            return False
+        with suppress(TurnNotFound):
+            asked = (await self._client.get(turn_id, owner=request.owner)).request.metadata.get(USER_MESSAGE)
+            ours = request.metadata.get(USER_MESSAGE)
+            return bool(asked and ours) and asked != ours and not await self._client.readers(turn_id)
+        return False
 
     def close(self) -> None:
         """Call off every stop that is to come: the relay ends, the turns go on."""
         for stop in self._stops.values():
-            stop.waiting.cancel()
+            stop.cancel()
         self._stops.clear()
 
     async def _stop(self, turn_id: str, owner: str) -> None:

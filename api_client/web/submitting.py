@@ -148,7 +148,7 @@ async def _submit_or_join(ask: Ask, relay: Relay, turn_id: str) -> Submitted:
             return Submitted(earlier, turn.seq)
         await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
     if ask.page:
-        await relay.readers.moved_on(request.session_id)
+        await relay.readers.moved_on(turn_id, request)
     return Submitted(await relay.client.submit(request, turn_id=turn_id))
 
 

@@ -118,7 +118,7 @@ async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the
                 await relay.client.decide(turn_id, "edit", by="alice", text=f"Besser: {GOOD}")
     assert pings >= 3
     assert shown_while_parked == NO_MARKER
-    assert page.status[-2:] == ["Entschieden; es geht weiter", "Fertig"]
+    assert page.status[-2:] == ["Entschieden; es geht weiter", "Von einem Menschen angenommen"]
     assert page.completed == [page.text] == ["Besser: Alles klar."]
 
 

@@ -83,7 +83,7 @@ async def test_a_cancelled_turn_ends_its_stream_with_the_reason(http: httpx2.Asy
     second = await _second_of(http, session, turn["turn_id"])
     await http.post(f"/v1/turns/{second}/cancel")
     text = (await behind).text
-    assert "In der Warteschlange hinter 1 früheren" in text
+    assert "Vor dieser Frage ist noch 1 deiner Fragen" in text
     assert '"code":"cancelled"' in text
     assert "Die Anfrage wurde abgebrochen." in text
     assert text.endswith("data: [DONE]\n\n")

@@ -34,6 +34,7 @@ class ValidationIssue:
         line: line in the answer or file, from 1; 0 when the issue is about no line.
         part: the missing part (``documents.part``), when sending it alone repairs the answer; an error
             without one is about the whole answer.
+        adr: name of the ADR it is in, where a text holds several; else empty.
         shortens: the repair is to make the answer shorter, so that sections may go (no CONTENT_LOST).
 
     Raises:
@@ -49,6 +50,7 @@ class ValidationIssue:
     line: int = 0
     part: str = ""
     shortens: bool = False
+    adr: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", Severity(self.severity))

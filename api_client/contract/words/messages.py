@@ -40,9 +40,14 @@ def broken_off(why: str, locale: str, reason: str) -> str:
     return _BROKEN_OFF.get(why) or words_of(why if why in ERROR_CODES else "internal_error", locale)[0]
 
 
-def ending(outcome: str, locale: str, lines: list[str]) -> str:
-    """The message for a turn that ended as ``outcome`` (failed, incomplete or error) for the reasons in ``lines``."""
+def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
+    """The message for a turn that ended as ``outcome`` (failed, incomplete or error) for the reasons in ``lines``.
+
+    ``code`` is the kind of an error, which knows what to do better: a passing one needs no administrator.
+    """
     first, last = words_of(outcome, locale)
+    if outcome == "error" and code in ERROR_CODES:
+        last = words_of(code, locale)[1]
     return "\n".join([f"{first.removesuffix('.')}:", *(f"- {line}" for line in lines), last])
 
 

@@ -27,8 +27,10 @@ MAX_ATTEMPTS = 20
 MAX_DEADLINE_SECONDS = 604_800
 #: Where a chat's id may stand, best first.
 CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
+#: The note of a turn that names the message of a chat it answers.
+USER_MESSAGE = "user_message_id"
 #: Headers of Open WebUI kept as notes in the turn, for operators.
-_NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": "user_message_id"}
+_NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": USER_MESSAGE}
 
 #: Takes the messages out of a body, within limits; the last argument is what a Continue says in the user's name.
 ReadMessages = Callable[[Mapping[str, Any], Limits, PartRules, str], Conversation]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api_client.contract.image import MAX_IMAGES, Image
+from api_client.contract.values.image import MAX_IMAGES, Image
 from api_client.web.bodies.parts import PartRules, read_content
 from api_client.web.errors import ApiError, bad_request, shown
 

@@ -6,6 +6,7 @@ built here from our own words and numbers; text from elsewhere only fills a gap 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from api_client.contract.event_kinds import (
@@ -39,6 +40,7 @@ from api_client.web.streaming.words import say
 
 MAX_CHARS = 200
 _REASON_CHARS = 120
+_ORDINALS = (2, 3, 4, 5)
 
 _AtWork: TypeAlias = (
     TurnQueued
@@ -61,7 +63,7 @@ _WHY = {
     "MISSING_ADR_SECTION": "why_adr",
     "EMPTY_ADR_SECTION": "why_adr",
     "INSUFFICIENT_CRITERIA": "why_adr",
-    "MISSING_YAML_HEADER": "why_header",
+    "MISSING_YAML_HEADER": "why_no_header",
     "INVALID_YAML": "why_header",
     "INVALID_HEADER": "why_header",
     "DUPLICATE_KEY": "why_header",
@@ -95,22 +97,55 @@ _TOOLS = {
 }
 
 
+def status_event(text: str, *, done: bool) -> dict[str, Any]:
+    """The event that shows a line; one that is not ``done`` shimmers."""
+    return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": done}}
+
+
+def proof_of(end: TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
+    """The last line of a good answer: that it was checked, and what it took.
+
+    Args:
+        end: the turn's last event.
+        changes: what the fallback changed, in words.
+        locale: language of the line.
+        checked: the turn had validators.
+    """
+    outcome, attempts = end.outcome, end.attempts
+    if outcome == "passed_by_human":
+        return say("accepted_by_person", locale)
+    if not checked:
+        return say("done", locale)
+    if outcome == "passed_by_fallback":
+        text = _plain("; ".join(changes), MAX_CHARS)
+        return say("checked_repaired", locale, changes=text) if text else say("checked", locale)
+    if attempts < 2:
+        return say("checked", locale)
+    name = f"ordinal_{attempts}" if attempts in _ORDINALS else "ordinal"
+    return say("checked_again", locale, number=say(name, locale, number=attempts))
+
+
+def queued_behind(before: int, others: int, locale: str) -> str:
+    """Where a turn stands that waits: behind its session's own turns, or with others for an agent."""
+    if before:
+        return say("queued_behind_one" if before == 1 else "queued_behind", locale, position=before)
+    return say("queued_among", locale, count=others) if others > 1 else say("queued_for_agent", locale)
+
+
 def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
     """The status event that says what ``event`` means to a reader; None when it is worth no line.
 
     ``pages`` is the address of the relay's pages; whoever has to decide on a parked turn is sent there.
     """
     text = _line(event.body, locale, pages)
-    if not text:
-        return None
-    return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": event.final}}
+    return status_event(text, done=event.final) if text else None
 
 
-def _plain(text: object) -> str:
-    """One short line without controls or angle brackets, whatever came."""
+def _plain(text: object, limit: int = _REASON_CHARS) -> str:
+    """One short line without controls or angle brackets, from any text."""
     words = " ".join(str(text or "").split())
     clean = "".join(letter for letter in words if letter.isprintable() and letter not in "<>")
-    return clean if len(clean) <= _REASON_CHARS else f"{clean[: _REASON_CHARS - 1]}…"
+    return clean if len(clean) <= limit else f"{clean[: limit - 1]}…"
 
 
 def _line(body: Body, locale: str, pages: str) -> str:
@@ -134,9 +169,6 @@ def _line(body: Body, locale: str, pages: str) -> str:
             return say("retrying", locale, number=again, allowed=allowed, reason=say(_why(body), locale))
         case TurnFallback():
             return say("fallback", locale)
-        case TurnMended():
-            changes = _plain("; ".join(body.changes))
-            return say("mended", locale, changes=changes) if changes else ""
         case TurnEscalated():
             return say("escalated", locale) if body.stage == 1 else ""
         case TurnParked():
@@ -148,7 +180,15 @@ def _line(body: Body, locale: str, pages: str) -> str:
             return say("stopping", locale)
         case TurnFinished():
             return say("done" if body.success else "not_done", locale)
-        case AttemptOutput() | AttemptNote() | AttemptAccepted() | AttemptRejected() | LogReset() | Unknown():
+        case (
+            AttemptOutput()
+            | AttemptNote()
+            | AttemptAccepted()
+            | AttemptRejected()
+            | TurnMended()
+            | LogReset()
+            | Unknown()
+        ):
             return ""
 
 
@@ -157,7 +197,7 @@ def _at_work(body: _AtWork, locale: str) -> str:
         case TurnQueued(position=0):
             return say("queued", locale)
         case TurnQueued():
-            return say("queued_behind", locale, position=body.position)
+            return queued_behind(body.position, 0, locale)
         case AttemptStarted():
             return say("started", locale)
         case AttemptTool():

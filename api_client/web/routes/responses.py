@@ -160,7 +160,7 @@ async def stream(
         yield event_frame(last["type"], last)
     finally:
         if ask and ask.page and not whole:
-            relay.readers.left(turn_id, ask.request.owner, turn.request.session_id)
+            relay.readers.left(turn_id, ask.request.owner)
 
 
 async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import structlog
 from starlette.responses import Response, StreamingResponse
 
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.event_kinds import LogReset
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.web.bodies.ask import Ask
 from api_client.web.openwebui.background import answer_task
+from api_client.web.openwebui.failure import lost_text
 from api_client.web.relay import Relay
 from api_client.web.streaming.following import broken, follow_answer
 from api_client.web.streaming.page import Page, page_of
@@ -41,6 +43,7 @@ def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
         locale=ask.request.locale,
         status=ask.open_webui,
         pages=relay.settings.public_url.rstrip("/"),
+        checked=bool(ask.request.validators),
         include_usage=ask.include_usage,
     )
 
@@ -72,7 +75,7 @@ async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator
             whole = True
     finally:
         if ask.page and not whole:
-            relay.readers.left(turn_id, ask.request.owner, ask.request.session_id)
+            relay.readers.left(turn_id, ask.request.owner)
 
 
 async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerator[bytes]:
@@ -84,7 +87,7 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
             async for event in events:
                 if event is not None and isinstance(event.body, LogReset):
                     seen = -1  # that too is news to this reader, and so is all that follows
-                for frame in _frames(event, page, seen):
+                for frame in _frames(event, page, seen) if event else await _waiting(relay, ask, page):
                     if frame is DONE:
                         reach("result.sent")
                     yield frame
@@ -93,13 +96,26 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
                     return
         raise EOFError("the turn's events ended without its end")
     except Exception as error:
-        yield data_frame(broken(error, reply.turn_id, reply.locale).body())
+        lost = broken(error, reply.turn_id, reply.locale)
+        if reply.status:
+            lost.message = lost_text(lost.code, reply.locale, reply.turn_id, reply.pages)
+        line = page.progress.lost() if lost.code == "stream_lost" else page.progress.ended()
+        for payload in [*page.line(line), lost.body()]:
+            yield data_frame(payload)
         yield DONE
 
 
-def _frames(event: Event | None, page: Page, seen: int) -> list[bytes]:
-    if event is None:
-        return [PING]
+async def _waiting(relay: Relay, ask: Ask, page: Page) -> list[bytes]:
+    """What is sent after a while without an event: a ping, and on a page how long it takes, or who is before it."""
+    before = others = 0
+    if page.reply.status and page.progress.queued:
+        with suppress(StoreUnavailable):  # the next one may tell
+            place = await relay.client.place(page.reply.turn_id, ask.request.session_id)
+            before, others = place.before, place.waiting
+    return [PING, *map(data_frame, page.line(page.progress.waiting(time.time(), before=before, others=others)))]
+
+
+def _frames(event: Event, page: Page, seen: int) -> list[bytes]:
     if event.seq > seen or event.final:
         frames = [data_frame(payload) for payload in page.render(event)]
         return [*frames, DONE] if event.final else frames

@@ -8,11 +8,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from api_client.contract.event_kinds import AttemptStarted, TurnFinished, TurnRetrying
+from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.events import Event
+from api_client.web.openwebui.progress import Progress
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, Edit
-from api_client.web.streaming.reply import Payload, Reply, ended, pieces, told
+from api_client.web.streaming.reply import Payload, Reply, ended, pieces
 from api_client.web.streaming.usage import Spent
 from api_client.web.streaming.words import say
 
@@ -33,8 +34,7 @@ class Page:
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        self._line: list[Payload] = []
-        self._asked_again = False
+        self.progress = Progress(reply.locale, reply.pages, checked=reply.checked)
         self._spent = Spent()
 
     def render(self, event: Event) -> list[Payload]:
@@ -46,27 +46,20 @@ class Page:
         return [*sent, *self.reply.usage_chunk(self._spent)] if passed else sent
 
     def _rendered(self, event: Event) -> list[Payload]:
-        return [*self._told(event), *ended(event, self.reply)]
+        return [*self.line(self.progress.take(event)), *ended(event, self.reply)]
 
     def skip(self, event: Event) -> None:
         """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
         self._spent.take(event)
-        self._told(event)
+        self.progress.take(event)
 
     def catch_up(self) -> list[Payload]:
         """What a reader who comes late has to be sent: where the turn stands now."""
-        return self._line
+        return self.line(self.progress.current)
 
-    def _told(self, event: Event) -> list[Payload]:
-        """The status line, unless it stands there already. Why the agent is asked again stays while it begins."""
-        body = event.body
-        begins = isinstance(body, AttemptStarted) and self._asked_again
-        self._asked_again = isinstance(body, TurnRetrying) and body.reason != "transient"
-        line = told(event, self.reply)
-        if begins or not line or line == self._line:
-            return []
-        self._line = line
-        return line
+    def line(self, status: dict[str, Any] | None) -> list[Payload]:
+        """A status event inside a chunk that adds nothing; nothing where there is none, or the caller wants none."""
+        return [{**self.reply.chunk({}), "event": status}] if status and self.reply.status else []
 
 
 class _DraftPage(Page):
@@ -80,7 +73,7 @@ class _DraftPage(Page):
         edits = self._draft.take(event)
         if self._behind:
             edits = self._all()
-        status = self._told(event)
+        status = [*self.line(self.progress.take(event)), *self._writing(edits)]
         body = event.body
         if isinstance(body, TurnFinished) and body.success:
             return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
@@ -88,11 +81,15 @@ class _DraftPage(Page):
 
     def skip(self, event: Event) -> None:
         super().skip(event)
-        self._draft.take(event)
+        self._writing(self._draft.take(event))
         self._behind = True
 
     def catch_up(self) -> list[Payload]:
         return [*super().catch_up(), *self._changed(self._all())]
+
+    def _writing(self, edits: list[Edit]) -> list[Payload]:
+        """The line that ends with the first text of a draft."""
+        return self.line(self.progress.writing()) if any(edit.added for edit in edits) else []
 
     def _all(self) -> list[Edit]:
         self._behind = False

@@ -1,7 +1,6 @@
 """From a turn's events to what a chat client receives. Pure: an event in, payloads out.
 
-``render`` is the form every client understands: the text is held back until it is accepted, so nothing has to be taken
-back. The forms that show drafts are in ``page``.
+The forms of a streamed reply are in ``page``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from api_client.contract.events import Event
 from api_client.contract.marker import Span, answer_text, page_text, read_spans
 from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
-from api_client.web.openwebui.status import status_of
+from api_client.web.openwebui.failure import failure_text
 from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
 from api_client.web.streaming.usage import Spent
 
@@ -43,6 +42,7 @@ class Reply:
     Attributes:
         created: seconds since the epoch.
         status: the caller is Open WebUI: tell the progress as status events inside chunks, show no marker at all.
+        checked: the turn has validators, so that an accepted answer was checked.
         pages: address of the relay's pages, without a slash at its end; empty when nobody said it.
         include_usage: a stream ends with a chunk that says what was used.
     """
@@ -52,6 +52,7 @@ class Reply:
     created: int
     locale: str
     status: bool = False
+    checked: bool = True
     pages: str = ""
     include_usage: bool = False
 
@@ -103,17 +104,6 @@ def opening(reply: Reply) -> list[Payload]:
     return [reply.chunk({"role": "assistant", "content": ""})]
 
 
-def render(event: Event, reply: Reply) -> list[Payload]:
-    """What is sent because of ``event``: its status line, and with the last event the answer or the error."""
-    return [*told(event, reply), *ended(event, reply)]
-
-
-def told(event: Event, reply: Reply) -> list[Payload]:
-    """The status line for ``event``, inside a chunk that adds nothing; none where the caller wants none."""
-    status = status_of(event, reply.locale, reply.pages) if reply.status else None
-    return [] if status is None else [{**reply.chunk({}), "event": status}]
-
-
 def pieces(text: str) -> list[str]:
     """A text in pieces for one chunk each; none for an empty text."""
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
@@ -125,7 +115,10 @@ def ended(event: Event, reply: Reply) -> list[Payload]:
     if not isinstance(end, TurnFinished):
         return []
     if not end.success:
-        return [turn_error(end.outcome, end.error, reply.locale).body()]
+        error = turn_error(end.outcome, end.error, reply.locale)
+        if reply.status:
+            error.message = failure_text(end, reply.locale, reply.turn_id, reply.pages)
+        return [error.body()]
     content = [reply.chunk({"content": piece}) for piece in pieces(reply.accepted(end))]
     return [*content, reply.chunk({}, "stop")]
 

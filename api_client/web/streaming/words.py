@@ -8,11 +8,22 @@ from __future__ import annotations
 _WORDS: dict[str, dict[str, str]] = {
     # status lines, in the order a turn goes through them
     "queued": {"de": "In der Warteschlange", "en": "Queued"},
+    "queued_behind_one": {
+        "de": "Vor dieser Frage ist noch 1 deiner Fragen",
+        "en": "1 question of yours is before this one",
+    },
     "queued_behind": {
-        "de": "In der Warteschlange hinter {position} früheren Nachrichten",
-        "en": "Queued behind {position} earlier messages",
+        "de": "Vor dieser Frage sind noch {position} deiner Fragen",
+        "en": "{position} questions of yours are before this one",
+    },
+    "queued_for_agent": {"de": "Wartet auf einen freien Agenten", "en": "Waiting for a free agent"},
+    "queued_among": {
+        "de": "Wartet auf einen freien Agenten; {count} Fragen warten",
+        "en": "Waiting for a free agent; {count} questions are waiting",
     },
     "started": {"de": "Der Agent arbeitet", "en": "The agent is working"},
+    "since": {"de": "{what} (seit {minutes} min)", "en": "{what} (for {minutes} min)"},
+    "writing": {"de": "Der Agent schreibt", "en": "The agent is writing"},
     "tool": {"de": "Der Agent arbeitet: {what}", "en": "The agent is working: {what}"},
     "tool_read": {"de": "liest Dateien", "en": "reading files"},
     "tool_search": {"de": "durchsucht das Projekt", "en": "searching the project"},
@@ -33,7 +44,6 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "The agent is not available right now; trying again in {seconds} s",
     },
     "fallback": {"de": "Die Antwort wird automatisch ergänzt", "en": "Repairing the answer automatically"},
-    "mended": {"de": "Automatisch ergänzt: {changes}", "en": "Repaired automatically: {changes}"},
     "gate_passed": {"de": "Prüfung {gate} bestanden", "en": "Check {gate} passed"},
     "gate_failed": {"de": "Prüfung {gate} nicht bestanden", "en": "Check {gate} failed"},
     "verifying": {"de": "Ein zweiter Agent prüft das Ergebnis", "en": "A second agent checks the result"},
@@ -50,7 +60,51 @@ _WORDS: dict[str, dict[str, str]] = {
     "decided": {"de": "Entschieden; es geht weiter", "en": "Decided; it goes on"},
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},
     "done": {"de": "Fertig", "en": "Done"},
+    "checked": {"de": "Geprüft", "en": "Checked"},
+    "checked_again": {"de": "Geprüft, {number} Versuch", "en": "Checked, {number} attempt"},
+    "checked_repaired": {
+        "de": "Geprüft, automatisch ergänzt: {changes}",
+        "en": "Checked, completed automatically: {changes}",
+    },
+    "accepted_by_person": {"de": "Von einem Menschen angenommen", "en": "Accepted by a person"},
+    "ordinal_2": {"de": "2.", "en": "second"},
+    "ordinal_3": {"de": "3.", "en": "third"},
+    "ordinal_4": {"de": "4.", "en": "fourth"},
+    "ordinal_5": {"de": "5.", "en": "fifth"},
+    "ordinal": {"de": "{number}.", "en": "{number}th"},
+    "lost_stream": {
+        "de": "Die Verbindung ist abgerissen; „Neu generieren“ bringt die Antwort",
+        "en": "The connection was lost; Regenerate brings the answer",
+    },
     "not_done": {"de": "Ohne gültige Antwort beendet", "en": "Ended without a valid answer"},
+    # a turn without an answer
+    "failed": {"de": "Die Antwort hat die Prüfung nicht bestanden.", "en": "The answer did not pass the checks."},
+    "failed_all": {
+        "de": "Auch nach {attempts} Versuchen hat keine Antwort die Prüfung bestanden.",
+        "en": "After {attempts} attempts no answer has passed the checks.",
+    },
+    "found": {"de": "Zuletzt beanstandet: {faults}.", "en": "Found in the last one: {faults}."},
+    "and_more": {"de": "und {count} weitere", "en": "and {count} more"},
+    "ask_differently": {
+        "de": "Stelle die Frage noch einmal („Neu generieren“), oder formuliere sie anders.",
+        "en": "Ask again (Regenerate), or rephrase the question.",
+    },
+    "ask_again": {
+        "de": "Stelle die Frage noch einmal („Neu generieren“).",
+        "en": "Ask again (Regenerate).",
+    },
+    "ask_less": {
+        "de": "Stelle die Frage noch einmal („Neu generieren“), oder frage nach weniger auf einmal.",
+        "en": "Ask again (Regenerate), or ask for less at once.",
+    },
+    "stream_lost_advice": {
+        "de": "Sie läuft weiter: „Neu generieren“ bringt ihre Antwort.",
+        "en": "It goes on: Regenerate brings its answer.",
+    },
+    "turn_parked_advice": {
+        "de": "„Neu generieren“ bringt die Antwort, sobald entschieden ist.",
+        "en": "Regenerate brings the answer when it is decided.",
+    },
     # behind an error that passes by itself
     "again_in": {"de": "Versuche es in {seconds} s erneut.", "en": "Try again in {seconds} s."},
     # to the agent, in the user's name
@@ -78,6 +132,7 @@ _WORDS: dict[str, dict[str, str]] = {
     "why_cut_off": {"de": "die Antwort brach ab", "en": "the answer broke off"},
     "why_step": {"de": "der Arbeitsschritt ist nicht angegeben", "en": "the working step is not stated"},
     "why_adr": {"de": "im ADR fehlt noch etwas", "en": "something is still missing in the ADR"},
+    "why_no_header": {"de": "der Kopf des ADR fehlt", "en": "the header of the ADR is missing"},
     "why_header": {"de": "der Kopf des ADR ist nicht lesbar", "en": "the header of the ADR cannot be read"},
     "why_file": {"de": "eine genannte Datei stimmt nicht", "en": "a file it names is not right"},
     "why_long": {"de": "die Antwort ist zu lang", "en": "the answer is too long"},

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.image import read_image
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.values.image import read_image
 from worker.files import session
 from worker.files.session import continued_session, conversation_digest, read_status
 from worker.files.session_fence import holding

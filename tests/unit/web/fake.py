@@ -19,6 +19,7 @@ from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
 from api_client.relay_state.allowances import Limits, Refusal
 from api_client.relay_state.openwebui_seen import Sighting
+from api_client.turns.place import Place
 from api_client.web.app import create_app
 from api_client.workers.gauges import Gauges
 
@@ -158,6 +159,7 @@ class FakeTurns:
         self.refusal: HelixError | Exception | None = None
         self.owner = "local"
         self.cancelled = 0
+        self.places = Place(0, 0)
         self.closed = False
         self.followed: list[tuple[int, str]] = []
         self.left = asyncio.Event()
@@ -204,6 +206,12 @@ class FakeTurns:
 
     async def readers(self, turn_id: str) -> int:
         return 0
+
+    async def place(self, turn_id: str, session_id: str) -> Place:
+        return self.places
+
+    async def unfinished_of(self, turn_id: str, session_id: str) -> list[str]:
+        return [TURN_ID] if self.submitted else []
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         if self.refusal:

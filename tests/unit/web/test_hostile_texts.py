@@ -17,14 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.marker import page_text, read_spans
 from api_client.web.bodies import body
 from api_client.web.openwebui.signed_user import signed_user
-from api_client.web.openwebui.status import status_of
+from api_client.web.openwebui.status import proof_of
 from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.reply import Reply
 from tests.unit.web.conftest import caller
-from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event
+from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, finished
 
 MIB = 2**20
 HEADER_CHARS = 60_000  # h11 reads no longer heads
@@ -193,13 +194,15 @@ async def test_no_form_holds_up_the_loop(turns: FakeTurns, field: str) -> None:
 
 
 def test_no_answer_of_an_agent_holds_up_the_loop() -> None:
+    repaired = finished(1, "passed_by_fallback").body
+    assert isinstance(repaired, TurnFinished)
     reply = Reply(turn_id=TURN_ID, model="scripted", created=0, locale="de", status=True)
     for name, pattern in PATTERNS.items():
         text = long(pattern)
         for work in (
             lambda text=text: page_text(text, read_spans(None, text)),
             lambda text=text: reply.completion(text),
-            lambda text=text: status_of(event(1, "turn.mended", changes=[text]), "de"),
+            lambda text=text: proof_of(repaired, [text], "de", checked=True),
             lambda text=text: signed_user(text[:HEADER_CHARS], "secret", 0.0),
         ):
             began = time.thread_time()

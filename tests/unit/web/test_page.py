@@ -235,7 +235,7 @@ def test_a_draft_that_broke_off_goes_when_the_turn_ends_so_or_all_is_asked_for_a
 def test_a_failed_turn_leaves_its_error_alone_on_the_page() -> None:
     reader = live(started(), output("Falsch."), completed(), rejected(MARKER), end("", "failed"))
     assert reader.seen == ["", "Falsch.", ""]
-    assert reader.error.startswith("[ENFORCEMENT ERROR]")
+    assert reader.error.startswith("Die Antwort hat die Prüfung nicht bestanden.")
     assert reader.completed == []
 
 
@@ -323,7 +323,7 @@ def test_who_comes_after_the_end_sees_the_accepted_text_alone(mode: StreamMode) 
         page.skip(item)
     reader = Reader().read(page.render(last))
     assert reader.seen == ["", "Richtig."]
-    assert reader.status == ["Fertig"]
+    assert reader.status == ["Geprüft"]
     assert "Falsch" not in reader.reasoning
 
 

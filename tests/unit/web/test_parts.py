@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from api_client.contract.image import MAX_IMAGES, images_named, read_image
 from api_client.contract.turn import TurnRequest
+from api_client.contract.values.image import MAX_IMAGES, images_named, read_image
 from api_client.relay_state.allowances import Refusal
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with

@@ -15,7 +15,8 @@ from api_client.contract.event_kinds import KINDS
 from api_client.contract.events import Event
 from api_client.contract.marker import read_spans
 from api_client.web.errors import ApiError
-from api_client.web.streaming.reply import Payload, Reply, opening, render, turn_error
+from api_client.web.streaming.page import Page
+from api_client.web.streaming.reply import Payload, Reply, opening, turn_error
 from tests.unit.web.fake import event, finished, passed
 
 PLAIN = Reply(turn_id="t0-1", model="scripted", created=1, locale="de")
@@ -44,7 +45,8 @@ LONG_WAY: list[Event | None] = [
 
 
 def payloads(events: list[Event | None], reply: Reply) -> list[Payload]:
-    return [*opening(reply), *(payload for item in events if item for payload in render(item, reply))]
+    page = Page(reply)
+    return [*opening(reply), *(payload for item in events if item for payload in page.render(item))]
 
 
 def text_of(sent: list[Payload]) -> str:
@@ -71,29 +73,26 @@ def test_open_webui_is_told_the_progress_in_german() -> None:
     sent = payloads(LONG_WAY, OPEN_WEBUI)
     assert text_of(sent) == "Antwort"
     assert lines_of(sent) == [
-        ("In der Warteschlange hinter 2 früheren Nachrichten", False),
+        ("Vor dieser Frage sind noch 2 deiner Fragen", False),
         ("Der Agent arbeitet", False),
         ("Ein Ausfall hat den Agenten unterbrochen; es geht gleich weiter", False),
-        ("Der Agent arbeitet", False),
         ("Der Agent arbeitet: führt einen Befehl aus", False),
         ("Die Antwort wird geprüft", False),
         ("Neuer Versuch 1/2: im ADR fehlt noch etwas", False),
-        ("Der Agent arbeitet", False),
         ("Neuer Versuch 2/2: die Antwort brach ab", False),
         ("Der Agent ist gerade nicht erreichbar; neuer Versuch in 4 s", False),
         ("Die Antwort wird automatisch ergänzt", False),
-        ("Automatisch ergänzt: Schritt 'what' ergänzt", False),
         ("Wird angehalten", False),
-        ("Fertig", True),
+        ("Geprüft, automatisch ergänzt: Schritt 'what' ergänzt", True),
     ]
 
 
 def test_open_webui_is_told_the_progress_in_english() -> None:
     english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True)
     lines = [line for line, _ in lines_of(payloads(LONG_WAY, english))]
-    assert lines[0] == "Queued behind 2 earlier messages"
+    assert lines[0] == "2 questions of yours are before this one"
     assert "Asking again 1/2: something is still missing in the ADR" in lines
-    assert lines[-1] == "Done"
+    assert lines[-1] == "Checked, completed automatically: Schritt 'what' ergänzt"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_open_webui_is_told_the_progress_in_english() -> None:
 )
 def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
     english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages=pages)
-    lines = lines_of(render(event(1, "turn.parked", turn_id="t0-1"), english))
+    lines = lines_of(Page(english).render(event(1, "turn.parked", turn_id="t0-1")))
     assert lines == [(f"A person has to decide: {where}", False)]
 
 
@@ -118,7 +117,7 @@ def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
 def test_the_reason_told_is_the_one_that_says_most(codes: list[str], reason: str) -> None:
     english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True)
     data = {"attempt": 2, "max_attempts": 3, "reason": "rejected", "codes": codes}
-    assert lines_of(render(event(1, "turn.retrying", **data), english)) == [(f"Asking again 1/2: {reason}", False)]
+    assert lines_of(Page(english).render(event(1, "turn.retrying", **data))) == [(f"Asking again 1/2: {reason}", False)]
 
 
 def test_the_status_ends_before_the_error_is_shown() -> None:
@@ -146,7 +145,7 @@ names = st.sampled_from(
     data=st.dictionaries(names, json_values | st.just("transient")),
 )
 def test_whatever_an_event_holds_only_our_own_status_lines_leave(kind: str, data: dict[str, Any]) -> None:
-    for description, done in lines_of(render(event(1, kind, **data), OPEN_WEBUI)):
+    for description, done in lines_of(Page(OPEN_WEBUI).render(event(1, kind, **data))):
         assert 0 < len(description) <= 200
         assert description.isprintable()
         assert not set("<>") & set(description)
@@ -177,7 +176,7 @@ def test_a_long_answer_comes_in_moderate_pieces() -> None:
 
 def test_a_failed_turn_says_the_lines_of_the_decision_record() -> None:
     issues = [{"code": "MISSING_STEP_MARKER", "message": "Response enthält keinen STEP-Marker"}]
-    [payload] = render(finished(1, "failed", error={"issues": issues}), PLAIN)
+    [payload] = Page(PLAIN).render(finished(1, "failed", error={"issues": issues}))
     assert "choices" not in payload
     assert payload["error"] == {
         "message": "[ENFORCEMENT ERROR]\nDie LLM-Response konnte nicht validiert werden:\n"

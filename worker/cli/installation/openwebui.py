@@ -34,8 +34,8 @@ _PROMPTS = {
     "en": [("Write an ADR", "for a decision we face"), ("Review this design", "and name what is missing")],
 }
 _DESCRIPTION = {
-    "de": "Antworten werden geprüft, bevor sie gelten; jeder Versuch ist zu sehen.",
-    "en": "Answers are checked before they count; every attempt can be seen.",
+    "de": "Antworten werden geprüft, bevor sie gelten.",
+    "en": "Answers are checked before they count.",
 }
 
 

@@ -19,6 +19,7 @@ from worker.enforcement.markdown.scan import outline
 MAX_ADRS = 20
 
 #: Enough to see which language an ADR is written in.
+_NAME_CHARS = 60
 _FIRST_LINES = 200
 
 _ADR_ID = re.compile(r"[ {]{0,2}[\"']?adr_id[\"']?\s*:")
@@ -84,6 +85,15 @@ class Adr:
     def titled(self) -> bool:
         """True when it has a heading of level 1."""
         return any(heading.level == 1 and self.start <= heading.line < self.end for heading in self.out.headings)
+
+    @property
+    def name(self) -> str:
+        """Its number from the header, else its title; at most 60 characters, empty when it has neither."""
+        node = self.root.get("adr_id") if self.root is not None and self.root.kind == "mapping" else None
+        if node is not None and node.kind == "scalar" and node.value.strip():
+            return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]
+        titles = (h.title for h in self.out.headings if h.level == 1 and self.start <= h.line < self.end)
+        return next(titles, "").strip()[:_NAME_CHARS]
 
     @property
     def prose(self) -> str:

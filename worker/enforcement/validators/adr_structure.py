@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from worker.enforcement.codes import DEFAULT_LOCALE, issue
@@ -67,9 +68,11 @@ class _Judge:
 
     def __init__(self, adr: Adr, text: Text, locale: str, *, surgical: bool) -> None:
         self.adr, self.file, self.locale, self.surgical = adr, text.file, locale, surgical
+        self.named = adr.name if len(text.adrs) > 1 else ""
 
     def _issue(self, code: str, line: int, part: str = "", **values: object) -> ValidationIssue:
-        return issue(code, self.locale, file=self.file, line=line, part=part if self.surgical else "", **values)
+        found = issue(code, self.locale, file=self.file, line=line, part=part if self.surgical else "", **values)
+        return replace(found, adr=self.named)
 
     def header(self) -> Iterator[ValidationIssue]:
         adr = self.adr

@@ -151,7 +151,7 @@ def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Seq
         lines = [broken_off(failing.get("why") or failing["code"], turn.request.locale, failing["reason"])]
     error = {
         "code": failing["code"],
-        "message": ending(outcome.value, turn.request.locale, lines),
+        "message": ending(outcome.value, turn.request.locale, lines, failing["code"]),
         "reason": failing["reason"],
         "issues": list(issues),
     }

@@ -1,0 +1,82 @@
+"""What a user of a chat reads when there is no answer: one plain paragraph, because Open WebUI shows a box of text.
+
+What happened, what was wrong with the last answer, what to do now; names for administrators come last. Programs get
+the form of ADR-038 instead (``streaming.reply``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from api_client.contract.event_kinds import TurnFinished
+from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
+from api_client.web.streaming.words import say
+
+#: Most different faults that are named.
+_MOST = 6
+#: Endings for which asking again helps, or asking differently; every other has its advice in the table of codes.
+_ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "ask_less", "cancelled": "ask_again"}
+
+
+def failure_text(end: TurnFinished, locale: str, turn_id: str, pages: str = "") -> str:
+    """The text for a turn that ended without an answer.
+
+    Args:
+        end: its last event.
+        locale: language of the text; that of the issues is the turn's.
+        turn_id: names the turn at the end.
+        pages: address of the relay's pages, for a link to the turn.
+    """
+    error, outcome = end.error, end.outcome
+    code = str(error.get("code") or "")
+    issues = [issue for issue in error.get("issues") or [] if issue.get("severity", "error") == "error"]
+    kind = code if code in ERROR_CODES else outcome if outcome in ERROR_CODES else "error"
+    happened, advice = words_of(kind, locale)
+    if kind == "failed":
+        happened = say("failed_all" if end.attempts > 1 else "failed", locale, attempts=end.attempts)
+    details = _found(issues, locale) if outcome == "failed" else ""
+    if kind in {"incomplete", "rejected"}:
+        details = _last_reason(str(error.get("message") or ""))
+    if kind in _ADVICE:
+        advice = say(_ADVICE[kind], locale)
+    return " ".join(filter(None, [happened, details, advice, _names(issues, turn_id, pages)]))
+
+
+def lost_text(code: str, locale: str, turn_id: str, pages: str = "") -> str:
+    """The text for a stream that ends before its turn (``stream_lost``, ``turn_parked``): how to get the answer."""
+    if code not in {"stream_lost", "turn_parked"}:
+        return sentence(code, locale)
+    return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id, pages)}"
+
+
+def _found(issues: Sequence[Mapping[str, Any]], locale: str) -> str:
+    """Each fault once, with where it was found, or how often."""
+    places: dict[str, list[str]] = {}
+    for issue in issues:
+        message = str(issue.get("message") or "").strip().rstrip(".")
+        places.setdefault(message, []).append(str(issue.get("adr") or issue.get("file") or ""))
+    told = [_with_places(message, where) for message, where in places.items() if message]
+    if not told:
+        return ""
+    more = [say("and_more", locale, count=len(told) - _MOST)] if len(told) > _MOST else []
+    return say("found", locale, faults="; ".join([*told[:_MOST], *more]))
+
+
+def _with_places(message: str, where: list[str]) -> str:
+    named = [name for name in dict.fromkeys(where) if name and name not in message]
+    if named:
+        return f"{message} ({', '.join(named)})"
+    return f"{message} ({len(where)}×)" if len(where) > 1 else message
+
+
+def _last_reason(message: str) -> str:
+    """The reason that a turn's own message gives in its last list entry."""
+    reasons = [line.removeprefix("- ").strip() for line in message.splitlines() if line.startswith("- ")]
+    return f"{reasons[-1].rstrip('.')}." if reasons else ""
+
+
+def _names(issues: Sequence[Mapping[str, Any]], turn_id: str, pages: str) -> str:
+    """What an administrator asks for: the codes, and the turn."""
+    codes = dict.fromkeys(str(issue.get("code")) for issue in issues if issue.get("code"))
+    return f"({', '.join([*codes, f'{pages}/turns/{turn_id}' if pages else turn_id])})"

@@ -1,0 +1,119 @@
+"""The status line above an answer, for one reader: what stands there, and when it changes.
+
+A line that is not done shimmers. So none is left so: text that appears ends it, and so do the turn's end and a lost
+stream. Why a draft was taken back stays readable while the next one comes. Pure: events in, status events out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract.event_kinds import (
+    AttemptCompleted,
+    AttemptLost,
+    AttemptReset,
+    AttemptStarted,
+    AttemptTool,
+    TurnFinished,
+    TurnMended,
+    TurnQueued,
+    TurnRetrying,
+)
+from api_client.contract.events import Event
+from api_client.web.openwebui.status import proof_of, queued_behind, status_event, status_of
+from api_client.web.streaming.words import say
+
+Status = dict[str, Any]
+
+_MINUTE = 60.0
+
+
+class Progress:
+    """The line of one reader; each method returns the status event to send, None where the line stays.
+
+    Args:
+        locale: language of the line.
+        pages: address of the relay's pages, or empty.
+        checked: the turn has validators, so that an accepted answer was checked.
+    """
+
+    def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
+        self._locale, self._pages, self._checked = locale, pages, checked
+        self.current: Status | None = None
+        self.queued = False  # the turn waits for its session or for an agent
+        self._works: Status | None = None  # the line that says what the agent does
+        self._since = 0.0  # when the agent began, seconds since the epoch; 0: it is not at work
+        self._minutes = 0
+        self._reason = False  # the line says why the last draft is void
+        self._changes: list[str] = []
+
+    def take(self, event: Event) -> Status | None:
+        """The line for what happened."""
+        self._note(event)
+        body = event.body
+        if isinstance(body, TurnFinished) and body.success:
+            text = proof_of(body, self._changes, self._locale, checked=self._checked)
+            return self._show(status_event(text, done=True))
+        if isinstance(body, AttemptStarted) and self._reason:
+            return None
+        status = status_of(event, self._locale, self._pages)
+        if status is None:
+            return None
+        retrying = isinstance(body, TurnRetrying) and body.reason != "transient"
+        self._reason = retrying or isinstance(body, AttemptLost | AttemptReset)
+        self._works = status if isinstance(body, AttemptStarted | AttemptTool) else None
+        return self._show(status)
+
+    def writing(self) -> Status | None:
+        """Text of the answer is on the page: the agent writes, unless the line says why a draft before it is void."""
+        if self.current and self.current["data"]["done"]:
+            return None
+        self._works = None
+        return self._done() if self._reason else self._show(status_event(say("writing", self._locale), done=True))
+
+    def waiting(self, now: float, *, before: int = 0, others: int = 0) -> Status | None:
+        """The line after a while without news.
+
+        Args:
+            now: seconds since the epoch.
+            before: unfinished turns of the session before this one.
+            others: turns that wait for an agent.
+        """
+        if self.queued:
+            return self._show(status_event(queued_behind(before, others, self._locale), done=False))
+        minutes = int((now - self._since) / _MINUTE) if self._since else 0
+        if not self._works or minutes <= self._minutes:
+            return None
+        self._minutes = minutes
+        words = self._works["data"]["description"]
+        return self._show(status_event(say("since", self._locale, what=words, minutes=minutes), done=False))
+
+    def lost(self) -> Status | None:
+        """The connection to the turn is lost, and the page with it: the turn goes on."""
+        return self._show(status_event(say("lost_stream", self._locale), done=True))
+
+    def ended(self) -> Status | None:
+        """The stream ends before the turn: the line stays, and is done."""
+        return self._done()
+
+    def _note(self, event: Event) -> None:
+        match event.body:
+            case TurnQueued():
+                self.queued = True
+            case AttemptStarted():
+                self.queued, self._since, self._minutes = False, event.at, 0
+            case AttemptCompleted():
+                self._since = 0.0
+            case TurnMended(changes=changes):
+                self._changes = list(changes)
+            case _:  # changes nothing here
+                pass
+
+    def _done(self) -> Status | None:
+        return self._show(status_event(self.current["data"]["description"], done=True)) if self.current else None
+
+    def _show(self, status: Status) -> Status | None:
+        if status == self.current:
+            return None
+        self.current = status
+        return status

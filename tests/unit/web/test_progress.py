@@ -1,0 +1,153 @@
+"""The status line never lies: it ends with text, with the turn and with the stream; its last words are the proof."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.events import Event
+from api_client.turns.place import Place
+from api_client.web.openwebui.progress import Progress
+from api_client.web.streaming.page import LivePage
+from api_client.web.streaming.reply import Reply
+from tests.unit.web.conftest import caller
+from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished
+from tests.unit.web.openwebui import Reader
+
+PAGE = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": "", "x-owui-user-message-id": "u"}
+REPLY = Reply(turn_id="t0-1", model="scripted", created=1, locale="de", status=True)
+STARTED = event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3)
+OUTPUT = event(3, "attempt.output", attempt=1, text="Ein Entwurf")
+LOST = event(4, "attempt.lost", attempt=1, delivery=1, during="running")
+
+
+def lines(*events: Event, reply: Reply = REPLY) -> list[tuple[str, bool]]:
+    page = LivePage(reply)
+    sent: list[Any] = [payload for item in events for payload in page.render(item)]
+    return [(p["event"]["data"]["description"], p["event"]["data"]["done"]) for p in sent if "event" in p]
+
+
+def test_the_first_text_ends_the_line_and_a_tool_begins_another() -> None:
+    tool = event(4, "attempt.tool", attempt=1, name="Read")
+    assert lines(STARTED, OUTPUT, event(4, "attempt.output", attempt=1, text=" und mehr"), tool, OUTPUT) == [
+        ("Der Agent arbeitet", False),
+        ("Der Agent schreibt", True),
+        ("Der Agent arbeitet: liest Dateien", False),
+        ("Der Agent schreibt", True),
+    ]
+
+
+def test_why_a_draft_was_lost_stays_readable_while_the_next_one_comes() -> None:
+    again = event(5, "attempt.started", attempt=1, delivery=2, max_attempts=3)
+    why = "Ein Ausfall hat den Agenten unterbrochen; es geht gleich weiter"
+    assert lines(STARTED, OUTPUT, LOST, again, OUTPUT)[2:] == [(why, False), (why, True)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts", "german", "english"),
+    [
+        ("passed", 1, "Geprüft", "Checked"),
+        ("passed_after_retry", 2, "Geprüft, 2. Versuch", "Checked, second attempt"),
+        ("passed_after_retry", 7, "Geprüft, 7. Versuch", "Checked, 7th attempt"),
+        ("passed_by_fallback", 3, "Geprüft, automatisch ergänzt: x.py", "Checked, completed automatically: x.py"),
+        ("passed_by_human", 3, "Von einem Menschen angenommen", "Accepted by a person"),
+        ("failed", 3, "Ohne gültige Antwort beendet", "Ended without a valid answer"),
+    ],
+)
+def test_the_last_line_carries_the_proof(outcome: str, attempts: int, german: str, english: str) -> None:
+    repaired = event(4, "turn.mended", attempt=1, changes=["x.py"])
+    for locale, expected in (("de", german), ("en", english)):
+        progress = Progress(locale)
+        progress.take(repaired)
+        last = finished(5, outcome)
+        last.data["attempts"] = attempts
+        assert progress.take(last) == {"type": "status", "data": {"description": expected, "done": True}}
+
+
+def test_an_answer_that_no_validator_saw_is_not_called_checked() -> None:
+    status = Progress("en", checked=False).take(finished(5, "passed"))
+    assert status is not None
+    assert status["data"]["description"] == "Done"
+
+
+def test_a_repair_that_did_not_help_is_not_shown() -> None:
+    repaired = event(4, "turn.mended", attempt=1, changes=["STEP-Marker ergänzt: unknown"])
+    assert lines(STARTED, repaired, finished(5, "failed")) == [
+        ("Der Agent arbeitet", False),
+        ("Ohne gültige Antwort beendet", True),
+    ]
+
+
+def test_a_long_silence_says_how_long_once_a_minute() -> None:
+    progress = Progress("de")
+    progress.take(STARTED)
+    told = [progress.waiting(STARTED.at + seconds) for seconds in range(0, 200, 10)]
+    shown = [status["data"]["description"] for status in told if status]
+    assert shown == [f"Der Agent arbeitet (seit {minutes} min)" for minutes in (1, 2, 3)]
+    progress.take(event(3, "attempt.tool", attempt=1, name="Read"))
+    status = progress.waiting(STARTED.at + 240)
+    assert status is not None
+    assert status["data"]["description"] == "Der Agent arbeitet: liest Dateien (seit 4 min)"
+
+
+@pytest.mark.parametrize(
+    ("place", "locale", "line"),
+    [
+        (Place(1, 0), "de", "Vor dieser Frage ist noch 1 deiner Fragen"),
+        (Place(3, 0), "de", "Vor dieser Frage sind noch 3 deiner Fragen"),
+        (Place(1, 0), "en", "1 question of yours is before this one"),
+        (Place(3, 0), "en", "3 questions of yours are before this one"),
+        (Place(0, 1), "de", "Wartet auf einen freien Agenten"),
+        (Place(0, 9), "de", "Wartet auf einen freien Agenten; 9 Fragen warten"),
+        (Place(0, 9), "en", "Waiting for a free agent; 9 questions are waiting"),
+    ],
+)
+async def test_who_waits_sees_who_is_before_it(place: Place, locale: str, line: str) -> None:
+    turns = FakeTurns([event(1, "turn.queued", position=0), None, None, finished(2, "passed", response="Antwort")])
+    turns.places = place
+    seen, _ = await ask(turns, locale=locale)
+    assert seen.status[1:-1] == [line], "and only once, while nothing changes"
+
+
+async def test_a_lost_stream_ends_its_line_and_says_how_to_get_the_answer() -> None:
+    seen, text = await ask(FakeTurns([event(1, "turn.queued", position=0), STARTED, StoreUnavailable("gone")]))
+    assert seen.status[-1] == "Die Verbindung ist abgerissen; „Neu generieren“ bringt die Antwort"
+    assert '"done":false' not in text.rpartition('"event"')[2]
+    assert seen.error == (
+        "Die Verbindung zur laufenden Anfrage ist abgerissen. "
+        f"Sie läuft weiter: „Neu generieren“ bringt ihre Antwort. ({TURN_ID})"
+    )
+
+
+async def ask(turns: FakeTurns, **more: Any) -> tuple[Reader, str]:
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], "stream": True, **more}
+    async with caller(app_with(turns), **PAGE) as http:
+        text = (await http.post("/v1/chat/completions", json=body)).text
+    sent = [json.loads(line.removeprefix("data: ")) for line in text.split("\n\n") if line.startswith("data: {")]
+    return Reader().read(sent), text
+
+
+async def test_a_question_whose_stream_was_lost_is_given_up_when_something_else_is_asked(turns: FakeTurns) -> None:
+    """Its answer would never reach the chat, and the new question would wait for it."""
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+    async with caller(app_with(turns), **PAGE) as http:
+        await http.post("/v1/chat/completions", json=body)
+        await http.post("/v1/chat/completions", json={**body, "locale": "en"})
+        assert turns.cancelled == 0, "another model, or the same message again: both are wanted"
+        await http.post("/v1/chat/completions", json=body, headers={**PAGE, "x-owui-user-message-id": "v"})
+    assert turns.cancelled == 1
+
+
+async def test_a_question_that_somebody_reads_elsewhere_is_left_alone(turns: FakeTurns) -> None:
+    async def readers(turn_id: str) -> int:
+        return 1
+
+    turns.readers = readers  # type: ignore[method-assign]
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+    async with caller(app_with(turns), **PAGE) as http:
+        await http.post("/v1/chat/completions", json=body)
+        await http.post("/v1/chat/completions", json=body, headers={**PAGE, "x-owui-user-message-id": "v"})
+    assert turns.cancelled == 0
