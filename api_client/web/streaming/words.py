@@ -10,11 +10,11 @@ _WORDS: dict[str, dict[str, str]] = {
     "queued": {"de": "In der Warteschlange", "en": "Queued"},
     "queued_behind_one": {
         "de": "Vor dieser Frage ist noch 1 deiner Fragen",
-        "en": "1 question of yours is before this one",
+        "en": "1 of your questions is before this one",
     },
     "queued_behind": {
         "de": "Vor dieser Frage sind noch {position} deiner Fragen",
-        "en": "{position} questions of yours are before this one",
+        "en": "{position} of your questions are before this one",
     },
     "queued_for_agent": {"de": "Wartet auf einen freien Agenten", "en": "Waiting for a free agent"},
     "queued_among": {

@@ -98,8 +98,8 @@ def test_a_long_silence_says_how_long_once_a_minute() -> None:
     [
         (Place(1, 0), "de", "Vor dieser Frage ist noch 1 deiner Fragen"),
         (Place(3, 0), "de", "Vor dieser Frage sind noch 3 deiner Fragen"),
-        (Place(1, 0), "en", "1 question of yours is before this one"),
-        (Place(3, 0), "en", "3 questions of yours are before this one"),
+        (Place(1, 0), "en", "1 of your questions is before this one"),
+        (Place(3, 0), "en", "3 of your questions are before this one"),
         (Place(0, 1), "de", "Wartet auf einen freien Agenten"),
         (Place(0, 9), "de", "Wartet auf einen freien Agenten; 9 Fragen warten"),
         (Place(0, 9), "en", "Waiting for a free agent; 9 questions are waiting"),

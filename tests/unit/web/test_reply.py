@@ -90,7 +90,7 @@ def test_open_webui_is_told_the_progress_in_german() -> None:
 def test_open_webui_is_told_the_progress_in_english() -> None:
     english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True)
     lines = [line for line, _ in lines_of(payloads(LONG_WAY, english))]
-    assert lines[0] == "2 questions of yours are before this one"
+    assert lines[0] == "2 of your questions are before this one"
     assert "Asking again 1/2: something is still missing in the ADR" in lines
     assert lines[-1] == "Checked, completed automatically: Schritt 'what' ergänzt"
 

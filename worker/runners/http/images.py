@@ -1,7 +1,7 @@
 """The images that messages name, as parts of the request to an OpenAI-compatible service.
 
-A message names a file of the session's ``input/`` (``contract/values/image.py``); only there is it looked for. So the service
-sees an image with every later message too, and what is kept of a conversation holds no image twice.
+A message names a file of the session's ``input/`` (``contract/values/image.py``); only there is it looked for. So the
+service sees an image with every later message too, and what is kept of a conversation holds no image twice.
 """
 
 from __future__ import annotations
