@@ -135,7 +135,7 @@ def queued_behind(before: int, others: int, locale: str) -> str:
 def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
     """The status event that says what ``event`` means to a reader; None when it is worth no line.
 
-    ``pages`` is the address of the relay's pages; whoever has to decide on a parked turn is sent there.
+    ``pages`` is the address of the relay's pages; who has to decide on a parked turn is sent there.
     """
     text = _line(event.body, locale, pages)
     return status_event(text, done=event.final) if text else None

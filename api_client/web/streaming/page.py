@@ -58,7 +58,7 @@ class Page:
         return self.line(self.progress.current)
 
     def line(self, status: dict[str, Any] | None) -> list[Payload]:
-        """A status event inside a chunk that adds nothing; nothing where there is none, or the caller wants none."""
+        """A status event inside a chunk that adds nothing; nothing without a status, or where the caller wants none."""
         return [{**self.reply.chunk({}), "event": status}] if status and self.reply.status else []
 
 

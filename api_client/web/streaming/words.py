@@ -1,6 +1,6 @@
 """Every sentence of the relay that a user may read while a turn goes on, in German and English: one table.
 
-Errors have a table of their own (``contract/error_codes.py``), which all sides share.
+Errors have another table (``contract/words/error_codes.py``), which all sides share.
 """
 
 from __future__ import annotations
