@@ -1,4 +1,4 @@
-"""The demo, as the README promises it: every turn comes out as told, and nothing is left running."""
+"""The demo, as the README promises it: every turn comes out as expected, and nothing is left running."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from worker.cli import main
 
 
 @pytest.mark.timeout(180)
-def test_the_demo_comes_out_as_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("locale", ["en", "de"])
+def test_the_demo_comes_out_as_expected_and_leaves_nothing_behind(tmp_path: Path, locale: str) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("HELIX_", "REDIS_"))}
     done = subprocess.run(
-        turns("demo", "--json"),
+        turns("demo", "--json", "--locale", locale),
         env={**environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,

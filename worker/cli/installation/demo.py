@@ -1,4 +1,4 @@
-"""``turns demo``: an installation of its own, turns that go wrong in every way, and what becomes of them.
+"""``turns demo``: a separate installation, and turns that go wrong in every way.
 
 Everything is the real thing but the agent, which plays a script: broker, Celery workers and relay are processes, and
 each message is sent by the ``openai`` client through ``POST /v1/chat/completions``.
@@ -31,6 +31,7 @@ from worker.cli.output import json_option, safe, write_json, write_table
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, WARN, Line, Timeline
 from worker.logs import configure_logging
 from worker.processes.supervisor import Supervisor
+from worker.runners.scripted import script
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -38,22 +39,29 @@ if TYPE_CHECKING:
 #: Shorter than the default, so that nobody waits long for the killed worker's turn.
 _LEASE_SECONDS = 3.0
 _TURN_SECONDS = 60.0
+#: What the agent plays, by language.
+_SCRIPTS = {"de": script.DEMO, "en": script.DEMO.with_name("demo_en.yaml")}
 #: The agent has written so many pieces when its worker is killed.
 _PIECES_BEFORE_KILL = 10
 
 
 @click.command()
+@click.option(
+    "--locale", type=click.Choice(sorted(_SCRIPTS)), default="en", show_default=True, help="Language of the messages."
+)
 @json_option
-def demo(as_json: bool) -> None:
+def demo(locale: str, as_json: bool) -> None:
     """Start everything in a temporary folder, send turns that go wrong in every way, and stop everything.
 
-    Needs no key, no Docker, no Redis. Exits 0 only if every turn came out as told.
+    Needs no key, no Docker, no Redis. Exits 0 only if every turn came out as expected.
     """
     if not find_spec("openai"):
         raise HelixError('the demo needs the openai client: pip install ".[demo]" in the checkout')
     directory = Path(tempfile.mkdtemp(prefix="helix-demo-"))
     settings = Settings(
         root=directory,
+        locale=locale,
+        models={"scripted": f"scripted:{_SCRIPTS[locale]}"},
         lease_seconds=_LEASE_SECONDS,
         announce_seconds=1.0,
         reap_seconds=0.3,
@@ -63,23 +71,23 @@ def demo(as_json: bool) -> None:
         flower_port=0,
         log_level="warning",
     )
-    configure_logging(replace(settings, log_level="error"))  # the timeline tells the story
+    configure_logging(replace(settings, log_level="error"))  # the timeline shows everything
     logs = directory / "logs"
     logs.mkdir()
     try:
         installation = plan(settings)
         with Supervisor(installation.programs, logs=logs) as supervisor:
-            results = asyncio.run(_play(installation, supervisor, as_json=as_json))
+            results = asyncio.run(_play(installation, supervisor, locale, as_json=as_json))
     except BaseException:
-        click.echo(f"turns: the demo was broken off; its logs are in {logs}", err=True)
+        click.echo(f"turns: the demo was interrupted; its logs are in {logs}", err=True)
         raise
     shutil.rmtree(directory, ignore_errors=True)
     problems = [f"{result.scene.title}: {problem}" for result in results for problem in result.problems]
     if problems:
-        raise HelixError("the demo did not come out as told:\n" + "\n".join(problems))
+        raise HelixError("the demo did not come out as expected:\n" + "\n".join(problems))
 
 
-async def _play(installation: Installation, supervisor: Supervisor, *, as_json: bool) -> list[Result]:
+async def _play(installation: Installation, supervisor: Supervisor, locale: str, *, as_json: bool) -> list[Result]:
     """Play all scenes, one after the other."""
     from openai import AsyncOpenAI
 
@@ -94,8 +102,10 @@ async def _play(installation: Installation, supervisor: Supervisor, *, as_json: 
         for number, scene in enumerate(SCENES):
             if timeline:
                 timeline.write(Line(f"\n({chr(ord('a') + number)}) {scene.title}", BOLD))
-                timeline.write(Line(f"    user: {scene.message}", DIM))
-            result = await _play_scene(scene, f"demo-{number}", client, chat, supervisor, timeline)
+                timeline.write(Line(f"    user: {scene.message[locale]}", DIM))
+            result = await _play_scene(
+                scene, scene.message[locale], f"demo-{number}", client, chat, supervisor, timeline
+            )
             results.append(result)
             if timeline:
                 _tell(result, timeline)
@@ -108,6 +118,7 @@ async def _play(installation: Installation, supervisor: Supervisor, *, as_json: 
 
 async def _play_scene(
     scene: Scene,
+    message: str,
     chat_id: str,
     client: TurnsClient,
     chat: AsyncOpenAI,
@@ -120,7 +131,7 @@ async def _play_scene(
     begun = time.monotonic()
     response = await chat.chat.completions.with_raw_response.create(
         model="scripted",
-        messages=[{"role": "user", "content": scene.message}],
+        messages=[{"role": "user", "content": message}],
         stream=True,
         extra_headers={"X-Conversation-ID": chat_id},
     )
@@ -166,7 +177,7 @@ def _introduce(installation: Installation, timeline: Timeline) -> None:
 
 
 def _tell(result: Result, timeline: Timeline) -> None:
-    """What the client got, and whether it is what was told."""
+    """Show what the client received, and whether it is as expected."""
     if result.client_error:
         for line in safe(result.client_error).splitlines():
             timeline.write(Line(f"    chat: {line}", WARN))
@@ -177,9 +188,9 @@ def _tell(result: Result, timeline: Timeline) -> None:
     if result.turn.step:
         timeline.write(Line(f"    step: {result.turn.step} ({result.turn.step_source})", DIM))
     for problem in result.problems:
-        timeline.write(Line(f"    NOT AS TOLD: {problem}", BAD))
+        timeline.write(Line(f"    NOT AS EXPECTED: {problem}", BAD))
     if not result.problems:
-        timeline.write(Line(f"    as told: {result.turn.outcome}, {result.seconds:.1f} s", GOOD))
+        timeline.write(Line(f"    as expected: {result.turn.outcome}, {result.seconds:.1f} s", GOOD))
 
 
 async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Result]) -> None:
@@ -196,4 +207,4 @@ async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Resul
     rows = [(f"  {row.name}", str(row.rejected), str(row.validated), percent(row.rate)) for row in by.rows]
     write_table([head, *rows])
     good = sum(not result.problems for result in results)
-    timeline.write(Line(f"\n{good} of {len(results)} turns came out as told. Everything is stopped again.", BOLD))
+    timeline.write(Line(f"\n{good} of {len(results)} turns came out as expected. Everything is stopped again.", BOLD))

@@ -1,6 +1,6 @@
 """What ``turns demo`` plays: each message, what must come of it, and whether it did.
 
-What the agent writes for each message is in ``worker/runners/scripted/demo.yaml``.
+What the agent writes is in ``worker/runners/scripted``: ``demo.yaml`` (German) and ``demo_en.yaml``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class Scene:
     """One message of the demo, and what must come of it.
 
     Attributes:
-        title: what the audience sees. message: what is sent; the agent's script answers it.
+        title: what the audience sees. message: what is sent, by language; the agent's script answers it.
         outcome, attempts, deliveries: what must come of it; else the demo has failed.
         step_source: where the step must come from; empty when nobody cares.
         kill_worker: the worker is killed once the agent has begun to write.
     """
 
     title: str
-    message: str
+    message: dict[str, str]
     outcome: Outcome
     attempts: int
     deliveries: int
@@ -34,7 +34,10 @@ class Scene:
 SCENES = (
     Scene(
         title="a good answer",
-        message="Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?",
+        message={
+            "de": "Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?",
+            "en": "How should we redeliver failed webhooks?",
+        },
         outcome=Outcome.PASSED,
         attempts=1,
         deliveries=1,
@@ -42,7 +45,10 @@ SCENES = (
     ),
     Scene(
         title="an answer that forgets its step marker",
-        message="Warum gehen uns bei einem Neustart Nachrichten verloren?",
+        message={
+            "de": "Warum gehen uns bei einem Neustart Nachrichten verloren?",
+            "en": "Why do we lose messages when we restart?",
+        },
         outcome=Outcome.PASSED_AFTER_RETRY,
         attempts=2,
         deliveries=2,
@@ -50,7 +56,10 @@ SCENES = (
     ),
     Scene(
         title="an agent that dies in mid-answer",
-        message="Welche Datenbank passt zu unserem Auftragsarchiv?",
+        message={
+            "de": "Welche Datenbank passt zu unserem Auftragsarchiv?",
+            "en": "Which database fits our order archive?",
+        },
         outcome=Outcome.PASSED_AFTER_RETRY,
         attempts=2,
         deliveries=2,
@@ -58,15 +67,21 @@ SCENES = (
     ),
     Scene(
         title="an ADR that lacks one section: only that is asked for, the rest stays as it was",
-        message="Schreib ein ADR zum Wechsel von Cron zu Celery Beat.",
+        message={
+            "de": "Schreib ein ADR zum Wechsel von Cron zu Celery Beat.",
+            "en": "Write an ADR about replacing cron by Celery Beat.",
+        },
         outcome=Outcome.PASSED_AFTER_RETRY,
         attempts=2,
         deliveries=2,
         step_source="marker",
     ),
     Scene(
-        title="an agent that never writes the marker: the step is inferred, and told as inferred",
-        message="Kannst du uns beim Aufräumen der Log-Dateien helfen?",
+        title="an agent that never writes the marker: the step is inferred, and labelled as inferred",
+        message={
+            "de": "Kannst du uns beim Aufräumen der Log-Dateien helfen?",
+            "en": "Can you help us to clean up our log files?",
+        },
         outcome=Outcome.PASSED_BY_FALLBACK,
         attempts=3,
         deliveries=3,
@@ -74,14 +89,20 @@ SCENES = (
     ),
     Scene(
         title="an ADR that never gets its sections: the user reads an honest error",
-        message="Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.",
+        message={
+            "de": "Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.",
+            "en": "Write an ADR about invoices made from events.",
+        },
         outcome=Outcome.FAILED,
         attempts=3,
         deliveries=3,
     ),
     Scene(
         title="the worker is killed in the middle",
-        message="Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt.",
+        message={
+            "de": "Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt.",
+            "en": "Explain in detail how a lease detects a crashed worker.",
+        },
         outcome=Outcome.PASSED,
         attempts=1,
         deliveries=2,
@@ -103,7 +124,7 @@ class Result:
 
     @property
     def problems(self) -> list[str]:
-        """How it differs from what was told; empty when it came out."""
+        """How it differs from what the scene expects; empty when it does not."""
         turn, scene = self.turn, self.scene
         pairs: list[tuple[str, Any, Any]] = [
             ("outcome", turn.outcome, scene.outcome),
@@ -112,7 +133,7 @@ class Result:
         ]
         if scene.step_source:
             pairs.append(("step_source", turn.step_source, scene.step_source))
-        found = [f"{name} is {is_!s}, not {told!s}" for name, is_, told in pairs if is_ != told]
+        found = [f"{name} is {is_!s}, not {wanted!s}" for name, is_, wanted in pairs if is_ != wanted]
         if bool(self.client_text) != scene.outcome.success or bool(self.client_error) == scene.outcome.success:
             found.append("the client did not see what the turn's record says")
         return found
@@ -128,6 +149,6 @@ class Result:
             "seconds": round(self.seconds, 2),
             "step": self.turn.step,
             "step_source": self.turn.step_source,
-            "as_told": not self.problems,
+            "as_expected": not self.problems,
             "problems": self.problems,
         }
