@@ -18,6 +18,7 @@ class InlineRunner:
     """Plays the same scripts as ``scripted``, save the steps that need a process of their own."""
 
     name = "inline"
+    needs_folder = False
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._given = settings
@@ -45,6 +46,13 @@ class InlineRunner:
         completion = _play(_InlinePlayer(tell, order, stop), steps, transcript)
         witness.record("end", exit=None)
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
+
+
+class InlineFolderRunner(InlineRunner):
+    """The same for scripts that write files: each run gets a folder."""
+
+    name = "inline_folder"
+    needs_folder = True
 
 
 class _Stopped(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
@@ -21,7 +22,7 @@ from api_client.contract.tasks import JUDGED_BY, RUN, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.accounts import disagreements
 from tests.support import wait_for, wait_until
-from worker.files.workspace import MAX_FILE
+from worker.files.workspace import MAX_FILE, check_session_done
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
 from worker.turns.judges import judge_case, repair_case
 from worker.turns.leases.host import Host, obstacle
@@ -77,6 +78,7 @@ class ScriptedByTest:
     """A runner that plays what the test says, one play per run."""
 
     name = "scripted"
+    needs_folder = True
 
     def __init__(self) -> None:
         self.plays: list[Play] = []
@@ -290,6 +292,26 @@ async def test_the_accepted_answer_is_published_to_the_session_folder(bench: Ben
     [response] = bench.settings.sessions_dir.rglob("output/response.md")
     assert response.read_text() == GOOD
     assert turn.turn_id in (response.parent / ".done").read_text()
+
+
+async def test_a_runner_that_needs_no_folder_leaves_the_accepted_answer_alone(bench: Bench) -> None:
+    def nowhere(text: str) -> Play:
+        def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+            assert not order.directory.exists()
+            assert not check_session_done(order.workdir)
+            return says(text)(order, emit, stop)
+
+        return play
+
+    bench.runner.needs_folder = False
+    folder = bench.settings.sessions_dir / "s"
+    for _ in range(2):
+        turn = await bench.outcome(nowhere(NO_MARKER), nowhere(GOOD))
+        assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+        found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        assert found == ["output/.done", "output/response.md", "status.json"]
+        assert turn.turn_id in (folder / "output" / ".done").read_text()
+        assert json.loads((folder / "status.json").read_text())["turn_id"] == turn.turn_id
 
 
 async def test_a_session_folder_that_cannot_be_written_is_a_passing_error(bench: Bench) -> None:

@@ -37,6 +37,12 @@ STATUS = "status.json"
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 
+#: Name, inode, size, times of modification and of change of each file.
+_Files = tuple[tuple[str, int, int, int, int], ...]
+#: The turn, the root, and the files as they were left.
+_Version = tuple[str, Path, _Files]
+
+
 class Answer(Protocol):
     """An accepted answer: ``worker.turns.transitions.moves.Answer`` is one."""
 
@@ -59,6 +65,9 @@ class Answer(Protocol):
 def prepare(holder: Holding, turn: Turn, root: Path) -> None:
     """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
+    A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
+    changed a file since.
+
     Args:
         holder: writes in the session's folder, as long as nobody held it later.
         turn: the turn that is about to run.
@@ -68,9 +77,10 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
         OSError: it cannot be written; also when there is a link in a file's place.
     """
     messages, workdir, session = turn.request.messages, holder.path, holder.session
+    if (version := _versions.get(workdir)) and version == (turn.turn_id, root, _files(session)):
+        return
     old = _read_status(session)
-    facts = {"turn_id": turn.turn_id, "message_count": len(messages), "flow": turn.flow}
-    status = {**_new_status(turn), **old, **facts}
+    status = {**_new_status(turn), **old, **_turn_facts(turn)}
     with made(session, "input") as folder:
         if "original_request" not in old or not (workdir / "input" / "request.md").exists():
             holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
@@ -92,6 +102,7 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
     holder.replace("CLAUDE.md", _bytes(text), session, durable=False)
     if status != old:
         _write_status(holder, status)
+    _versions.put(workdir, (turn.turn_id, root, _files(session)))
 
 
 def accept(holder: Holding, turn: Turn, answer: Answer) -> None:
@@ -105,9 +116,9 @@ def accept(holder: Holding, turn: Turn, answer: Answer) -> None:
     answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
     status = {**_new_status(turn), **_read_status(holder.session)}
     status |= {
+        **_turn_facts(turn),
         "step": answer.step,
         "step_source": answer.step_source,
-        "turn_id": turn.turn_id,
         "agent_session": turn.agent_session,
         "conversation": conversation_digest(answered),
     }
@@ -148,6 +159,49 @@ def read_status(workdir: Path) -> dict[str, Any]:
             return _read_status(session)
     except OSError:
         return {}
+
+
+class _Versions:
+    """What this process last prepared in each session's folder: for which turn, and how the files were then."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[Path, _Version] = {}
+
+    def get(self, workdir: Path) -> _Version | None:
+        return self._kept.get(workdir)
+
+    def put(self, workdir: Path, version: _Version) -> None:
+        """Remember; the one that was put longest ago goes when there are too many."""
+        self._kept.pop(workdir, None)
+        self._kept[workdir] = version
+        while len(self._kept) > self._most:
+            self._kept.pop(next(iter(self._kept)), None)
+
+
+_versions = _Versions(most=1024)
+
+
+def _files(session: int) -> _Files:
+    """Number, size and times of all files that ``prepare`` writes or reads; empty where one is missing."""
+    try:
+        with opened("input", session) as asked, opened("context", session) as context:
+            documents = sorted(name for name in os.listdir(context) if name.endswith(".md"))  # noqa: PTH208
+            places = [("CLAUDE.md", session), (STATUS, session), ("request.md", asked), ("messages.json", context)]
+            places += [(name, context) for name in documents]
+            return tuple(_file(name, folder) for name, folder in places)
+    except OSError:
+        return ()
+
+
+def _file(name: str, folder: int) -> tuple[str, int, int, int, int]:
+    """A file's identity. The time of its last change of any kind cannot be set by who writes it."""
+    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return name, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def _turn_facts(turn: Turn) -> dict[str, Any]:
+    return {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow}
 
 
 def _new_status(turn: Turn) -> dict[str, Any]:

@@ -85,9 +85,23 @@ def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: in
             raise DeliveryTaken(directory) from None
         with opened(name, attempts) as own:
             os.mkdir("output", dir_fd=own)
-        with made(holder.session, "output") as output:
-            holder.remove(DONE, output)
+        take_answer_back(holder)
     return directory
+
+
+def has_answer(session: Path) -> bool:
+    """Whether the session's folder says that its last message has its accepted answer."""
+    return os.path.lexists(session / "output" / DONE)
+
+
+def take_answer_back(holder: Holding) -> None:
+    """Take away the mark that the session's last message has its accepted answer; the answer itself stays.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    with made(holder.session, "output") as output:
+        holder.remove(DONE, output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

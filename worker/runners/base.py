@@ -111,6 +111,7 @@ class Order:
         prompt: what to say to the agent: the user's message, or the feedback.
         messages: the conversation so far, oldest first, the user's message last.
         workdir: the session's folder. directory: this delivery's own folder; all the agent writes belongs there.
+            Neither is made for a runner that needs no folder (``needs_folder``).
         agent_session: the agent session to continue from, or empty for a fresh one.
         so_far: the text of this answer that came before a break, and that the agent is asked to go on from; or empty.
         option: what stands after ``:`` in the model's runner, such as a script's path.
@@ -184,6 +185,14 @@ class Stop(Protocol):
 
 
 Emit = Callable[[AgentEvent], None]
+
+
+def needs_folder(runner: object) -> bool:
+    """Whether a runner's agents work in files: then each run gets a folder of its own, and the session's is made ready.
+
+    A runner whose agents never touch a file says ``needs_folder = False``: its order's ``directory`` is then not made.
+    """
+    return bool(getattr(runner, "needs_folder", True))
 
 
 class Runner(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -13,10 +14,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
-from worker.files import session
-from worker.files.session_fence import holding
-from worker.files.workspace import DeliveryTaken, delivery_directory
-from worker.runners.base import Order, Runner, RunResult, config_error, not_begun
+from worker.files.workspace import DeliveryTaken
+from worker.runners.base import Order, Runner, RunResult, config_error, needs_folder, not_begun
 from worker.runners.guard.marks import sweep_before
 from worker.turns import folders
 from worker.turns.continuation import Continuation
@@ -102,7 +101,7 @@ class AgentRun:
             raise SettingsError([refused])
 
     def _prepared(self) -> tuple[Runner, Order]:
-        """The runner and what it is asked, with a fresh directory for this delivery.
+        """The runner and what it is asked, with a fresh directory for this delivery where the runner works in one.
 
         Raises:
             Fenced: another worker has the turn. DeliveryTaken: this delivery was started before. OSError: the session's
@@ -114,15 +113,10 @@ class AgentRun:
         if model is None:
             raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
         runner, option = self._runners(model)
-        attempt, workdir = self._lease.claim.link.attempt, folders.folder_of(settings, turn)
-        with holding(workdir) as holder:
-            self._lease.confirm(self._ledger)
-            holder.take()
-            directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
-            if turn.request.phase is None:
-                session.prepare(holder, turn, settings.root)
-            else:
-                phase_folders.begin(holder, directory, turn, self._history)
+        attempt = self._lease.claim.link.attempt
+        needed = turn.request.phase is not None or needs_folder(runner)
+        confirm = functools.partial(self._lease.confirm, self._ledger)
+        directory = folders.begin(settings, turn, attempt, self._history, confirm, needed=needed)
         # Nobody is left to end what an agent started when its worker and its guard were killed together.
         if turn.delivery > 1 and (left := sweep_before(turn.turn_id, turn.delivery)):
             log.error("attempt.left_processes", pids=left)
@@ -133,7 +127,7 @@ class AgentRun:
             delivery=turn.delivery,
             prompt=self.prompt,
             messages=turn.request.messages,
-            workdir=workdir,
+            workdir=folders.folder_of(settings, turn),
             directory=directory,
             agent_session=turn.agent_session,
             so_far=self._so_far,

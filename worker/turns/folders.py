@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from api_client.contract.settings import Settings
@@ -11,7 +11,19 @@ from worker.enforcement.attempt import best, latest_set
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
-from worker.files.workspace import RESPONSE, Written, delivery_name, session_directory, written
+from worker.files import session
+from worker.files.session_fence import holding
+from worker.files.workspace import (
+    RESPONSE,
+    Written,
+    delivery_directory,
+    delivery_name,
+    has_answer,
+    session_directory,
+    take_answer_back,
+    written,
+)
+from worker.turns.phases import phase_folders
 from worker.turns.phases.phase_folders import phase_directory
 from worker.turns.transitions.moves import judged, policy_of
 
@@ -25,6 +37,50 @@ def folder_of(settings: Settings, turn: Turn) -> Path:
     if turn.request.phase is not None:
         return phase_directory(settings.root, turn)
     return session_directory(settings.sessions_dir, turn.request.session_id)
+
+
+def begin(
+    settings: Settings,
+    turn: Turn,
+    attempt: int,
+    history: Sequence[AttemptRecord],
+    confirm: Callable[[], None],
+    *,
+    needed: bool,
+) -> Path:
+    """Make ready what a delivery's agent works in; returns the delivery's own folder.
+
+    Without ``needed`` the folder is not made, and nobody looks for it: the turn's token alone says who may run it. Only
+    the mark that the session's last message is answered goes, as before each attempt (ADR-036, phase 4).
+
+    Args:
+        settings: where sessions and projects lie.
+        turn: the turn that is about to run.
+        attempt: the number of the attempt.
+        history: the attempts before it.
+        confirm: asks the store, after a freeze, whether the turn is still ours; raises if it is not.
+        needed: the agent works in the folder.
+
+    Raises:
+        DeliveryTaken: this delivery was started before. OSError: the folder cannot be written. SettingsError: as
+            ``folder_of``. What ``confirm`` raises.
+    """
+    workdir = folder_of(settings, turn)
+    directory = workdir / "attempts" / delivery_name(turn.turn_id, attempt, turn.delivery)
+    if not needed and not has_answer(workdir):
+        return directory
+    with holding(workdir) as holder:
+        confirm()
+        holder.take()
+        if not needed:
+            take_answer_back(holder)
+            return directory
+        directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
+        if turn.request.phase is None:
+            session.prepare(holder, turn, settings.root)
+        else:
+            phase_folders.begin(holder, directory, turn, history)
+    return directory
 
 
 def delivery_of(turn: Turn, record: AttemptRecord) -> str:

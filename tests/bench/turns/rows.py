@@ -46,7 +46,7 @@ def _peer(name: str, label: str, *worker: str, waiting: tuple[str, ...] = (), **
     return Row(name=name, label=label, worker=("-m", *worker), client=client, waiting=waiting, more=more)
 
 
-def _ours(name: str, label: str, *options: str, folder: bool = False) -> Row:
+def _ours(name: str, label: str, *, folder: bool = False) -> Row:
     worker = ("-P", "-c", "from worker.cli import main; main(['worker'])")
     client = ("-m", "tests.bench.turns.our_client")
     waiting = {"HELIX_RUN_SLOTS": str(WAITING)}
@@ -61,6 +61,7 @@ ROWS = {
     row.name: row
     for row in (
         _ours("ours", "helix-turns"),
+        _ours("ours-folder", "helix-turns, working folder", folder=True),
         _peer(
             CHAIN,
             "Celery chain, self.replace",
@@ -118,7 +119,7 @@ def environment(row: Row, directory: Path, url: str, durability: str, *, waiting
         store_url=url,
         namespace="bench",
         durability=durability,
-        models={"bench": f"inline:{script}"},
+        models={"bench": f"{'inline_folder' if row.folder else 'inline'}:{script}"},
     )
     environ = programs.environ_of(settings) | (row.more if waiting else {})
     offer(environ)
