@@ -39,8 +39,8 @@ _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 #: Name, inode, size, times of modification and of change of each file.
 _Files = tuple[tuple[str, int, int, int, int], ...]
-#: The turn, the root, and the files as they were left.
-_Version = tuple[str, Path, _Files]
+#: The turn, and the files as they were left.
+_Version = tuple[str, _Files]
 
 
 class Answer(Protocol):
@@ -77,7 +77,7 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
         OSError: it cannot be written; also when there is a link in a file's place.
     """
     messages, workdir, session = turn.request.messages, holder.path, holder.session
-    if (version := _versions.get(workdir)) and version == (turn.turn_id, root, _files(session)):
+    if (version := _versions.get(workdir)) and version == (turn.turn_id, _files(session)):
         return
     old = _read_status(session)
     status = {**_new_status(turn), **old, **_turn_facts(turn)}
@@ -102,7 +102,7 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
     holder.replace("CLAUDE.md", _bytes(text), session, durable=False)
     if status != old:
         _write_status(holder, status)
-    _versions.put(workdir, (turn.turn_id, root, _files(session)))
+    _versions.put(workdir, (turn.turn_id, _files(session)))
 
 
 def accept(holder: Holding, turn: Turn, answer: Answer) -> None:
