@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +13,11 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
 from worker.enforcement.policy import Policy
-from worker.turns.judges import CannotJudge, Case, Judges
+from worker.turns.judges import MOST_CHARACTERS, CannotJudge, Case, Judges, judge_case
 
 OWN = """
 import os, time
@@ -50,11 +55,17 @@ def codes(judges: Judges, what: Case) -> list[tuple[str, str]]:
     return [(issue.validator, issue.code) for issue in judges.judge(what).issues]
 
 
-def test_answers_are_judged_and_repaired_as_in_the_process_itself() -> None:
+#: Too long for the worker itself.
+LONG = "x" * (MOST_CHARACTERS + 1) + "\n\n"
+
+
+@pytest.mark.parametrize("before", ["", LONG])
+def test_answers_are_judged_and_repaired_alike_here_and_in_a_child(before: str) -> None:
     judges = Judges(10)
-    assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
-    assert codes(judges, case("Ja.\n\n<!-- STEP: done -->", "step_marker")) == []
-    assert judges.repair(case("Ja?", "step_marker")).step == "what"
+    assert codes(judges, case(f"{before}Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+    assert codes(judges, case(f"{before}Ja.\n\n<!-- STEP: done -->", "step_marker")) == []
+    assert judges.repair(case(f"{before}Ja?", "step_marker")).step == "what"
+    assert bool(idle(judges)) is bool(before)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +101,55 @@ def test_an_unknown_validator_cannot_judge() -> None:
         Judges(5).judge(case("Ja.", "step_markr"))
 
 
-def test_no_child_outlives_the_thread_that_judges() -> None:
-    judges = Judges(5)
-    pids: list[int] = []
+def idle(judges: Judges) -> list[int]:
+    """The processes of the children that wait for a case."""
+    return [int(child._process.pid or 0) for child in judges._children._idle]
 
-    def work() -> None:
-        judges.judge(case("Ja.", "step_marker"))
-        pids.append(judges._own.child._process.pid)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    wait_for(lambda: not alive(pids[0]))
+def test_our_own_rules_that_fail_in_the_worker_are_blamed_and_end_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(what: Case) -> None:
+        if what.names:
+            raise RecursionError("too deep")
+
+    monkeypatch.setattr("worker.turns.judges.judge_case", lambda what: fails(what) or judge_case(what))
+    assert codes(Judges(10), case("Ja.", "step_marker")) == [("step_marker", "VALIDATOR_ERROR")]
+
+
+def test_many_threads_share_a_few_children(install: Callable[[str], None], tmp_path: Path) -> None:
+    install(f"time.sleep(0.02); open({str(tmp_path / 'seen')!r}, 'a').write(f'{{os.getpid()}}\\n'); return []")
+    judges = Judges(30, children=2)
+    threads = [threading.Thread(target=lambda: [judges.judge(case("Ja.", "own")) for _ in range(3)]) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen = [int(line) for line in (tmp_path / "seen").read_text().split()]
+    assert len(seen) == 18
+    assert os.getpid() not in seen
+    assert 1 <= len(set(seen)) <= 2
+    assert set(idle(judges)) == set(seen), "children outlive the threads that asked them"
+
+
+def test_a_child_that_died_while_it_had_nothing_to_do_costs_no_verdict() -> None:
+    judges = Judges(10)
+    codes(judges, case(LONG, "step_marker"))
+    [dead] = idle(judges)
+    os.kill(dead, signal.SIGKILL)
+    wait_for(lambda: not alive(dead))
+    with capture_logs() as logs:
+        assert codes(judges, case(LONG, "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
+    assert logs == []
+    assert idle(judges) != [dead]
+
+
+def test_no_child_outlives_its_process_whatever_it_is_doing(install: Callable[[str], None], tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    install(f"open({str(seen)!r}, 'w').write(str(os.getpid())); __import__('re').match(r'(a+)+$', 'a' * 64 + 'b')")
+    program = "from tests.integration.test_judges import *; Judges(600).judge(case('Ja.', 'own'))"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"if __name__ == '__main__':\n    {program}"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path.cwd())])},
+    ) as process:
+        wait_for(lambda: seen.exists() and seen.read_text())
+        process.kill()
+    wait_for(lambda: not alive(int(seen.read_text())))

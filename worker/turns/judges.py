@@ -1,26 +1,28 @@
-"""Judges: child processes in which validators run, because one may hang, eat the processor or take its process down.
+"""Judges: where validators run, because one may hang, eat the processor or take its process down.
 
-A regular expression that runs away holds the interpreter's lock, and with it every lease of the process it runs in.
-Each thread that judges has a child of its own; one that overruns is killed, and its validators are told as
-VALIDATOR_ERROR, one by one, so that only those that overran are blamed.
+A regular expression that runs away holds the interpreter's lock, and with it every lease of the process it runs in. So
+validators run in child processes, but for our own on texts of ordinary length: their work grows with the text alone
+(tests/unit/enforcement/test_foreign_input.py and test_bounded.py), and takes less time than handing it over. A child
+that overruns is killed, and its validators are told as VALIDATOR_ERROR, one by one, so that only those that overran are
+blamed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
+import functools
 import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from api_client.contract.offered import BUILT_IN
 from worker.enforcement.codes import issue
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
@@ -28,10 +30,18 @@ from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
 from worker.enforcement.repair.repaired import Repaired, repair_attempt
 from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.file_existence import may_look_at_files
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 log = structlog.get_logger()
 
 Found = TypeVar("Found", Attempt, Repaired)
+
+#: Characters of all texts of a case up to which our own validators run in the worker itself.
+MOST_CHARACTERS = 64 * 1024
 
 _PR_SET_PDEATHSIG = 1
 #: A new child imports the parsers first; that is not the validators' time.
@@ -63,10 +73,37 @@ class CannotJudge(Exception):
 
 
 def _validators(case: Case) -> tuple[ResponseValidator, ...]:
+    build = _ours if _all_ours(case) else build_validators
     try:
-        return build_validators(case.names, root=case.root, locale=case.policy.locale)
+        return build(case.names, root=case.root, locale=case.policy.locale)
     except (ValueError, TypeError, ImportError, AttributeError) as error:
         raise CannotJudge(str(error)) from error
+
+
+def _all_ours(case: Case) -> bool:
+    return all(name in BUILT_IN for name in case.names)
+
+
+@functools.lru_cache(maxsize=64)
+def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+    """Our own validators keep no state: they are made once."""
+    return build_validators(names, root=root, locale=locale)
+
+
+def bounded(case: Case) -> bool:
+    """Whether the case may be judged in the worker itself: the work has a bound that is known and small.
+
+    All of its validators are ours, their time grows with the texts alone, the texts are not long, and nobody will look
+    at the file system, which may hang.
+    """
+    if not _all_ours(case):
+        return False
+    texts = {case.text, *(case.context.get("files") or {}).values()}
+    for attempt in case.history:
+        texts |= {attempt.text, attempt.answer}
+    if sum(map(len, texts)) > MOST_CHARACTERS:
+        return False
+    return "file_existence" not in case.names or not may_look_at_files(texts)
 
 
 def judge_case(case: Case) -> Attempt:
@@ -90,11 +127,16 @@ def repair_case(case: Case) -> Repaired:
 
 
 class Judges:
-    """Judges and repairs in child processes, one per calling thread, each case within ``seconds``."""
+    """Judges and repairs, each case within ``seconds``. One per process, used by many threads.
 
-    def __init__(self, seconds: float) -> None:
+    Args:
+        seconds: how long validators may take that run in a child.
+        children: how many cases are judged in children at once; the next one waits.
+    """
+
+    def __init__(self, seconds: float, children: int | None = None) -> None:
         self._seconds = seconds
-        self._own = threading.local()
+        self._children = _Children(children or os.cpu_count() or 1)
 
     def judge(self, case: Case) -> Attempt:
         """As ``judge_case``; a validator that overruns or dies is an issue VALIDATOR_ERROR of its own."""
@@ -129,22 +171,60 @@ class Judges:
         return self._try(work, replace(case, names=sound)), errors
 
     def _try(self, work: Callable[[Case], Found], case: Case) -> Found | None:
-        """The child's word on a case; None when it overran or died, and is gone."""
-        child: _Child = getattr(self._own, "child", None) or _Child()
-        self._own.child = child
-        answer = child.ask(work, case, self._seconds)
-        if answer is None:
-            child.kill()
-            self._own.child = None
-        elif isinstance(answer, CannotJudge):
+        """The word on a case; None when what judged it failed, overran or died."""
+        if bounded(case):
+            try:
+                return work(case)
+            except CannotJudge:
+                raise
+            except Exception:
+                log.exception("validators.failed", validators=case.names)
+                return None
+        answer = self._children.ask(work, case, self._seconds)
+        if isinstance(answer, CannotJudge):
             raise answer
         return answer
+
+
+class _Children:
+    """The children of one process: started when they are needed, kept, and handed from thread to thread."""
+
+    def __init__(self, most: int) -> None:
+        self._places = threading.Semaphore(most)
+        self._idle: list[_Child] = []
+        # A child ends with the thread that started it: so one thread starts all, and lives as long as this object.
+        self._starter = ThreadPoolExecutor(1, "judges")
+
+    def ask(self, work: Callable[[Case], Found], case: Case, seconds: float) -> Found | CannotJudge | None:
+        """A child's answer; None when it overran or died, and is gone."""
+        with self._places:
+            child = self._take()
+            answer = child.ask(work, case, seconds)
+            if answer is None:
+                child.kill()
+            else:
+                self._idle.append(child)
+            return answer
+
+    def _take(self) -> _Child:
+        """An idle child that lives; a new one when there is none. What took an idle one down was no validator."""
+        while self._idle:
+            try:
+                child = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if child.alive:
+                return child
+            child.kill()
+        return self._starter.submit(_Child).result()
 
 
 class _Child:
     """One child process and the pipe to it."""
 
     def __init__(self) -> None:
+        import multiprocessing  # most workers never need it
+
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
@@ -166,6 +246,10 @@ class _Child:
         except (EOFError, OSError):
             return None
         return answer
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
 
     def kill(self) -> None:
         self._process.kill()

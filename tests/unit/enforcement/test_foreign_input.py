@@ -42,6 +42,7 @@ ADVERSARIAL: dict[str, Callable[[int], str]] = {
     "quotes": lambda n: ADR + "> a\n" * (10_000 * n),
     "deep quotes": lambda n: ADR + (">" * 500 + "\n") * (200 * n),
     "criteria": lambda n: ADR + "- [ ] a\n" * (10_000 * n),
+    "criteria sections": lambda n: ADR + "## Akzeptanzkriterien\n- [ ] a\n```\n- [ ] b\n```\n" * (2000 * n),
     "deep lists": lambda n: ADR + "".join("  " * (i % 300) + "- a\n" for i in range(500 * n)),
     "one line of dashes": lambda n: ADR + "- " * (50_000 * n),
     "lists and blank lines": lambda n: ADR + "- " * 1000 + "\n" * (20_000 * n),

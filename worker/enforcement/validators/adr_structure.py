@@ -116,7 +116,8 @@ class _Judge:
                 line, title = adr.line_of(found[0].line), plain(found[0].title)
                 yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
-                count = sum(_criteria(adr, section) for section in found)
+                hidden = _hidden(adr)
+                count = sum(_criteria(adr, section, hidden) for section in found)
                 if count < MIN_CRITERIA:
                     yield self._issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)
 
@@ -126,9 +127,13 @@ def _has_content(adr: Adr, section: Section) -> bool:
     return any(True for _ in content(adr.out, section.line + 1, section.end))
 
 
-def _criteria(adr: Adr, section: Section) -> int:
+def _hidden(adr: Adr) -> set[int]:
+    """The lines in which a criterion does not count: code and quotes."""
+    ranges = [(fence.start, fence.end) for fence in adr.out.fences] + adr.out.indented + adr.out.quotes
+    return {number for start, end in ranges for number in range(start, end)}
+
+
+def _criteria(adr: Adr, section: Section, hidden: set[int]) -> int:
     """How many criteria a section has, sub-sections included: checkboxes, checked or not, and numbered items."""
-    ranges = [(f.start, f.end) for f in adr.out.fences] + adr.out.indented + adr.out.quotes
-    hidden = {n for start, end in ranges for n in range(max(start, section.line), min(end, section.end))}
     shown = content(adr.out, section.line + 1, section.end)
     return sum(1 for number, line in shown if number not in hidden and _CRITERION.match(line))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +25,15 @@ ALLOWED_OUTSIDE = ("~/.claude/hooks/",)
 
 #: Makes an issue of a code, a node of the header, and the values of the code's words.
 Report = Callable[..., ValidationIssue]
+
+
+def may_look_at_files(texts: Iterable[str]) -> bool:
+    """Whether an answer made of these texts could make the validator look at the file system, which may be slow.
+
+    It does so only for an ADR whose header has ``files``; the parts of an answer may come from several texts.
+    """
+    found = [("adr_id" in text or "ADR-" in text, "files" in text) for text in texts]
+    return any(adr for adr, _ in found) and any(files for _, files in found)
 
 
 class FileExistenceValidator(ResponseValidator):
