@@ -188,7 +188,7 @@ Emit = Callable[[AgentEvent], None]
 
 
 def needs_folder(runner: object) -> bool:
-    """Whether a runner's agents work in files: then each run gets a folder of its own, and the session's is made ready.
+    """Whether a runner's agents work in files: then each run gets its own folder, and the session's is made ready.
 
     A runner whose agents never touch a file says ``needs_folder = False``: its order's ``directory`` is then not made.
     """
