@@ -48,6 +48,7 @@ def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
             strikes=int(raw.get("strikes", 0)),
             retries=int(raw.get("retries", 0)),
             transients=int(raw.get("transients", 0)),
+            handed_over=int(raw.get("handed_over", 0)),
             best=int(raw.get("best", 0)),
             tokens_used=int(raw.get("tokens_used", 0)),
             cost_used=int(raw.get("cost_used", 0)),

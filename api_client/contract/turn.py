@@ -201,6 +201,7 @@ class Turn:
     strikes: int = 0
     retries: int = 0
     transients: int = 0
+    handed_over: int = 0
     best: int = 0
     tokens_used: int = 0
     cost_used: int = 0

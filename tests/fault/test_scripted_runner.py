@@ -327,9 +327,9 @@ def test_a_listener_that_raises_ends_the_agent_and_is_heard(agents: Processes, p
     assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}
 
 
-def test_a_killed_guard_makes_the_run_incomplete_and_the_next_one_works(play: Play, agents: Processes) -> None:
+def test_a_killed_guard_is_not_the_agents_fault_and_the_next_run_works(play: Play, agents: Processes) -> None:
     run = play({"say": "x"}, "hang", when={"x": lambda: os.kill(agents.start(), signal.SIGKILL)})
-    assert (run.verdict, run.evidence["stopped"]) == ("incomplete", "guard died")
+    assert (run.verdict, run.evidence["stopped"]) == ("cancelled", "guard died")
     assert play({"say": "y"}).verdict == "complete"
 
 

@@ -103,6 +103,12 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The agent's conversation was lost.", "Please try again."),
         "All workers need the same HELIX_ROOT (docs/operations.md).",
     ),
+    "not_kept": ErrorCode(
+        ("Der Dienst konnte den Agenten nicht am Laufen halten.", "Bitte versuche es später erneut."),
+        ("The service could not keep the agent running.", "Please try again later."),
+        "`turns doctor`: are leases renewed in time? In the workers' logs: `lease.fenced`, `lease.round_slow`, "
+        "`guard.died`.",
+    ),
     "limit": ErrorCode(
         ("Der Agent ist an eine seiner eigenen Grenzen gestoßen.", "Bitte stelle eine kleinere Aufgabe."),
         ("The agent reached a limit of its own.", "Please ask for less at once."),

@@ -213,13 +213,12 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
     incomplete = {
         "idle": (Why.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
         "deadline": (Why.DEADLINE, "the run's time was up"),
-        "guard died": (Why.KILLED, "the guard process died, and the agent with it"),
     }
-    why, reason = incomplete.get(ending.cause or ending.exit.cause, (None, ""))
+    why, reason = incomplete.get(ending.cause, (None, ""))
     if why:
         return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
-    # The end of a lease is the worker's fault, not the agent's: it uses up no attempt.
-    cause = ending.cause or ("lease ended" if ending.exit.cause == "lease ended" else "")
+    # The end of a lease or of a guard is the worker's fault, not the agent's: it uses up no attempt.
+    cause = ending.cause or (ending.exit.cause if ending.exit.cause in {"lease ended", "guard died"} else "")
     if cause:
         return Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
     return None

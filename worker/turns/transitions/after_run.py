@@ -18,7 +18,7 @@ from api_client.contract.words.messages import GIVEN_UP
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
-from worker.turns.transitions.backoff import Delays, delay_after
+from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
 from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.moves import Answer, Move, again, asked_for, judged, policy_of, retrying
 from worker.turns.transitions.usage import Usage
@@ -63,7 +63,7 @@ def after_run(
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED:
-        move = _handed_over(turn, link, stop, usage)
+        move = _not_kept(turn, link, completion, stop, usage, facts, ended)
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
@@ -80,6 +80,8 @@ def after_run(
         "tokens_used": str(turn.tokens_used + usage.tokens),
         "cost_used": str(turn.cost_used + usage.microdollars),
     }
+    if move.run_ended:
+        used["handed_over"] = "0"
     return replace(move, fields=move.fields | used, counters=move.counters | _counted(turn, move, completion, usage))
 
 
@@ -119,6 +121,35 @@ def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
         events=[lost],
         counters={"delivery.handed_over": 1},
     )
+
+
+def _not_kept(
+    turn: Turn,
+    link: Link,
+    completion: Completion,
+    stop: str,
+    usage: Usage,
+    facts: dict[str, str],
+    ended: AttemptCompleted,
+) -> Move:
+    """The run was stopped for a reason that is not the agent's: the attempt is delivered again.
+
+    A worker that ends hands over at once. One that lost its lease or its guard would lose it again: so each further
+    run waits longer, and after ``MOST_HAND_OVERS`` the turn ends as an error.
+    """
+    if stop == "shutdown":
+        return _handed_over(turn, link, stop, usage)
+    number = turn.handed_over + 1
+    if number > MOST_HAND_OVERS:
+        reason = f"the worker could not keep the agent running, {number} times in a row: {completion.reason}"
+        return _cannot_work(turn, link, replace(completion, reason=reason), facts, ended, code="not_kept")
+    move = _handed_over(turn, link, stop or _cause(completion), usage)
+    return replace(move, fields={"handed_over": str(number)}, delay_ms=int(1000 * hand_over_delay(number)))
+
+
+def _cause(completion: Completion) -> str:
+    """Why a run ended that nobody asked to stop."""
+    return "guard died" if completion.evidence.get("stopped") == "guard died" else "stopped"
 
 
 def given_back(turn: Turn, link: Link, reason: str) -> Move:
@@ -171,9 +202,14 @@ def _again_later(
 
 
 def _cannot_work(
-    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: AttemptCompleted
+    turn: Turn,
+    link: Link,
+    completion: Completion,
+    facts: dict[str, str],
+    ended: AttemptCompleted,
+    code: str = "",
 ) -> Move:
-    kind = completion.kind.value if completion.kind else "error"
+    kind = code or (completion.kind.value if completion.kind else "error")
     return Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),

@@ -11,6 +11,18 @@ from worker.runners.base import Completion, ErrorKind
 _MOST_DOUBLINGS = 3
 
 
+#: Hand-overs of an attempt that are forgiven, and the longest wait after one, in seconds.
+MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
+
+
+def hand_over_delay(number: int) -> float:
+    """Seconds until an attempt runs again that its worker could not keep for the ``number``-th time, counted from 1.
+
+    1, 2, 4, ... and never more than 60: a worker that is overloaded gets no better by being asked at once.
+    """
+    return min(2.0 ** (number - 1), _LONGEST_SECONDS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
     """Delays in seconds.

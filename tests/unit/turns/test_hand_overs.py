@@ -1,0 +1,61 @@
+"""A run that its worker could not keep is delivered again: later each time, so many times, and then the turn ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from api_client.contract.tasks import FAIL, RUN, Link
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+from worker.runners.base import Completion, RunResult, Verdict
+from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, hand_over_delay
+from worker.turns.transitions.moves import Move
+
+LINK = Link(RUN, 1)
+
+
+def after(stop: str, handed_over: int = 0, verdict: Verdict = Verdict.CANCELLED, **evidence: str) -> Move:
+    request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
+    turn = Turn(
+        turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, handed_over=handed_over
+    )
+    result = RunResult(completion=Completion(verdict=verdict, reason="stopped", evidence=dict(evidence)))
+    delays = Delays(first=1.0, busy=15.0)
+    return after_run(turn, LINK, result, prompt="x", stop=stop, transient_retries=4, delays=delays)
+
+
+def test_the_waits_grow_and_are_bounded() -> None:
+    assert [hand_over_delay(number) for number in range(1, 10)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("stop", "evidence", "during"),
+    [("fenced", {}, "fenced"), ("", {"stopped": "guard died"}, "guard died"), ("", {}, "stopped")],
+)
+def test_a_run_that_was_not_kept_is_delivered_again_later_and_uses_up_no_attempt(
+    stop: str, evidence: dict[str, str], during: str
+) -> None:
+    moves = [after(stop, number, **evidence) for number in range(MOST_HAND_OVERS)]
+    assert {(move.next, move.state, move.run_ended) for move in moves} == {(LINK, TurnState.QUEUED, False)}
+    assert [move.delay_ms for move in moves] == [int(1000 * hand_over_delay(number + 1)) for number in range(8)]
+    assert [move.fields["handed_over"] for move in moves] == [str(number + 1) for number in range(8)]
+    assert moves[0].events[0].during == during  # type: ignore[union-attr]
+
+
+def test_after_the_last_one_the_turn_ends_as_an_error_that_says_so() -> None:
+    move = after("fenced", MOST_HAND_OVERS)
+    assert (move.next, move.delay_ms) == (Link(FAIL, 1), 0)
+    failing = json.loads(move.fields["failing"])
+    assert (failing["outcome"], failing["code"]) == ("error", "not_kept")
+    assert "9 times in a row" in failing["reason"]
+
+
+def test_a_worker_that_ends_hands_over_at_once_and_is_not_counted() -> None:
+    move = after("shutdown", MOST_HAND_OVERS)
+    assert (move.next, move.delay_ms, "handed_over" in move.fields) == (LINK, 0, False)
+
+
+def test_a_run_that_ended_begins_the_count_again() -> None:
+    assert after("", 5, Verdict.COMPLETE).fields["handed_over"] == "0"
