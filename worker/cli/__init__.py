@@ -59,6 +59,10 @@ COMMANDS = {
     ),
     "phase": ("worker.cli.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
+    "new-validator": (
+        "worker.cli.new_validator:new_validator",
+        "Write a rule of your own, with its test and its page.",
+    ),
     "policy": ("worker.cli.policy:policy", "Rules of answers in a file: check, show, diff, schema."),
     "replay-policy": (
         "worker.cli.figures.policy_replay:replay_policy",

@@ -180,23 +180,32 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
         return Fail(number, "rejected")
     if Action.RETRY in wanted:
         return Retry(_feedback(history, policy), codes)
+    if wanted == {Action.WARN} and all(issue.code != LOST for issue in errors):
+        return Accept(last.number)
     return Fallback(number, codes)
 
 
-def demote(issues: Sequence[ValidationIssue], policy: Policy) -> tuple[ValidationIssue, ...]:
-    """The issues as the policy weighs them: errors of validators whose order says ``warn`` are warnings."""
+def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False) -> tuple[ValidationIssue, ...]:
+    """The issues as the policy weighs them: errors of validators whose order says ``warn`` are warnings.
+
+    Args:
+        issues: what the validators found.
+        policy: says what follows.
+        final: asking is over, so that ``warn`` counts behind other actions too; else only as the first one.
+    """
     return tuple(
         replace(issue, severity=Severity.WARNING)
-        if issue.is_error and issue.code != LOST and _tolerated(issue, policy)
+        if issue.is_error and issue.code != LOST and _tolerated(issue, policy, final=final)
         else issue
         for issue in issues
     )
 
 
-def _tolerated(issue: ValidationIssue, policy: Policy) -> bool:
+def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
     if issue.code == "VALIDATOR_ERROR" and issue.validator in policy.lenient:
         return True
-    return policy.actions(issue.validator)[:1] == (Action.WARN,)
+    actions = policy.actions(issue.validator)
+    return Action.WARN in (actions if final else actions[:1])
 
 
 def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:

@@ -181,7 +181,7 @@ class ResponseEnforcer:
     def _settled(
         self, history: Sequence[Attempt], chosen: Attempt, *, success: bool, reason: str = ""
     ) -> EnforcementResult:
-        issues = list(demote(chosen.issues, self.policy))
+        issues = list(demote(chosen.issues, self.policy, final=success))
         if reason == "incomplete":
             issues.insert(0, issue("INCOMPLETE_RESPONSE", self.policy.locale))
         step, source = step_of(chosen.answer)
@@ -208,7 +208,7 @@ class ResponseEnforcer:
         context: Mapping[str, Any],
     ) -> EnforcementResult:
         repaired = repair_attempt(chosen, history, active, context)
-        issues = list(demote(repaired.issues, self.policy))
+        issues = list(demote(repaired.issues, self.policy, final=True))
         success = not any(found.is_error for found in issues)
         return EnforcementResult(
             success=success,

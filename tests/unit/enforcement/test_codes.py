@@ -11,6 +11,7 @@ import pytest
 import worker.enforcement
 from worker.enforcement import CODES, ResponseValidator, Severity, ValidationIssue
 from worker.enforcement.codes import clip, issue
+from worker.enforcement.rules.codes import RULE_CODES
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -52,8 +53,9 @@ def test_every_code_of_the_table_is_used_and_no_other() -> None:
     package = Path(worker.enforcement.__file__).parent
     source = "\n".join(file.read_text() for file in package.rglob("*.py") if file.name != "codes.py")
     written = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', source))
-    assert set(CODES) <= written
-    assert {code for code in written if f'issue("{code}"' in source} <= set(CODES)
+    assert {*CODES, *RULE_CODES} <= written
+    assert {code for code in written if f' issue("{code}"' in source} <= set(CODES)
+    assert {code for code in written if f'rule_issue("{code}"' in source} <= set(RULE_CODES)
 
 
 def test_the_document_lists_every_code_with_its_severity_occasion_and_repair() -> None:

@@ -180,3 +180,25 @@ def test_the_default_policy_is_that_of_the_seeds() -> None:
 def test_no_text_makes_the_reader_raise_anything_else(text: str) -> None:
     with suppress(PolicyError):
         assert read_policy(text).hash
+
+
+@pytest.mark.parametrize("reactions", ["[warn]", "[retry, warn]", "[repair, warn]", "[retry, fallback, warn]"])
+def test_warn_accepts_the_answer_when_nothing_before_it_helped(reactions: str) -> None:
+    found = chosen(f"rules:\n  - {{rule: length, reactions: {reactions}, options: {{max_chars: 3}}}}\n  - step_marker")
+    history: list[Any] = []
+    for _ in range(3):
+        history.append(judge(history, "too long\n\n<!-- STEP: done -->", found.validators, policy=found.policy))
+        decision = decide(history, found.policy)
+        if not isinstance(decision, Retry):
+            break
+    expected = Fallback if "fallback" in reactions else Accept
+    assert (type(decision), len(history)) == (expected, 3 if "retry" in reactions else 1)
+
+
+def test_a_rule_that_warns_excuses_no_other() -> None:
+    found = chosen(
+        "max_attempts: 1\nrules:\n  - step_marker\n"
+        "  - {rule: length, reactions: [retry, warn], options: {max_chars: 3}}"
+    )
+    history = [judge([], "too long, and no marker", found.validators, policy=found.policy)]
+    assert isinstance(decide(history, found.policy), Fallback)

@@ -26,7 +26,8 @@ _NOTHING = Usage()
 
 def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decision, usage: Usage = _NOTHING) -> Move:
     """What follows from the validators' findings on one attempt, whose run had this ``usage``."""
-    answer, issues = attempt.answer, demote(attempt.issues, policy_of(turn))
+    answer = attempt.answer
+    issues = demote(attempt.issues, policy_of(turn), final=isinstance(decision, Accept))
     found = [issue.to_dict() for issue in issues]
     facts = {"answer": answer, "issues": json.dumps(found), "changes": json.dumps(list(attempt.changes))}
     if isinstance(decision, Accept):
@@ -114,7 +115,7 @@ def _failed(decision: Fail) -> dict[str, str]:
 
 def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Move:
     """What follows from the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
-    left = demote(repaired.issues, policy_of(turn))
+    left = demote(repaired.issues, policy_of(turn), final=True)
     facts = {"changes": json.dumps(list(repaired.changes)), "mended": repaired.text}
     told = TurnMended(
         attempt=best,

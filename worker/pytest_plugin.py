@@ -1,0 +1,145 @@
+"""A pytest plugin for tests of rules: the fixture ``helix_turns``. docs/validators.md shows it in ten lines.
+
+pytest finds it by its entry point wherever helix-turns is installed. It imports nothing before the fixture is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from worker.enforcement import EnforcementResult, Policy, ResponseValidator, ValidationIssue
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    stdout: str
+
+
+class ScriptedAgent:
+    """Gives its answers one after the other, the last one again and again. ``prompts`` has what it was asked."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._answers = list(answers)
+        self.prompts: list[str] = []
+
+    async def run_session(self, *, prompt: str, **_options: Any) -> _Answer:
+        """Answer a prompt."""
+        self.prompts.append(prompt)
+        return _Answer(self._answers[min(len(self.prompts), len(self._answers)) - 1])
+
+    continue_session = run_session
+
+
+class Rules:
+    """Rules under test: named ones, validators, or those of a policy file.
+
+    Args:
+        rules: validators, or names of validators that are offered here.
+        policy: a policy file's text or path, instead of rules.
+        root: what paths in answers are relative to.
+        locale: language of messages.
+    """
+
+    def __init__(
+        self,
+        *rules: ResponseValidator | str,
+        policy: str | Path = "",
+        root: str | Path = ".",
+        locale: str = "en",
+    ) -> None:
+        from worker.enforcement import Policy, build_validators
+
+        self.locale = locale
+        self.policy: Policy = Policy(locale=locale)
+        self.validators: tuple[ResponseValidator, ...] = tuple(
+            build_validators([rule], root=Path(root), locale=locale)[0] if isinstance(rule, str) else rule
+            for rule in rules
+        )
+        if policy:
+            self._read(policy, Path(root))
+
+    def _read(self, policy: str | Path, root: Path) -> None:
+        from worker.enforcement.policies import Subject, choose, read_policy
+
+        text = policy.read_text() if isinstance(policy, Path) else policy
+        chosen = choose(read_policy(text), Subject(), root=root, locale=self.locale)
+        self.validators, self.policy = chosen.validators, chosen.policy
+
+    def judge(self, answer: str, **context: Any) -> list[ValidationIssue]:
+        """The issues of an answer. ``context`` as for ``ResponseValidator.validate``, such as ``files``."""
+        from worker.enforcement import demote, examine
+
+        return list(demote(examine(answer, self.validators, {"locale": self.locale, **context}), self.policy))
+
+    def assert_accepted(self, answer: str, **context: Any) -> None:
+        """Assert that no rule finds an error in the answer; warnings are fine."""
+        errors = [issue for issue in self.judge(answer, **context) if issue.is_error]
+        assert not errors, "rejected: " + "; ".join(f"{issue.code} {issue.message}" for issue in errors)
+
+    def assert_rejected(self, answer: str, *codes: str, **context: Any) -> list[ValidationIssue]:
+        """Assert that rules find errors in the answer, with exactly these codes if any are named; returns them."""
+        errors = [issue for issue in self.judge(answer, **context) if issue.is_error]
+        assert errors, "accepted"
+        found = {issue.code for issue in errors}
+        assert not codes or found == set(codes), f"rejected by {sorted(found)}"
+        return errors
+
+    def assert_repaired(self, answer: str, repaired: str | None = None, **context: Any) -> str:
+        """Assert that the fallbacks make an acceptable answer of a rejected one; returns it.
+
+        Args:
+            answer: an answer that the rules reject.
+            repaired: the exact result, when it matters.
+            **context: as for ``judge``.
+        """
+        from worker.enforcement import repair_answer
+
+        self.assert_rejected(answer, **context)
+        found = repair_answer(answer, self.validators, {"locale": self.locale, **context})
+        left = [issue.code for issue in found.issues if issue.is_error]
+        assert not left, f"the repaired answer is still rejected by {left}"
+        assert repaired is None or found.text == repaired, found.text
+        return found.text
+
+    def run(self, *answers: str, prompt: str = "question", max_retries: int = 2) -> EnforcementResult:
+        """Let an agent give these answers, and enforce the rules on it as a turn would (``ResponseEnforcer``)."""
+        from worker.enforcement import ResponseEnforcer
+
+        enforcer = ResponseEnforcer(
+            ScriptedAgent(answers), max_retries, self.validators, policy=self.policy, locale=self.locale
+        )
+        return asyncio.run(enforcer.run_with_enforcement(session_id="test", prompt=prompt))
+
+    def check_corpus(self, folder: str | Path) -> int:
+        """Judge every ``accepted/*.md`` and ``rejected/*.md`` of a folder; returns how many there were.
+
+        Raises:
+            AssertionError: names each file that is judged the other way, or says that the folder has no answers.
+        """
+        wrong = [path.name for path, expected in _corpus(Path(folder)) if self._accepts(path) != expected]
+        assert not wrong, f"judged the other way: {', '.join(wrong)}"
+        count = sum(1 for _ in _corpus(Path(folder)))
+        assert count, f"no accepted/*.md and no rejected/*.md in {folder}"
+        return count
+
+    def _accepts(self, path: Path) -> bool:
+        return not any(issue.is_error for issue in self.judge(path.read_text()))
+
+
+def _corpus(folder: Path) -> Iterator[tuple[Path, bool]]:
+    for name, accepted in (("accepted", True), ("rejected", False)):
+        for path in sorted((folder / name).glob("*.md")):
+            yield path, accepted
+
+
+@pytest.fixture
+def helix_turns() -> type[Rules]:
+    """``helix_turns(rule, ...)`` or ``helix_turns(policy=...)`` makes the rules under test."""
+    return Rules
