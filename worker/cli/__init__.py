@@ -61,7 +61,7 @@ COMMANDS = {
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "new-validator": (
         "worker.cli.new_validator:new_validator",
-        "Write a rule of your own, with its test and its page.",
+        "Write a new rule, with its test and its page.",
     ),
     "policy": ("worker.cli.policy:policy", "Rules of answers in a file: check, show, diff, schema."),
     "replay-policy": (

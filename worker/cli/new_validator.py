@@ -1,4 +1,4 @@
-"""``turns new-validator``: a rule of one's own with its test and its page, ready to run."""
+"""``turns new-validator``: a new rule with its test and its page, ready to run."""
 
 from __future__ import annotations
 
