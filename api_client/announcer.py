@@ -32,7 +32,9 @@ class Announcer:
     async def announce(self, link: Link, turn_id: str, session_id: str) -> None:
         """Publish the chain that carries out ``link``. Never raises: the turn is stored already."""
         publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._publish, link, turn_id, session_id)
-        await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
+        done, _ = await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
+        if not done:
+            log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
 
     async def probe(self, queue: str, nonce: str, *, expires: float) -> None:
         """Publish a probe into a queue; it is worth nothing after ``expires`` seconds. Never raises."""
@@ -54,7 +56,7 @@ class Announcer:
         ]
         try:
             chain(*signatures).apply_async(retry=False)
-        except (OperationalError, OSError) as error:
+        except Exception as error:  # whatever it was: nobody asks for this thread's result
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 
     def close(self) -> None:

@@ -104,6 +104,11 @@ class Store:
         self._known_shards, self._asking_shards = False, asyncio.Lock()
 
     @property
+    def has_queues(self) -> bool:
+        """Whether Celery's queues are in the same database of the same server, so that one command changes both."""
+        return self.settings.broker_url == self.settings.store_url and "?" not in self.settings.store_url
+
+    @property
     def namespace(self) -> str:
         """What every key begins with."""
         return self.settings.namespace

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from api_client.announcer import Announcer
+from api_client.contract.celery_message import Stamp, announcement
 from api_client.contract.errors import IdempotencyConflict, SessionBusy
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
@@ -55,12 +56,15 @@ class Submitter:
             turn_id = await self._reserve(request, idempotency_key, own_id)
         keys = keys_of(self._settings.namespace, turn_id)
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
+        link = first_link(request)
+        pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
+        once = [pushed.message, pushed.channel, pushed.event] if self._store.has_queues else ["", "", ""]
         reply = await self._store.change(
             self._submit,
             turn_id,
             request.session_id,
-            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of),
-            more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id)],
+            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of) + once,
+            more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id), pushed.queue],
         )
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
         if said == "conflict":
@@ -74,9 +78,10 @@ class Submitter:
             return turn_id
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("turn.stored")
-        # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
-        if position == 0:
-            await self._announcer.announce(first_link(request), turn_id, request.session_id)
+        # "known" is our own command whose reply was lost: it announced the turn, where the queues are its own.
+        announced = other == "announced" or (said == "known" and self._store.has_queues)
+        if position == 0 and not announced:
+            await self._announcer.announce(link, turn_id, request.session_id)
         for earlier in interrupted:
             if earlier != turn_id:
                 await self._canceller.cancel(earlier)

@@ -5,7 +5,8 @@
 -- ARGV[12] session id  ARGV[13] replay of (turn id, or '')  ARGV[14], ARGV[15] budgets: tokens, cost (0: none)
 -- ARGV[16], ARGV[17] what is set aside of each for one run  ARGV[18], ARGV[19] model, flow version, as labels
 -- ARGV[20] first link, such as turn.run/1  ARGV[21] 1 when the deadline counts from the first claim, else 0
--- answers {'stored', position, ''} | {'known', 0, turn id} | {'repeated', 0, turn id} | {'conflict', 0, turn id}
+-- KEYS[14] queue (list)  ARGV[22] its message, or '' when the caller announces  ARGV[23], ARGV[24] channel, event
+-- answers {'stored', position, '' or 'announced'} | {'known', 0, turn id} | {'repeated', 0, turn id} | {'conflict', 0, turn id}
 --         | {'busy', 0, id of the turn in work}
 
 if EXISTS then return { 'known', 0, ID } end
@@ -36,9 +37,13 @@ redis.call('HSET', TURN, 'v', 1, 'id', ID, 'epoch', epoch, 'state', 'queued', 'n
   'cost_reserve', ARGV[17], 'model', ARGV[18], 'flow', ARGV[19], 'deadline_ms', ARGV[8])
 redis.call('RPUSH', SESSION, ID)
 if body ~= '' then redis.call('SET', KEYS[13], ID .. ' ' .. body, 'PX', ARGV[11]) end
--- The first of its session is announced by the caller; one that waits is looked at when its deadline comes.
+-- The first of its session is announced, here where store and broker are one server; one that waits is looked at when its deadline comes.
 turn.deadline_at = deadline
 look_again((position == 0 or ARGV[9] == 'interrupt') and NOW + SETTINGS.announce_ms or far())
 count({ ['turn.submitted'] = 1 })
 emit('turn.queued', '{"position":' .. int(position) .. '}')
-return { 'stored', position, '' }
+if position > 0 or ARGV[22] == '' then return { 'stored', position, '' } end
+-- pcall: a queue that is broken must not cost the turn, which is stored by now.
+if type(redis.pcall('LPUSH', KEYS[14], ARGV[22])) ~= 'number' then return { 'stored', position, '' } end
+redis.pcall('PUBLISH', ARGV[23], ARGV[24])
+return { 'stored', position, 'announced' }

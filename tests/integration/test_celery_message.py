@@ -1,0 +1,132 @@
+"""The message that a submit pushes is the one that the installed Celery sends, byte for byte."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import celery
+import pytest
+import redis
+from celery import Celery, chain
+
+from api_client.client import TurnsClient
+from api_client.contract.celery_message import Announcement, Stamp, announcement
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, QUEUES, RUN, RUN_QUEUE, Link, celery_settings, chain_of
+from api_client.contract.turn import TurnRequest
+from tests.support import wait_for
+
+TURN, SESSION = f"t0-{'a' * 32}", "session-ü-'\"\\"
+
+
+class Heard:
+    """What was sent under a namespace: the messages of its queues, and its events."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.store = redis.Redis.from_url(settings.redis_url)
+        self.prefix = f"{settings.namespace}:celery:"
+        self._events = self.store.pubsub(ignore_subscribe_messages=True)
+        self._events.psubscribe(f"{self.prefix}*celeryev*")
+        wait_for(lambda: int(self.store.pubsub_numpat()))
+        self._events.get_message(timeout=1)
+
+    def message(self, queue: str) -> str:
+        return str(wait_for(lambda: self.store.rpop(self.prefix + queue)), "utf-8")
+
+    def event(self) -> tuple[str, str]:
+        found = wait_for(lambda: self._events.get_message(timeout=1))
+        return str(found["channel"], "utf-8"), str(found["data"], "utf-8")
+
+
+def body(message: str) -> Any:
+    return json.loads(base64.b64decode(json.loads(message)["body"]))
+
+
+def stamp_of(message: str, event: str) -> Stamp:
+    """The ids, sender and time of what Celery sent."""
+    sent, told = json.loads(message), body(event)
+    rest = body(message)[2]["chain"]
+    return Stamp(
+        root_id=sent["headers"]["id"],
+        next_id=rest[0]["options"]["task_id"] if rest else "",
+        reply_to=sent["properties"]["reply_to"],
+        delivery_tag=sent["properties"]["delivery_tag"],
+        event_tag=json.loads(event)["properties"]["delivery_tag"],
+        pid=told["pid"],
+        host=told["hostname"].partition("@")[2],
+        clock=told["clock"],
+        at=told["timestamp"],
+    )
+
+
+@pytest.mark.parametrize("task", QUEUES)
+def test_every_link_s_message_and_event_are_celery_s_own_byte_for_byte(settings: Settings, task: str) -> None:
+    heard, link = Heard(settings), Link(task, 2)
+    app = Celery("helix-turns-client", set_as_current=False)
+    app.conf.update(celery_settings(settings))
+    items = chain_of(link, TURN, SESSION)
+    chain(
+        *(app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True) for item in items)
+    ).apply_async(retry=False)
+    message, (channel, event) = heard.message(QUEUES[task]), heard.event()
+    made = announcement(settings, link, TURN, SESSION, stamp_of(message, event))
+    sent = Announcement(heard.prefix + QUEUES[task], message, channel, event)
+    assert made == sent, f"Celery {celery.__version__} sends something else"
+    app.close()
+
+
+def request(**more: Any) -> TurnRequest:
+    return TurnRequest(
+        **{"model": "scripted", "messages": ({"role": "user", "content": "hi"},), "session_id": "s"} | more
+    )
+
+
+async def test_a_submit_stores_the_turn_and_its_message_in_one_command(settings: Settings) -> None:
+    heard = Heard(settings)
+    async with TurnsClient(settings) as client:
+        await client.submit(request(session_id="first"))  # the script is loaded, the number of shards is known
+        heard.message(RUN_QUEUE)
+        heard.event()
+        with heard.store.monitor() as monitor:
+            turn_id = await client.submit(request())
+            heard.store.echo("end")
+            sent = []
+            for seen in monitor.listen():
+                if seen["command"].startswith("ECHO end"):
+                    break
+                if seen["client_type"] != "lua" and settings.namespace in seen["command"]:
+                    sent.append(seen["command"].split()[0])
+    assert sent == ["EVALSHA"]
+    message, (_, event) = heard.message(RUN_QUEUE), heard.event()
+    assert body(message)[1] == {"turn_id": turn_id, "attempt": 1, "session_id": "s"}
+    assert body(message)[2]["chain"][0]["options"]["queue"] == CHECK_QUEUE
+    assert body(event)["uuid"] == json.loads(message)["headers"]["id"]
+
+
+async def test_only_the_head_of_a_session_is_announced_and_a_repeat_is_not_again(settings: Settings) -> None:
+    queue = f"{settings.namespace}:celery:{RUN_QUEUE}"
+    store = redis.Redis.from_url(settings.redis_url)
+    async with TurnsClient(settings) as client:
+        turn_id = await client.submit(request())
+        await client.submit(request())
+        assert await client.submit(request(), turn_id=turn_id) == turn_id
+    assert store.llen(queue) == 1
+
+
+async def test_where_the_queue_cannot_be_pushed_to_the_turn_is_stored_all_the_same(settings: Settings) -> None:
+    store = redis.Redis.from_url(settings.redis_url)
+    store.set(f"{settings.namespace}:celery:{RUN_QUEUE}", "no list")
+    async with TurnsClient(settings) as client:
+        turn_id = await client.submit(request())
+        assert (await client.get(turn_id)).next == str(Link(RUN, 1))
+
+
+async def test_with_two_servers_celery_publishes_the_message(settings: Settings) -> None:
+    heard = Heard(settings)
+    other = replace(settings, broker_url=f"{settings.broker_url}?virtual_host=0")  # another address: another server
+    async with TurnsClient(other) as client:
+        await client.submit(request())
+    assert body(heard.message(RUN_QUEUE))[1]["session_id"] == "s"
