@@ -19,6 +19,7 @@ from api_client.web.bodies.parts import PartRules
 from api_client.web.errors import bad_request, shown
 from api_client.web.language import LOCALES, is_open_webui, locale_of
 from api_client.web.openwebui.background import background_task
+from api_client.web.openwebui.front_matter import unfenced
 from api_client.web.streaming.page import StreamMode
 from api_client.web.streaming.words import say
 
@@ -88,6 +89,8 @@ def read_ask(
     model = fields.read_model(body, settings)
     rules = PartRules(vision=model in settings.vision_models, locale=locale)
     said = read(body, limits, rules, say("go_on", locale) if page else "")
+    if is_open_webui(headers):
+        said = _as_accepted(said)
     request = TurnRequest(
         model=model,
         messages=said.messages,
@@ -123,6 +126,15 @@ def read_ask(
         first=retries == "0" and not page,
         again=retries.isdecimal() and retries != "0",
     )
+
+
+def _as_accepted(said: Conversation) -> Conversation:
+    """The conversation with its answers as the agent wrote them, not as a page showed them."""
+    shown = [
+        {**message, "content": unfenced(message["content"])} if message["role"] == "assistant" else message
+        for message in said.messages
+    ]
+    return replace(said, messages=tuple(shown))
 
 
 def _is_page(headers: Headers) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from starlette.datastructures import Headers
 
+from api_client.web.openwebui.titles import title_of
+
 TASK_HEADER = "x-owui-task"
 #: How the prompt of each kind begins. Administrators can change them, so the header goes first.
 _PROMPTS = {
@@ -27,12 +29,9 @@ _PROMPTS = {
     "Your task is to reflect the speaker": "emoji_generation",
     "You have been provided with a set of responses": "moa_response_generation",
 }
-TITLE_CHARS, _WORD_CHARS, _READ_CHARS = 50, 30, 2_000
 #: Of a conversation so much is read, from the end that is asked for: an answer is made while everybody waits.
 TALK_CHARS = 32_768
 _TURN_OF_TALK = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
-_MARKUP = re.compile(r"```.*?(?:```|\Z)|<[^<>]{0,200}>|[#*_`>|~\[\]]+|https?://\S+", re.DOTALL)
-_SENTENCE_END = re.compile(r"(?<=\w)[.!?:;](?=\s|\Z)|\n")
 #: What Open WebUI writes around each model's answer.
 _QUOTES = '"""'
 
@@ -64,18 +63,6 @@ def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
     """The answer to a background request, in the form its sender expects; '' for kinds that are not known."""
     answer = _ANSWERS.get(kind)
     return answer(messages[-1]["content"]) if answer else ""
-
-
-def title_of(text: str) -> str:
-    """A short title from what a user wrote: the first sentence, without markup, cut between words."""
-    plain = _MARKUP.sub(" ", text[:_READ_CHARS]).strip()
-    first = next((" ".join(part.split()) for part in _SENTENCE_END.split(plain) if part.strip()), "")
-    clean = "".join(letter for letter in first if letter.isprintable()).strip("\"'«»„“” ")
-    if len(clean) <= TITLE_CHARS:
-        return clean
-    cut = clean[: TITLE_CHARS - 1]
-    head, _, tail = cut.rpartition(" ")
-    return f"{(head if head and len(tail) < _WORD_CHARS else cut).rstrip(' ,;:-')}…"
 
 
 def _history(prompt: str) -> str:

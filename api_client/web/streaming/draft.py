@@ -25,6 +25,7 @@ from api_client.contract.event_kinds import (
 )
 from api_client.contract.events import Event
 from api_client.contract.issues import Issue
+from api_client.web.openwebui.front_matter import GrowingHeader
 from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.reply import Reply
 
@@ -43,7 +44,7 @@ class Draft:
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self._shown: list[str] = []
-        self._coming = VisibleText()
+        self._coming, self._header = VisibleText(), GrowingHeader()
         self._judged = False  # what is shown was judged; it may still become the answer
         self._only_parts = False  # ... and lacks nothing but parts that can be put into it
         self._goes_on = False  # the attempt goes on from what is shown, and tells it again first
@@ -58,7 +59,7 @@ class Draft:
         """What changes on the page because of ``event``; at most one edit."""
         match event.body:
             case AttemptOutput(text=text):
-                return self._come(self._coming.feed(text))
+                return self._come(self._visible(text))
             case AttemptRejected(issues=issues):
                 self._judged, self._only_parts = True, only_parts_missing(issues)
             case TurnRetrying(reason="rejected"):
@@ -78,6 +79,11 @@ class Draft:
                 pass
         return []
 
+    def _visible(self, text: str) -> str:
+        """What a reader sees more of a growing answer."""
+        seen = self._coming.feed(text)
+        return self._header.feed(seen) if self._reply.status else seen
+
     def _come(self, text: str) -> list[Edit]:
         if self._judged or not text:
             return []
@@ -91,14 +97,15 @@ class Draft:
         return self._settle(told)
 
     def _begin_again(self) -> list[Edit]:
-        self._coming = VisibleText()
+        self._coming, self._header = VisibleText(), GrowingHeader()
         if self._goes_on:
             self._again = ""
             return []
         return [] if self._judged and self._only_parts else self._take_back()
 
     def _take_back(self) -> list[Edit]:
-        self._coming, self._judged, self._goes_on, self._again = VisibleText(), False, False, None
+        self._coming, self._header = VisibleText(), GrowingHeader()
+        self._judged, self._goes_on, self._again = False, False, None
         if not self._shown:
             return []
         self._shown.clear()

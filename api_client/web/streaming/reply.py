@@ -15,6 +15,7 @@ from api_client.contract.marker import Span, answer_text, page_text, read_spans
 from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
 from api_client.web.openwebui.failure import failure_text
+from api_client.web.openwebui.front_matter import fenced
 from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
 from api_client.web.streaming.usage import Spent
 
@@ -69,9 +70,10 @@ class Reply:
     def text(self, response: str, spans: Sequence[Span]) -> str:
         """The accepted answer as this caller reads it: without its own marker; for Open WebUI without any that counts.
 
-        Open WebUI draws comments as text, so what it gets is a layer above; response.md and ``/v1/turns`` keep them.
+        Open WebUI draws comments as text, and a YAML header as a heading, so what it gets is a layer above; response.md
+        and ``/v1/turns`` keep them.
         """
-        return page_text(response, spans) if self.status else answer_text(response, spans)
+        return fenced(page_text(response, spans)) if self.status else answer_text(response, spans)
 
     def accepted(self, end: TurnFinished) -> str:
         """As ``text``, of the answer that a turn's last event brings."""

@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 from starlette.datastructures import Headers
 
-from api_client.web.openwebui.background import answer_task, background_task, title_of
+from api_client.web.openwebui.background import answer_task, background_task
 from tests.unit.web.fake import FakeTurns
 
 TITLE = """### Task:
@@ -55,22 +55,6 @@ def test_what_a_user_wrote_is_a_turn_whatever_it_looks_like() -> None:
 
 def test_the_title_is_the_users_first_sentence() -> None:
     assert answer("title_generation") == {"title": "Warum gehen uns bei einem Neustart Nachrichten…"}
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("Hallo", "Hallo"),
-        ("  \n# Überschrift\nMehr", "Überschrift"),
-        ("```python\nprint(1)\n```\nWas tut das?", "Was tut das"),
-        ("Sieh https://example.org/a an. Gut?", "Sieh an"),
-        ("v1.2 ist da", "v1.2 ist da"),
-        ("x" * 80, "x" * 49 + "…"),
-        ("<b>\u202e \x07", ""),
-    ],
-)
-def test_titles_are_short_and_plain(text: str, title: str) -> None:
-    assert title_of(text) == title
 
 
 def test_each_kind_is_answered_in_its_form() -> None:
