@@ -1,6 +1,6 @@
 """The YAML header at the beginning of an answer, as a page shows it: inside a fence. Pure.
 
-Markdown takes the text above a line of dashes for a heading, so that a page would draw an ADR's header in large letters.
+Markdown takes the text above a line of dashes for a heading, so that a page would draw an ADR's header large.
 ``fenced`` puts two lines around the header and changes nothing else; ``unfenced`` takes exactly these away again, from
 what a chat sends back. Four back quotes: no agent writes such a fence around a header.
 """
