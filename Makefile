@@ -19,7 +19,7 @@ help: ## Show this help
 
 setup: $(READY) ## Make .venv from the lock file (hashes checked)
 
-# The lock is installed first and checked hash by hash; our own package adds no dependency of its own.
+# The lock is installed first and checked hash by hash; our package adds no dependency.
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make setup: needs Python 3.11, 3.12 or 3.13 with venv; name it with PYTHON=/path/to/python" >&2; exit 2; }
 	@echo "Setting up $(VENV) from requirements.lock (once; a minute or less) ..."
@@ -60,7 +60,7 @@ format: $(READY) ## Format the code and repair what the linter can repair
 
 SECONDS ?= 60
 .PHONY: fuzz
-fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no fault of ours, no hang, flat memory
+fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no internal error, no hang, flat memory
 	$(BIN)/python -m tests.fuzz $(SECONDS)
 
 bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq, in one run (BENCH_ARGS="--quick --rounds 1": a minute)
@@ -125,12 +125,12 @@ browser: $(READY)
 test-pages: browser ## Look at our pages and at Flower in a real browser (installs playwright; needs Chromium or root)
 	BROWSER_VENV=$(BROWSER) $(BIN)/python -m pytest tests/browser/test_pages.py $(PYTEST_ARGS)
 
-screenshots: browser ## Take the pictures of docs/images anew, in a real browser from a real installation
+screenshots: browser ## Take the pictures of docs/images again, in a real browser from a real installation
 	BROWSER_VENV=$(BROWSER) $(BIN)/python -m tests.browser.pictures
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links pyproject.toml
-lock: $(READY) ## Write both locks anew from pyproject.toml (needs uv): ours, and that of the image
+lock: $(READY) ## Write both locks again from pyproject.toml (needs uv): the development one and the image's
 	$(LOCK) --all-extras -o requirements.lock
 	$(LOCK) --extra image --constraint requirements.lock -o compose/requirements.lock
 
@@ -141,7 +141,7 @@ audit: $(READY) ## Ask an advisory database about both locks ("unknown" where no
 	  || { rm -rf $(AUDIT); echo "pip-audit could not be installed" >&2; }
 	@$(BIN)/python -m tests.supply.audit $(AUDIT_ARGS) $(AUDIT)/bin/pip-audit requirements.lock compose/requirements.lock
 
-licences: $(READY) ## Write docs/licences.md anew from what the locked packages say of themselves
+licences: $(READY) ## Write docs/licences.md again from the metadata of the locked packages
 	@$(BIN)/python -m tests.supply.licences > docs/licences.md.new && mv docs/licences.md.new docs/licences.md
 
 clean: ## Remove the virtual environment and everything made here
