@@ -41,7 +41,7 @@ from worker.processes.broker import EmbeddedBroker
 #: Short, because the workers here die; but a living one that stutters for a second must not lose its turn as well.
 LEASE_SECONDS = 3.0
 #: The only keys that may live for ever; Celery's own bindings are declared there too.
-_NO_EXPIRY = {"metrics:total", "finished", "dead"}
+_NO_EXPIRY = {"installation", "metrics:total", "finished", "dead"}
 
 
 def free_port() -> int:
