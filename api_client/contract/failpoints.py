@@ -11,6 +11,7 @@ Actions: ``kill``, ``stop`` (SIGSTOP), ``raise``, ``sleep:<seconds>``, ``meet:<f
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -30,7 +31,7 @@ POINTS = {
     "agent.ended": "run: the agent ended, its verdict not found",
     "answer.accepted": "validate: the answer is accepted, nothing stored or published",
     "answer.published": "validate: the answer and .done are published, nothing committed",
-    "run.committed": "run: the run is committed, its validation not announced",
+    "run.committed": "run: the run is committed, its validation not begun",
     "validation.started": "validate: in the middle of validation",
     "link.decided": "any link: decided, not committed",
     "turn.finished": "any link: the turn is finished, the session's next turn not announced",
@@ -104,6 +105,16 @@ def reach(name: str) -> None:
         ValueError: it is armed with something that is no action.
     """
     if _points is not None and (action := _points.action(name)):
+        _fire(name, action)
+
+
+async def arrive(name: str) -> None:
+    """Pass a failpoint in a coroutine: waiting holds up nothing else of its loop. Raises as ``reach``."""
+    if _points is None or not (action := _points.action(name)):
+        return
+    if action.partition(":")[0] in {"sleep", "meet"}:
+        await asyncio.to_thread(_fire, name, action)
+    else:
         _fire(name, action)
 
 

@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,6 +33,8 @@ from tests.unit.web.openwebui import Reader
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
+from worker.turns.loop import Loop
+from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
 from worker.turns.writer import EventWriter
@@ -98,23 +101,40 @@ def serving(folder: Path) -> Iterator[RelayProcess]:
 
 def latency(relay: RelayProcess) -> str:
     """From the moment the runner says a delta until its bytes are at the reader."""
-    with reading(relay, QUICK) as readers, ExitStack() as writing:
-        writers = [writing.enter_context(EventWriter(*held)) for held in claims(relay.settings, readers.turn_ids)]
+    with reading(relay, QUICK) as readers, looping() as loop:
+        log = AsyncLedger(relay.settings, "bench")
+        writers = loop.result_of(writers_of(log, [claim for _, claim in claims(relay.settings, readers.turn_ids)]))
         late, began = [], time.monotonic()
         for number in range(QUICK_DELTAS):
             for place, writer in enumerate(writers):
                 due = began + (number + place / QUICK) / QUICK_RATE
                 time.sleep(max(0.0, due - time.monotonic()))
                 late.append(1000 * (time.monotonic() - due))
-                writer.emit(AgentEvent(kind="output", text=f" {time.monotonic():.6f}"))
+                loop.later(0, partial(writer.emit, AgentEvent(kind="output", text=f" {time.monotonic():.6f}")))
         for writer in writers:
-            writer.emit(AgentEvent(kind="output", text=_LAST))
+            loop.later(0, partial(writer.emit, AgentEvent(kind="output", text=_LAST)))
         streams = readers.streams()
     took = [1000 * (at - said) for stream in streams for at, said in heard(stream)]
     return (
         f"{QUICK} streams, {QUICK_RATE} deltas/s each, {len(took):,} deltas: median {statistics.median(took):.1f} ms, "
         f"p99 {p99(took):.1f} ms, slowest {max(took):.1f} ms; the bench itself woke up late by p99 {p99(late):.1f} ms"
     )
+
+
+@contextmanager
+def looping() -> Iterator[Loop]:
+    """An event loop as a worker has it."""
+    loop = Loop()
+    loop.start()
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+async def writers_of(log: AsyncLedger, held: list[Claim]) -> list[EventWriter]:
+    """A writer for each turn, in the loop that runs this."""
+    return [EventWriter(log, claim) for claim in held]
 
 
 def p99(figures: list[float]) -> float:

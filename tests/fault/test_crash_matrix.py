@@ -58,7 +58,7 @@ BOUNDARIES = {
     "agent.ended": Boundary(lost="running", last_word="turn.fenced"),
     "answer.accepted": Boundary(lost="validating", last_word="turn.fenced"),
     "answer.published": Boundary(lost="validating", last_word="turn.fenced"),
-    "run.committed": Boundary(last_word="turn.refused"),
+    "run.committed": Boundary(lost="validating", last_word="turn.fenced"),
     "validation.started": Boundary(lost="validating", last_word="turn.fenced"),
     "link.decided": Boundary(at=2, lost="validating", last_word="turn.fenced"),  # the first pass commits the run
     "turn.finished": Boundary(),

@@ -21,7 +21,7 @@ from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import Meeting, judged, message
 from tests.support import wait_for, wait_until
 from worker.turns.engine import Engine
-from worker.turns.leases.pulse import Work
+from worker.turns.tasks.celery_internals import Receiver
 
 StartWorker = Callable[..., WorkerProcess]
 
@@ -105,19 +105,8 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
     listening, woken, handed_over = threading.Event(), itertools.count(), threading.Event()
     listening.set()
     monkeypatch.setattr(engine.leases, "stop_all", lambda _reason: handed_over.set())
-    engine.show_pulse(
-        Work(
-            name="w",
-            queues=("helix.run",),
-            slots=1,
-            taken=lambda: 0,
-            busy=lambda: 0,
-            listens=listening.is_set,
-            wake=lambda: next(woken),
-            lease_round=lambda: 0.0,
-        ),
-        None,
-    )
+    monkeypatch.setattr(Receiver, "listens", property(lambda _: listening.is_set()))
+    monkeypatch.setattr(engine.receiver, "wake", lambda: next(woken))
     engine.start()
     engine.shut_down()
     wait_for(lambda: next(woken) > 10)  # its loop sleeps: it is woken until it has seen that it shall end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import JUDGED_BY, RUN, Link
+from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.accounts import disagreements
 from tests.support import wait_for, wait_until
@@ -27,8 +27,12 @@ from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, 
 from worker.turns.judges import judge_case, repair_case
 from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.loop import Loop
+from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
+from worker.turns.slots import Slots
+from worker.turns.threads import Threads
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"
 NO_MARKER = "Alles klar."
@@ -96,16 +100,22 @@ class Bench:
         self.settings, self.client, self.runner = settings, client, ScriptedByTest()
         self.announced: list[tuple[Link, str, str]] = []
         self.isolated: list[tuple[Link, str, str]] = []
+        self.slots = Slots({RUN_QUEUE: 4, CHECK_QUEUE: 2})
         self.told: list[MutableMapping[str, object]] = []
         self.ledger = Ledger(settings, "w")
         self.trouble = ""
         self.host = Host(settings.sessions_dir, lambda folder: self.trouble or obstacle(folder))
         self.leases = LeaseKeeper(settings, "w")
         self.leases.start()
+        self.loop = Loop()
+        self.loop.start()
+        self.on_loop = AsyncLedger(settings, "w")
         self.service = TurnService(
             settings,
+            self.on_loop,
             self.ledger,
             self.leases,
+            Threads(4, 2),
             lambda spec: (self.runner, ""),
             SimpleNamespace(judge=judge_case, repair=repair_case),
             lambda *what: self.announced.append(what),
@@ -126,9 +136,19 @@ class Bench:
     def carry_out(self, turn_id: str, link: Link = FIRST, session_id: str = "s") -> None:
         self.announced.append((link, turn_id, session_id))
         while self.announced:
-            link, turn_id, session_id = self.announced.pop(0)
-            if self.service.carry_out(link, turn_id, session_id):
-                self.announced.insert(0, (Link(JUDGED_BY[link.task], link.attempt), turn_id, session_id))
+            self.carry_out_one(*self.announced.pop(0))
+
+    def carry_out_one(self, link: Link, turn_id: str, session_id: str = "s") -> None:
+        seat = self.slots.enter(QUEUES[link.task])
+        try:
+            self.loop.result_of(self.service.carry_out(link, turn_id, session_id, seat=seat))
+        finally:
+            seat.leave()
+
+    def close(self) -> None:
+        self.loop.result_of(self.on_loop.close())
+        self.loop.close()
+        self.leases.close()
 
     async def outcome(self, *plays: Play, **more: object) -> Turn:
         turn_id = await self.submit(*plays, **more)
@@ -144,7 +164,7 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
     async with TurnsClient(settings) as client:
         made = Bench(replace(settings, transient_delay_seconds=0.01), client)
         yield made
-        made.leases.close()
+        made.close()
         assert disagreements(settings) == {}
 
 
@@ -268,7 +288,7 @@ async def test_a_turn_whose_deadline_comes_while_its_agent_runs_expires(bench: B
 async def test_a_worker_that_shuts_down_hands_its_turn_over_without_a_strike(bench: Bench) -> None:
     turn_id = await bench.submit(waits_for_stop, says(GOOD))
     link = Link(RUN, 1)
-    working = threading.Thread(target=bench.service.carry_out, args=(link, turn_id, "s"))
+    working = threading.Thread(target=bench.carry_out_one, args=(link, turn_id))
     working.start()
     await wait_until(lambda: bench.runner.orders)
     bench.leases.stop_all("shutdown")
@@ -283,8 +303,8 @@ async def test_a_worker_that_shuts_down_hands_its_turn_over_without_a_strike(ben
 
 async def test_a_doubled_message_is_refused_and_its_chain_dropped(bench: Bench) -> None:
     turn = await bench.outcome(says(GOOD))
-    assert bench.service.carry_out(Link(RUN, 1), turn.turn_id, "s") is False
-    assert len(bench.runner.orders) == 1
+    bench.carry_out_one(Link(RUN, 1), turn.turn_id)
+    assert (len(bench.runner.orders), bench.announced) == (1, [])
 
 
 async def test_the_accepted_answer_is_published_to_the_session_folder(bench: Bench) -> None:
@@ -328,13 +348,13 @@ async def test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where the folder of all sessions should be")
     turn_id = await bench.submit(says(GOOD))
-    assert not bench.service.carry_out(FIRST, turn_id, "s")
+    bench.carry_out_one(FIRST, turn_id)
     given_back = await bench.client.get(turn_id)
     assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
     assert given_back.next == str(FIRST)
     for _ in range(2):
         assert bench.announced.pop() == (FIRST, turn_id, "s"), "somebody else is to have it"
-        assert not bench.service.carry_out(FIRST, turn_id, "s")
+        bench.carry_out_one(FIRST, turn_id)
     assert (await bench.client.get(turn_id)).delivery == 1, "a sick host claims nothing"
     blocked.unlink()
     assert not bench.host.look()
@@ -345,11 +365,12 @@ async def test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_
 
 async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published_by_another(bench: Bench) -> None:
     turn_id = await bench.submit(says(GOOD))
-    assert bench.service.carry_out(FIRST, turn_id, "s")
+    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    assert bench.announced.pop() == (JUDGE, turn_id, "s")
     held, bench.trouble = bench.settings.sessions_dir / "s" / ".held", "the disk is read-only"
     held.rmdir()
     held.write_text("no folder can be made here")
-    assert not bench.service.carry_out(JUDGE, turn_id, "s")
+    bench.carry_out_one(JUDGE, turn_id)
     turn = await bench.client.get(turn_id)
     assert (turn.state, turn.next, turn.strikes) == (TurnState.RAN, str(JUDGE), 0)
     assert bench.announced.pop() == (JUDGE, turn_id, "s")
@@ -369,18 +390,12 @@ async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(benc
     assert (await bench.client.get(second)).outcome is Outcome.PASSED
 
 
-@pytest.fixture(autouse=True)
-def no_thread_left() -> Iterator[None]:
-    yield
-    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "events"])
-
-
 async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Bench) -> None:
     turn_id = await bench.submit(waits_for_stop)
 
     def work() -> None:
         with capture_logs() as told:
-            bench.service.carry_out(FIRST, turn_id, "s")
+            bench.carry_out_one(FIRST, turn_id)
         bench.told = told
 
     working = threading.Thread(target=work)

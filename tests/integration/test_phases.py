@@ -183,7 +183,7 @@ async def test_an_agent_that_never_finishes_is_escalated_too(bench: PhaseBench) 
 async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phase_pass(bench: PhaseBench) -> None:
     bench.settings.models["judge"] = "scripted:" + str(_script(bench.settings.root, "Sieht gut aus!"))
     verifying = replace(bench.settings, verifier_model="judge")
-    bench.service._settings = verifying
+    bench.service._links._settings = verifying
     turn = await bench.phase(writes(GOOD_CODE), verify_agent=True)
     while turn.outcome is None:
         found = bench.ledger.reap(turn.turn_id, may_take=True)
@@ -218,7 +218,8 @@ async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBen
     bench.runner.plays = [writes(GOOD_CODE)]
     [turn_id] = await bench.client.submit_phases([Phase.from_dict(BUILD)], directory=bench.project.name)
     session = phase_session("work")
-    bench.service.carry_out(Link(PHASE_RUN, 1), turn_id, session)
+    bench.loop.result_of(bench.service.carry_out(Link(PHASE_RUN, 1), turn_id, session))
+    bench.announced.clear()
     late = bench.ledger.claim(turn_id, session, Link(PHASE_VERIFY, 1))
     assert isinstance(late, Claim)
     while not (found := bench.ledger.reap(turn_id, may_take=True)).link:

@@ -10,8 +10,6 @@ import signal
 import sys
 import threading
 
-import structlog
-
 from api_client.contract.tasks import Link
 from worker.app import app, settings_of_process
 from worker.turns.engine import Engine
@@ -24,11 +22,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     engine.start()
 
-    def carry_out() -> None:
-        with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=int(attempt)):
-            engine.service.carry_out(Link.parse(f"{task}/{attempt}"), turn_id, session_id, alone=True)
-
-    work = threading.Thread(target=carry_out)
+    # Not in this thread: it is where signals are handled.
+    link = Link.parse(f"{task}/{attempt}")
+    work = threading.Thread(target=engine.carry_out_alone, args=(link, turn_id, session_id))
     work.start()
     work.join()
     engine.close()

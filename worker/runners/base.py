@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 AgentEventKind = Literal["output", "reset", "tool", "note"]
 
@@ -196,7 +196,7 @@ def needs_folder(runner: object) -> bool:
 
 
 class Runner(Protocol):
-    """Runs agents of one kind. Used by many threads at once."""
+    """Runs agents of one kind, and blocks while one runs: each run has a thread. Used by many threads at once."""
 
     @property
     def name(self) -> str:
@@ -209,3 +209,21 @@ class Runner(Protocol):
         An agent's failure is a verdict, never an exception; when this returns, no process of the run is left.
         """
         ...
+
+
+@runtime_checkable
+class AsyncRunner(Protocol):
+    """Runs agents of one kind in the worker's event loop: a run that waits costs no thread."""
+
+    @property
+    def name(self) -> str:
+        """The name in ``HELIX_MODELS``."""
+        ...
+
+    async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """As ``Runner.run``. Never blocks the loop for more than some milliseconds."""
+        ...
+
+
+#: A runner offers one of the two ways to run; one that offers both is run in the loop.
+AnyRunner = Runner | AsyncRunner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Sequence
 
@@ -15,7 +16,18 @@ from api_client.contract.turn import AttemptRecord
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
 from worker.files.workspace import DeliveryTaken
-from worker.runners.base import Order, Runner, RunResult, config_error, needs_folder, not_begun
+from worker.runners.base import (
+    AgentEvent,
+    AnyRunner,
+    AsyncRunner,
+    Emit,
+    ErrorKind,
+    Order,
+    RunResult,
+    config_error,
+    needs_folder,
+    not_begun,
+)
 from worker.runners.guard.marks import sweep_before
 from worker.turns import folders
 from worker.turns.continuation import Continuation
@@ -23,12 +35,13 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
-from worker.turns.writer import EventWriter
+from worker.turns.threads import Threads
+from worker.turns.writer import EventWriter, Log
 
 log = structlog.get_logger()
 
 #: From a model's runner as HELIX_MODELS names it, to the runner and its option. Raises ``SettingsError``.
-BuildRunner = Callable[[str], tuple[Runner, str]]
+BuildRunner = Callable[[str], tuple[AnyRunner, str]]
 
 
 class AgentRun:
@@ -45,6 +58,8 @@ class AgentRun:
         self,
         settings: Settings,
         ledger: Ledger,
+        log_of_turn: Log,
+        threads: Threads,
         runners: BuildRunner,
         host: Host,
         lease: Lease,
@@ -53,6 +68,8 @@ class AgentRun:
     ) -> None:
         self._settings = settings
         self._ledger = ledger
+        self._log = log_of_turn
+        self._threads = threads
         self._runners = runners
         self._host = host
         self._lease = lease
@@ -64,32 +81,54 @@ class AgentRun:
             self._so_far = known(broken[-1].text)
             self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
 
-    def run(self) -> RunResult:
+    async def run(self) -> RunResult:
         """Run the agent to its end. What keeps it from being started is an error of the result, not an exception.
 
         Raises:
             Fenced: another worker has the turn.
         """
-        reach("run.claimed")
         try:
-            if self._turn.request.phase is not None:
-                self._require_gates()
-                self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
-            runner, order = self._prepared()
+            runner, order = await self._threads.files(self._ready)
         except (SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
         except (DeliveryTaken, OSError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
-            host = isinstance(error, OSError) and self._host.blamed(error, self._turn.delivery)
+            host = isinstance(error, OSError) and await self._threads.files(
+                self._host.blamed, error, self._turn.delivery
+            )
             return not_begun(str(error), host=host)
+        writer = EventWriter(self._log, self._lease.claim)
+        try:
+            continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
+            result = await self._played(runner, order, continuation.emit if continuation else writer.emit)
+            if result.completion.kind is ErrorKind.HOST:
+                result = await self._threads.files(self._host.weighed, result, self._turn.delivery)
+            return continuation.ended(result) if continuation else result
+        finally:
+            await writer.close()
+
+    async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
+        """The agent's run: as a coroutine, or in a thread when its runner blocks."""
+        if isinstance(runner, AsyncRunner):
+            return await runner.run_async(order, emit, self._lease)
+        loop = asyncio.get_running_loop()
+
+        def emit_from_thread(event: AgentEvent) -> None:
+            loop.call_soon_threadsafe(emit, event)
+
+        return await self._threads.runs(runner.run, order, emit_from_thread, self._lease)
+
+    def _ready(self) -> tuple[AnyRunner, Order]:
+        """The runner and its order, with the turn confirmed to be ours. Blocks. Raises as ``_prepared``."""
+        reach("run.claimed")
+        if self._turn.request.phase is not None:
+            self._require_gates()
+            self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
+        prepared = self._prepared()
         reach("folder.made")
         self._lease.confirm(self._ledger)
-        with EventWriter(self._ledger, self._lease.claim) as writer:
-            continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
-            result = runner.run(order, continuation.emit if continuation else writer.emit, self._lease)
-            result = self._host.weighed(result, self._turn.delivery)
-            return continuation.ended(result) if continuation else result
+        return prepared
 
     def _require_gates(self) -> None:
         """Refuse, before its agent is paid for, a phase whose gates may not run here.
@@ -100,7 +139,7 @@ class AgentRun:
         if refused := phase_folders.fence_of(self._settings, self._turn).refusal(phase_folders.phase_of(self._turn)):
             raise SettingsError([refused])
 
-    def _prepared(self) -> tuple[Runner, Order]:
+    def _prepared(self) -> tuple[AnyRunner, Order]:
         """The runner and what it is asked, with a fresh directory for this delivery where the runner works in one.
 
         Raises:

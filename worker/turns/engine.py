@@ -9,14 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import structlog
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PROBE, Link, celery_settings, chain_of
+from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
 from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
@@ -25,13 +28,23 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.pulse import Pulse, Work
 from worker.turns.leases.reaper import Reaper
+from worker.turns.loop import Loop
+from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
+from worker.turns.slots import Seat, Slots
+from worker.turns.tasks.celery_internals import Receiver
+from worker.turns.tasks.task_events import GATHER_SECONDS, Task, TaskEvents, TaskStory
+from worker.turns.threads import Threads
 
 log = structlog.get_logger()
 
 #: How often and how long at most a worker that ends waits until it takes no more messages, in seconds.
 _LOOK_SECONDS, _DEAFEN_SECONDS = 0.01, 5.0
+
+
+#: The task whose link is carried out: what it announces is announced as its child.
+_TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
 
 
 class Engine:
@@ -42,21 +55,32 @@ class Engine:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self.leases = LeaseKeeper(settings, self.name)
         self.host = Host(settings.sessions_dir)
+        self.receiver = Receiver(self._look_around)
+        limits = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: settings.check_slots}
+        self.slots = Slots(limits, self.receiver.wake)
+        self.loop = Loop(self._turned)
+        self._was_sick = False
+        self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
+        self._blocking = Ledger(settings, self.name)
+        self._ledger = AsyncLedger(settings, self.name)
+        self._threads = Threads(settings.run_slots, settings.check_slots)
         self.service = TurnService(
             settings,
-            Ledger(settings, self.name),
+            self._ledger,
+            self._blocking,
             self.leases,
+            self._threads,
             build_runner,
             Judges(settings.validation_seconds),
             self.announce,
             self.isolate,
             self.host,
         )
+        self._taken = 0
         self._celery = celery
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._pulse: Pulse | None = None
-        self._work: Work | None = None
         self._leaving = False
         self._reaper = None if alone else Reaper(settings, self.name, self.announce)
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
@@ -65,16 +89,80 @@ class Engine:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the threads and the guard of the agents."""
+        """Start the threads, the loop, and the guard of the agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
         processes.shared().start()
+        self.loop.start()
         self.leases.start()
         if self._reaper:
             self._reaper.start()
 
-    def show_pulse(self, work: Work, ready_file: Path | None) -> None:
-        """From now on tell supervisor and operators that this worker takes messages."""
-        self._work = work
+    def take(self, task: Task) -> None:
+        """Take a task that was received. In the Celery worker's loop: it returns at once.
+
+        Raises:
+            ValueError: this is not a link of a turn. KeyError: an argument is missing.
+        """
+        if task.name == PROBE:
+            self._taken += 1
+            if nonce := str(task.kwargs["nonce"]):  # a worker's own probe is answered by being taken
+                queue = str(task.kwargs["queue"])
+                self.loop.begin(lambda: self._threads.files(self._blocking.answer_probe, queue, nonce))
+            return
+        link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
+        turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
+        self._taken += 1
+        seat = self.slots.enter(QUEUES[link.task])
+        self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
+
+    async def _carry_out(self, told: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
+        _TASK.set(told)
+        told.begin()
+        with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
+            try:
+                await self.service.carry_out(link, turn_id, session_id, seat=seat, told=told)
+            except Exception as error:  # the turn is delivered again; no other turn of this process is concerned
+                log.exception("turn.broke_off", link=str(link))
+                told.fail(error)
+            finally:
+                seat.leave()
+
+    def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
+        """Carry out one link, in a process that does nothing else, and wait for it."""
+
+        async def carry_out() -> None:
+            with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
+                await self.service.carry_out(link, turn_id, session_id, alone=True)
+
+        self.loop.result_of(carry_out())
+
+    def next_queues(self, queues: Sequence[str]) -> list[str]:
+        """From which queues to take the next message; from none while this machine can carry out no turns."""
+        return [] if self.host.sick else self.slots.order(queues)
+
+    def _turned(self) -> None:
+        """The loop turned: leases are kept as long as it does. A machine that is well again takes messages at once."""
+        self.leases.turned()
+        sick = bool(self.host.sick)
+        if self._was_sick and not sick:
+            self.receiver.wake()
+        self._was_sick = sick
+
+    def _look_around(self) -> None:
+        """In the Celery worker's loop: it was woken, because a slot got free or events are to be sent."""
+        self.receiver.send(self._events.drain())
+
+    def show_pulse(self, queues: Sequence[str], ready_file: Path | None) -> None:
+        """From now on tell supervisor and operators that this worker takes messages from ``queues``."""
+        work = Work(
+            name=self.name,
+            queues=tuple(queues),
+            slots=self.slots.total(queues),
+            taken=lambda: self._taken,
+            free=self.slots.free,
+            lease_round=lambda: self.leases.worst_round,
+        )
+        log.info("worker.ready", worker=work.name, queues=work.queues, slots=work.slots)
         self._pulse = Pulse(self.settings, work, self.host, self._probe, ready_file)
         self._pulse.start()
 
@@ -91,8 +179,11 @@ class Engine:
             self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
             for item in chain_of(link, turn_id, session_id)
         ]
+        told = _TASK.get()
+        task = told.task if told else None
+        family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
         try:
-            chain(*signatures).apply_async(retry=False)
+            chain(*signatures).apply_async(retry=False, **family)
         except (OperationalError, OSError) as error:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 
@@ -134,8 +225,8 @@ class Engine:
     def _wait_until_deaf(self) -> None:
         """Wait until Celery takes no more messages: what is handed over before that can come back to us."""
         give_up = time.monotonic() + _DEAFEN_SECONDS
-        while self._work and self._work.listens() and time.monotonic() < give_up:
-            self._work.wake()
+        while self.receiver.listens and time.monotonic() < give_up:
+            self.receiver.wake()
             threading.Event().wait(_LOOK_SECONDS)
 
     def _hand_over(self) -> None:
@@ -147,10 +238,15 @@ class Engine:
                 process.terminate()
 
     def close(self) -> None:
-        """Stop the threads and whatever agent is left."""
+        """Wait for the turns of this process, which were asked to stop; then stop threads and agents."""
+        self.loop.wait_idle()
+        self.receiver.send(self._events.drain(all_of_them=True))
         if self._pulse:
             self._pulse.close()
         if self._reaper:
             self._reaper.close()
         self.leases.close()
+        self.loop.result_of(self._ledger.close())
+        self.loop.close()
+        self._threads.close()
         processes.shared().stop()

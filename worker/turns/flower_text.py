@@ -30,7 +30,6 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import AttemptRecord, Turn
-from worker.turns.record.claim import Committed
 from worker.turns.transitions.moves import Move
 
 #: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
@@ -63,11 +62,11 @@ def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
     return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
 
 
-def ending(turn: Turn, link: Link, move: Move, done: Committed) -> str:
+def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
     """What came of it; such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
     said = [text for body in move.events if (text := _said(body))]
-    if done.outcome:
-        said.append(f"turn {done.outcome}")
+    if outcome:
+        said.append(f"turn {outcome}")
     elif move.next and link.task not in JUDGED_BY:
         said.append(_FOLLOWS.get(move.next.task, ""))
     elif move.next and move.next.task in JUDGED_BY:

@@ -6,18 +6,17 @@ slow store costs granularity, never text, and a fast agent cannot flood it.
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from dataclasses import replace
-from typing import Self
+from typing import Protocol
 
 import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.event_kinds import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import arrive
 from worker.runners.base import AgentEvent
 from worker.turns.record.claim import Claim, Fenced
-from worker.turns.record.ledger import Ledger
 
 log = structlog.get_logger()
 
@@ -35,64 +34,61 @@ def told(event: AgentEvent, attempt: int) -> Body:
             return AttemptNote(attempt=attempt, text=event.text)
 
 
-class EventWriter:
-    """Appends one run's events, in order, from a thread of its own. As a context: leaving it waits for the log."""
+class Log(Protocol):
+    """Where events are appended: ``record.async_ledger.AsyncLedger``, or a test's."""
 
-    def __init__(self, ledger: Ledger, claim: Claim) -> None:
-        self._ledger = ledger
+    async def append(self, claim: Claim, events: list[Body]) -> None:
+        """Add events to the turn's log. Raises ``Fenced``, ``RedisError``."""
+        ...
+
+
+class EventWriter:
+    """Appends one run's events, in order, as the loop that made it turns. ``close`` waits for the log."""
+
+    def __init__(self, log_of_turn: Log, claim: Claim) -> None:
+        self._log = log_of_turn
         self._claim = claim
+        self._loop = asyncio.get_running_loop()
         self._waiting: list[Body] = []
-        self._changed = threading.Condition()
-        self._closing = False
+        self._writing: asyncio.Task[None] | None = None
         self._fenced = False
         self._fault: Exception | None = None
-        self._thread = threading.Thread(target=self._write, name="events", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-        if self._fault and not raised:
-            raise self._fault
 
     def emit(self, event: AgentEvent) -> None:
-        """Take an event; never blocks on the store."""
+        """Take an event, in the loop; never waits for the store."""
+        if self._fenced:
+            return
         body = told(event, self._claim.link.attempt)
-        with self._changed:
-            if self._fenced:
-                return
-            last = self._waiting[-1] if self._waiting else None
-            if isinstance(body, AttemptOutput) and isinstance(last, AttemptOutput):
-                self._waiting[-1] = replace(last, text=last.text + body.text)
-            else:
-                self._waiting.append(body)
-            self._changed.notify()
+        last = self._waiting[-1] if self._waiting else None
+        if isinstance(body, AttemptOutput) and isinstance(last, AttemptOutput):
+            self._waiting[-1] = replace(last, text=last.text + body.text)
+        else:
+            self._waiting.append(body)
+        if self._writing is None:
+            self._writing = self._loop.create_task(self._write())
 
-    def _write(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
+    async def close(self) -> None:
+        """Wait until everything is in the log. Raises what made a part of it impossible, but a lost turn or store."""
+        while self._writing:
+            await self._writing
+        if self._fault:
+            raise self._fault
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
                 batch, self._waiting = self._waiting, []
-            if not batch:
-                return
-            try:
-                self._ledger.append(self._claim, batch)
-                reach("output.received")
-            except (Fenced, RedisError) as error:
-                # The turn is not ours, or the store is gone for good: the commit will find the same and say so.
-                log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)
-                self._give_up()
-                return
-            except Exception as fault:  # for the thread that waits for the log: a run with half a log must not count
-                self._fault = fault
-                self._give_up()
-                return
+                await self._log.append(self._claim, batch)
+                await arrive("output.received")
+        except (Fenced, RedisError) as error:
+            # The turn is another's, or the store is gone for good: the commit will find the same and say so.
+            log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)
+            self._give_up()
+        except Exception as fault:  # for who waits for the log: a run with half a log must not count
+            self._fault = fault
+            self._give_up()
+        finally:
+            self._writing = None
 
     def _give_up(self) -> None:
-        with self._changed:
-            self._fenced, self._waiting = True, []
+        self._fenced, self._waiting = True, []

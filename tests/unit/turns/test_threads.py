@@ -126,10 +126,12 @@ def test_a_turn_that_was_claimed_just_before_all_were_told_to_stop_stops_too() -
         assert (held.reason, late.reason) == ("shutdown", "shutdown")
 
 
-def test_a_run_whose_log_cannot_be_written_does_not_count() -> None:
+async def test_a_run_whose_log_cannot_be_written_does_not_count() -> None:
     class Broken:
-        def append(self, *_: Any) -> None:
+        async def append(self, *_: Any) -> None:
             raise RuntimeError("a fault of ours")
 
-    with pytest.raises(RuntimeError, match="a fault of ours"), EventWriter(Broken(), claimed()) as writer:  # type: ignore[arg-type]
-        writer.emit(AgentEvent(kind="output", text="x"))
+    writer = EventWriter(Broken(), claimed())
+    writer.emit(AgentEvent(kind="output", text="x"))
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        await writer.close()

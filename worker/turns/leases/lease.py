@@ -72,6 +72,12 @@ class Lease:
         """The store confirmed a beat that was sent at ``asked_at`` (``time.monotonic()``)."""
         self._acknowledged = asked_at
 
+    def go_on(self, claim: Claim) -> None:
+        """The holder has the next link too, by the same token; its lease began again when that was asked for."""
+        self.claim = claim
+        self.deadline = claim.taken_at + claim.seconds_left
+        self.acknowledge(claim.taken_at)
+
     def confirm(self, ledger: Ledger) -> None:
         """Before a folder is touched or an agent started: after a freeze only the store knows the holder: ask it.
 

@@ -60,9 +60,8 @@ class Hearing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a worker process does: its queues and slots, and how to ask how many messages it took and works on.
+    """What a worker process does: its queues and slots, how many messages it took, and a queue's free slots.
 
-    ``listens`` tells whether it still takes messages; ``wake`` makes a worker that was told to end see it at once;
     ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds.
     """
 
@@ -70,9 +69,7 @@ class Work:
     queues: tuple[str, ...]
     slots: int
     taken: Callable[[], int]
-    busy: Callable[[], int]
-    listens: Callable[[], bool]
-    wake: Callable[[], object]
+    free: Callable[[str], int]
     lease_round: Callable[[], float]
 
 
@@ -92,7 +89,7 @@ class Pulse:
         self._probe_seconds = min(_PROBE_SECONDS, limit / 4)
         self._store = connect(settings, answer_seconds=2.0, resends=0)
         self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
-        self._lists = [f"{settings.namespace}:celery:{queue}" for queue in work.queues]
+        self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
         self._workers = Keys(settings.namespace).workers
         self._started = time.time()
         self._sessions_dir = settings.sessions_dir
@@ -126,7 +123,8 @@ class Pulse:
     def look(self) -> None:
         """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf."""
         sick = self._host.watch()
-        work, free = self._work, 0 if sick else self._work.slots - self._work.busy()
+        work = self._work
+        free = 0 if sick else sum(work.free(queue) for queue in work.queues)
         waiting = self._waiting()
         deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=free, waiting=waiting)
         if deaf:
@@ -146,8 +144,9 @@ class Pulse:
                 log.warning("pulse.not_marked", error=str(error))
 
     def _waiting(self) -> int | None:
+        """How many messages wait in queues that have a free slot here; None when the broker is away."""
         try:
-            lengths: list[Any] = [self._broker.llen(name) for name in self._lists]
+            lengths: list[Any] = [self._broker.llen(name) for q, name in self._lists.items() if self._work.free(q)]
         except RedisError as error:
             log.info("pulse.broker_away", error=type(error).__name__)
             return None

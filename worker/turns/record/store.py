@@ -25,6 +25,8 @@ log = structlog.get_logger()
 
 #: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
 _PATIENCE_SECONDS = 120.0
+#: Between two tries, in seconds.
+_PAUSE_SECONDS = 0.3
 #: Every agent's writer may hold one at a time. The library's own limit (100) is below what HELIX_RUN_SLOTS may be.
 _MOST_CONNECTIONS = 2**16
 #: Errors of a store that is away, or full, or not the master: another time it works.
@@ -80,27 +82,35 @@ def require_shards(settings: Settings) -> None:
         shards.require_same(number, settings.shards, settings.namespace)
 
 
-def patiently(command: Callable[[], Any]) -> Any:
-    """Repeat a command that is safe to repeat until the store answers.
+class Patience:
+    """How a command that is safe to repeat is repeated until the store answers: for one command, from its first try."""
 
-    Raises:
-        RedisError: it stayed away for two minutes, or refused for another reason.
-    """
-    until = time.monotonic() + _PATIENCE_SECONDS
-    pause = threading.Event()
-    said = ""
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _PATIENCE_SECONDS
+        self._said = ""
+
+    def after(self, error: RedisError) -> float:
+        """How long to wait before the next try, in seconds.
+
+        Raises:
+            RedisError: ``error`` itself: the store stayed away for two minutes, or refused for another reason.
+        """
+        # MISCONF: the disk is full, and the script was refused before its first write.
+        full = isinstance(error, ResponseError) and str(error).startswith("MISCONF")
+        if time.monotonic() > self._until or not (full or isinstance(error, _PASSING)):
+            raise error
+        said = str(error)[:80] if full else type(error).__name__
+        if said != self._said:  # once, however often it is asked again
+            self._said = said
+            log.warning("store.full" if full else "store.away", error=said)
+        return _PAUSE_SECONDS
+
+
+def patiently(command: Callable[[], Any]) -> Any:
+    """Repeat a command that is safe to repeat until the store answers. Raises as ``Patience.after``."""
+    patience, pause = Patience(), threading.Event()
     while True:
         try:
             return command()
-        except _PASSING as error:
-            if time.monotonic() > until:
-                raise
-            if said != (said := type(error).__name__):  # once, however often it is asked again
-                log.warning("store.away", error=said)
-        except ResponseError as error:
-            # The disk is full: the script was refused before its first write.
-            if time.monotonic() > until or not str(error).startswith("MISCONF"):
-                raise
-            if said != (said := str(error)[:80]):
-                log.warning("store.full", error=said)
-        pause.wait(0.3)
+        except RedisError as error:
+            pause.wait(patience.after(error))

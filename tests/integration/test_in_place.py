@@ -1,0 +1,123 @@
+"""Links carried on in place: the same turn as with announcements, by one holder, as long as this process has slots."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RETRY, RUN, RUN_QUEUE, VALIDATE, Link
+from api_client.contract.turn import Outcome, TurnState
+from tests.integration.test_engine import GOOD, NO_MARKER, Bench, ends, says
+from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
+from worker.turns.slots import Slots
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    async with TurnsClient(settings) as client:
+        made = Bench(settings, client)
+        yield made
+        made.close()
+
+
+async def kinds(bench: Bench, turn_id: str) -> list[str]:
+    turn = await bench.client.get(turn_id)
+    return [event.kind for event in await bench.events(turn)]
+
+
+async def test_one_message_is_enough_for_a_turn_that_asks_again(bench: Bench) -> None:
+    turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
+    bench.carry_out_one(Link(RUN, 1), turn_id)
+    turn = await bench.client.get(turn_id)
+    assert (turn.outcome, turn.attempt, turn.delivery, turn.strikes) == (Outcome.PASSED_AFTER_RETRY, 2, 2, 0)
+    assert bench.announced == []
+
+
+async def test_the_log_is_the_same_whether_links_are_announced_or_carried_on_in_place(bench: Bench) -> None:
+    plays = (ends(Verdict.INCOMPLETE), says(NO_MARKER), says(GOOD))
+    in_place = await bench.submit(*plays)
+    bench.carry_out(in_place)
+    bench.slots = Slots({RUN_QUEUE: 0, CHECK_QUEUE: 0})
+    announced = await bench.submit(*plays)
+    bench.carry_out(announced)
+    assert await kinds(bench, in_place) == await kinds(bench, announced)
+    first, second = [await bench.client.attempts(turn_id) for turn_id in (in_place, announced)]
+    assert [(a.number, a.decision, a.deliveries, a.feedback) for a in first] == [
+        (a.number, a.decision, a.deliveries, a.feedback) for a in second
+    ]
+
+
+async def test_a_link_is_announced_when_every_slot_for_it_is_taken(bench: Bench) -> None:
+    bench.slots = Slots({RUN_QUEUE: 4, CHECK_QUEUE: 1})
+    judging = bench.slots.enter(CHECK_QUEUE)
+    turn_id = await bench.submit(says(GOOD))
+    bench.carry_out_one(Link(RUN, 1), turn_id)
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, bench.announced) == (TurnState.RAN, [(Link(VALIDATE, 1), turn_id, "s")])
+    judging.leave()
+    bench.carry_out_one(Link(VALIDATE, 1), turn_id)
+    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+
+
+async def test_slots_are_given_back_however_a_turn_ends(bench: Bench) -> None:
+    for plays in [(says(NO_MARKER), says(GOOD)), (ends(Verdict.ERROR),), (says(NO_MARKER),) * 3]:
+        turn_id = await bench.submit(*plays)
+        bench.carry_out(turn_id)
+        assert [bench.slots.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)] == [4, 2]
+
+
+async def test_a_process_that_ends_hands_over_instead_of_going_on(bench: Bench) -> None:
+    def asked_to_end(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        bench.leases.stop_all("shutdown")
+        return says(GOOD)(order, emit, stop)
+
+    turn_id = await bench.submit(asked_to_end)
+    bench.carry_out_one(Link(RUN, 1), turn_id)
+    assert [(link, turn) for link, turn, _ in bench.announced] == [(Link(VALIDATE, 1), turn_id)]
+
+
+async def test_the_delivery_before_the_last_strike_is_left_to_a_process_that_does_nothing_else(bench: Bench) -> None:
+    bench.service._settings = replace(bench.settings, strikes=1)
+    turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
+    bench.carry_out_one(Link(RUN, 1), turn_id)
+    assert bench.announced == [(Link(VALIDATE, 1), turn_id, "s")]
+
+
+async def test_a_cancel_that_comes_while_an_agent_runs_ends_the_turn_instead_of_the_next_link(bench: Bench) -> None:
+    def cancelled_meanwhile(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        bench.ledger.cancel(order.turn_id, "s")
+        return says(NO_MARKER)(order, emit, stop)
+
+    turn_id = await bench.submit(cancelled_meanwhile)
+    bench.carry_out_one(Link(RUN, 1), turn_id)
+    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (len(bench.runner.orders), bench.announced) == (1, [])
+
+
+async def test_each_link_in_place_is_told_as_the_child_of_the_one_before(bench: Bench) -> None:
+    class Told:
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def state(self, state: str, words: str) -> None:
+            self.said.append(state)
+
+        def end(self, words: str) -> None:
+            self.said.append("ended")
+
+        def follow(self, link: Link) -> None:
+            self.said.append(str(link))
+
+    told = Told()
+    turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
+    seat = bench.slots.enter(RUN_QUEUE)
+    bench.loop.result_of(bench.service.carry_out(Link(RUN, 1), turn_id, "s", seat=seat, told=told))
+    seat.leave()
+    assert told.said == [
+        *("running", "ended", str(Link(VALIDATE, 1)), "validating", "ended"),
+        *(str(Link(RETRY, 2)), "running", "ended", str(Link(VALIDATE, 2)), "validating", "ended"),
+    ]

@@ -1,0 +1,272 @@
+"""What each link of a turn's chain does: from a claimed turn to the move that follows.
+
+Agents run as coroutines of the process's event loop, or in threads when their runner blocks. What touches
+files, judges or waits for programs runs in threads: those methods are not coroutines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.failpoints import reach
+from api_client.contract.phases.phase_checks import PhaseError
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import (
+    FAIL,
+    FALLBACK,
+    PHASE_RUN,
+    PHASE_VERIFY,
+    RESUME,
+    RETRY,
+    RUN,
+    VALIDATE,
+)
+from api_client.contract.turn import AttemptRecord, Turn, TurnState
+from worker.enforcement.policy import Attempt, Repaired, decide
+from worker.enforcement.refused import refused
+from worker.turns import folders
+from worker.turns.agent_run import AgentRun, BuildRunner
+from worker.turns.judges import CannotJudge, Case
+from worker.turns.leases.host import Host
+from worker.turns.leases.lease import Lease
+from worker.turns.phases import phase_folders
+from worker.turns.phases.verification import Verification
+from worker.turns.publisher import Publisher
+from worker.turns.record.async_ledger import AsyncLedger
+from worker.turns.record.ledger import Ledger
+from worker.turns.threads import Threads
+from worker.turns.transitions.accepted import Accepted
+from worker.turns.transitions.after_decision import after_decision
+from worker.turns.transitions.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
+from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.after_verification import after_verification, not_reached
+from worker.turns.transitions.backoff import Delays
+from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
+from worker.turns.transitions.usage import Usage
+
+log = structlog.get_logger()
+
+
+class Judging(Protocol):
+    """Who judges and repairs answers: ``judges.Judges``, or a test's own."""
+
+    def judge(self, case: Case) -> Attempt:
+        """Judge a new attempt.
+
+        Raises:
+            CannotJudge: the validators cannot be made.
+        """
+        ...
+
+    def repair(self, case: Case) -> Repaired:
+        """Repair a judged answer. Raises as ``judge``."""
+        ...
+
+
+BlockingWork = Callable[[Lease, list[AttemptRecord]], Move]
+Work = Callable[[Lease, list[AttemptRecord]], Awaitable[Move]]
+
+
+class Links:
+    """The work of every link. One per worker process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: AsyncLedger,
+        blocking: Ledger,
+        threads: Threads,
+        runners: BuildRunner,
+        judges: Judging,
+        publisher: Publisher,
+        host: Host,
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._blocking = blocking  # for what runs in threads
+        self._threads = threads
+        self._runners = runners
+        self._judges = judges
+        self._publisher = publisher
+        self._host = host
+        self._works: dict[str, Work] = {
+            RUN: self._run,
+            RETRY: self._run,
+            VALIDATE: self._in_checks(self._validate),
+            FALLBACK: self._in_checks(self._fallback),
+            FAIL: self._in_checks(self._fail),
+            RESUME: self._in_checks(self._resume),
+            PHASE_RUN: self._run,
+            PHASE_VERIFY: self._in_runs(self._verify),
+        }
+
+    async def work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Carry out the claimed link; ``attempts`` are the turn's so far.
+
+        Raises:
+            Fenced: another worker has the turn. SettingsError, PhaseError: the installation is wrong.
+        """
+        return await self._works[lease.claim.link.task](lease, attempts)
+
+    def _in_checks(self, work: BlockingWork) -> Work:
+        return lambda lease, attempts: self._threads.checks(work, lease, attempts)
+
+    def _in_runs(self, work: BlockingWork) -> Work:
+        return lambda lease, attempts: self._threads.runs(work, lease, attempts)
+
+    async def _run(self, lease: Lease, records: list[AttemptRecord]) -> Move:
+        """Run the agent once: for the user's message, or for the feedback on the attempt before."""
+        turn, link = lease.claim.turn, lease.claim.link
+        history = [record for record in records if record.number < link.attempt]
+        broken = [record for record in records if record.number == link.attempt and record.goes_on]
+        if turn.request.after and link.attempt == 1 and (stopped := await self._stopped_before(turn)):
+            return not_reached(turn, link, turn.request.after, stopped)
+        run = AgentRun(
+            self._settings,
+            self._blocking,
+            self._ledger,
+            self._threads,
+            self._runners,
+            self._host,
+            lease,
+            history,
+            broken,
+        )
+        result = await run.run()
+        return after_run(
+            turn,
+            link,
+            result,
+            prompt=run.prompt,
+            history=history,
+            stop=lease.reason,
+            transient_retries=self._settings.transient_retries,
+            delays=Delays(
+                first=self._settings.transient_delay_seconds,
+                busy=self._settings.busy_delay_seconds,
+                left=lease.deadline - time.monotonic(),
+            ),
+        )
+
+    async def _stopped_before(self, turn: Turn) -> str:
+        """How the turn ended that had to pass before this one; empty when it passed."""
+        before = await self._ledger.turn(turn.request.after)
+        if before is None or before.outcome is None:
+            return "unknown"
+        return "" if before.outcome.success else before.outcome.value
+
+    def _validate(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Judge the attempt's answer with the active validators, and decide."""
+        turn, link = lease.claim.turn, lease.claim.link
+        *before, this = attempts
+        if this.number != link.attempt:
+            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        history = judged(before)
+        delivered, lost = folders.kept(self._settings, turn, [*before, this])
+        case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
+        try:
+            attempt = self._judges.judge(case)
+        except CannotJudge as error:
+            return cannot_judge(link, str(error))
+        attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
+        reach("validation.started")
+        decision = decide([*history, attempt], policy_of(turn))
+        move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
+        return self._accept(lease, move, this, delivered.files)
+
+    def _fallback(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Repair the best answer as far as the active validators can, and judge it again."""
+        turn, link = lease.claim.turn, lease.claim.link
+        records = {record.number: record for record in attempts}
+        best = records[turn.best or link.attempt]
+        tried = [record for number, record in sorted(records.items()) if number <= best.number]
+        delivered, lost = folders.kept(self._settings, turn, tried)
+        try:
+            repaired = self._judges.repair(
+                self._case(turn, best.answer, delivered.files, judged(list(records.values())))
+            )
+        except CannotJudge as error:
+            return cannot_judge(link, str(error))
+        repaired = replace(repaired, issues=(*repaired.issues, *lost, *refused(delivered.refused, turn.request.locale)))
+        move = after_fallback(turn, link, best.number, repaired)
+        return self._accept(lease, move, best, {**delivered.files, **repaired.files})
+
+    def _verify(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Check a phase's output: its gates, each told as it ends, then an independent agent where it asks for one."""
+        turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
+        this = attempts[-1]
+        if this.number != link.attempt:
+            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        output = folders.delivery_folder(self._settings, turn, this) / phase_folders.OUTPUT
+        verification = Verification(
+            self._settings, turn, this, lease, lambda events: self._blocking.append(claim, events), output
+        )
+        result = verification.run()
+        reach("validation.started")
+        move = after_verification(turn, link, this, result, lease.reason)
+        if move.state is TurnState.PARKED:
+            self._put_feedback_away(turn)
+        return self._accept(lease, move, this)
+
+    def _resume(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Carry out what was decided on a parked turn."""
+        turn, link = lease.claim.turn, lease.claim.link
+        records = {record.number: record for record in attempts}
+        best = records.get(turn.best or link.attempt)
+        move = after_decision(turn, link.attempt, best)
+        if best is None:
+            return move
+        if turn.request.phase is not None:
+            return self._accept(lease, move, best)
+        delivered, _ = folders.kept(
+            self._settings, turn, [r for _, r in sorted(records.items()) if r.number <= best.number]
+        )
+        return self._accept(lease, move, best, delivered.files)
+
+    def _fail(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """End the turn honestly, with what its user can do."""
+        turn, link = lease.claim.turn, lease.claim.link
+        records = {record.number: record for record in attempts}
+        shown = records.get(turn.best or link.attempt)
+        issues = (shown.remaining or shown.issues) if shown else ()
+        failing = turn.failing or {"outcome": "failed", "code": "failed", "reason": ""}
+        if turn.request.phase is not None:
+            self._put_feedback_away(turn)
+        return after_giving_up(turn, link, failing, issues)
+
+    def _put_feedback_away(self, turn: Turn) -> None:
+        """Keep a phase's last feedback. Where its folder has vanished there is none, and the turn ends all the same."""
+        try:
+            phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
+        except (SettingsError, PhaseError) as error:
+            log.warning("feedback.not_archived", reason=str(error)[:200])
+
+    def _accept(self, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None) -> Move:
+        """A success is published before the commit that tells of it; other moves just go on. Raises ``Fenced``."""
+        turn = lease.claim.turn
+        other: dict[str, str] = {}
+        if files and move.outcome and move.outcome.success:
+            written = folders.delivered(self._settings, turn, record).files
+            other = {name: text for name, text in files.items() if written.get(name) != text}
+        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=other)
+        return self._publisher.publish(lease, accepted)
+
+    def _case(
+        self, turn: Turn, text: str, files: Mapping[str, str], history: Sequence[Attempt], *, fresh: bool = False
+    ) -> Case:
+        request = turn.request
+        return Case(
+            text=text,
+            history=tuple(history),
+            names=request.validators,
+            root=self._settings.root,
+            context={"files": files, "locale": request.locale, "session_id": request.session_id},
+            policy=policy_of(turn),
+            fresh=fresh,
+        )

@@ -1,0 +1,123 @@
+"""The ledger as the coroutines of one event loop use it: the same commands, over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import structlog
+from redis.exceptions import NoScriptError, RedisError
+
+from api_client.contract.event_kinds import Body
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import Link
+from api_client.contract.turn import AttemptRecord, Turn
+from worker.turns.record.changes import Changes
+from worker.turns.record.claim import Claim, Committed, Refusal
+from worker.turns.record.command import Command, Exchange
+from worker.turns.record.connection import Connection
+from worker.turns.record.store import Patience
+from worker.turns.transitions.moves import Move
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class AsyncLedger:
+    """What ``Ledger`` does with the turns a worker holds. Belongs to one loop.
+
+    Every method waits while the store is away, as long as ``Patience`` allows, and raises
+    ``redis.exceptions.RedisError`` then.
+    """
+
+    def __init__(self, settings: Settings, worker: str) -> None:
+        self.worker = worker
+        self._connection = Connection(settings)
+        self._changes = Changes(settings, worker)
+        self._shas = {
+            name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+            for name, text in self._changes.scripts.items()
+        }
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    async def claim(self, turn_id: str, session_id: str, link: Link, *, alone: bool = False) -> Claim | Refusal:
+        """As ``Ledger.claim``."""
+        token, taken_at = secrets.token_hex(12), time.monotonic()
+        return await self._wait_for(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
+
+    async def append(self, claim: Claim, events: list[Body]) -> None:
+        """As ``Ledger.append``; not for two tasks with one claim. Raises ``Fenced``."""
+        await self._exchange(self._changes.append(claim, events))
+
+    async def seal(self, claim: Claim, accepted: str) -> bool:
+        """As ``Ledger.seal``. Raises ``Fenced``."""
+        return await self._wait_for(self._changes.seal(claim, accepted))
+
+    async def commit(self, claim: Claim, move: Move) -> Committed:
+        """As ``Ledger.commit``. Raises ``Fenced``."""
+        return await self._exchange(self._changes.commit(claim, move))
+
+    async def advance(self, claim: Claim, move: Move) -> Claim | Committed:
+        """As ``Ledger.advance``. Raises ``Fenced``."""
+        return await self._exchange(self._changes.advance(claim, move, time.monotonic()))
+
+    async def turn(self, turn_id: str) -> Turn | None:
+        """A turn's record; None when the store has none."""
+        return await self._wait_for(self._changes.turn(turn_id))
+
+    async def attempts(self, turn_id: str) -> list[AttemptRecord]:
+        """The turn's attempts, oldest first."""
+        return await self._wait_for(self._changes.attempts(turn_id))
+
+    async def next_link(self, turn_id: str) -> Link | None:
+        """As ``Ledger.next_link``."""
+        try:
+            return await self._do(self._changes.next_link(turn_id))
+        except RedisError:
+            return None  # not vital: a reaper announces it
+
+    async def knows(self, turn_id: str) -> bool:
+        """Whether the store has this turn's record."""
+        return await self._wait_for(self._changes.knows(turn_id))
+
+    async def _do(self, command: Command[T]) -> T:
+        """Send one command, once."""
+        if not command.script:
+            return command.read(await self._connection.ask(*command.words))
+        words = command.sent(self._shas[command.script])
+        try:
+            reply = await self._connection.ask(*words)
+        except NoScriptError:
+            await self._connection.ask("SCRIPT", "LOAD", self._changes.scripts[command.script])
+            reply = await self._connection.ask(*words)
+        return command.read(reply)
+
+    async def _wait_for(self, command: Command[T]) -> T:
+        """Send one command until the store answers."""
+        return await _patiently(lambda: self._do(command))
+
+    async def _exchange(self, exchange: Exchange[T]) -> T:
+        """Send commands that follow from each other, each until the store answers."""
+        result: Any = None
+        try:
+            while True:
+                result = await self._wait_for(exchange.send(result))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    patience = Patience()
+    while True:
+        try:
+            return await ask()
+        except RedisError as error:
+            await asyncio.sleep(patience.after(error))

@@ -1,0 +1,92 @@
+"""Slots: how many turns one process works on at once, counted for each queue. For any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from api_client.contract.tasks import RUN_QUEUE
+
+
+class Slots:
+    """The slots of a process. ``on_free`` is called, in whatever thread, when a queue that had none has one again."""
+
+    def __init__(self, limits: Mapping[str, int], on_free: Callable[[], object] = lambda: None) -> None:
+        self._limits = dict(limits)
+        self._busy = dict.fromkeys(limits, 0)
+        self._on_free = on_free
+        self._lock = threading.Lock()
+
+    def total(self, queues: Sequence[str]) -> int:
+        """How many slots these queues have."""
+        return sum(self._limits.get(queue, 0) for queue in queues)
+
+    def free(self, queue: str) -> int:
+        """How many of a queue's slots are free."""
+        return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
+
+    def order(self, queues: Sequence[str]) -> list[str]:
+        """Which queues to take the next message from, the first of them first: this says which turn comes next."""
+        return [queue for queue in queues if self.free(queue)]
+
+    def enter(self, queue: str) -> Seat:
+        """A slot for a message that was taken already: beyond the limit, if it must be."""
+        with self._lock:
+            self._busy[queue] = self._busy.get(queue, 0) + 1
+        return Seat(self, queue)
+
+    def take(self, queue: str) -> bool:
+        """Take a slot; False when none is free."""
+        with self._lock:
+            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):
+                return False
+            self._busy[queue] = self._busy.get(queue, 0) + 1
+        return True
+
+    def give(self, queue: str) -> None:
+        """Give a slot back."""
+        with self._lock:
+            was_full = self._busy[queue] >= self._limits.get(queue, 0)
+            self._busy[queue] -= 1
+        if was_full:
+            self._on_free()
+
+
+class Seat:
+    """The slots that one turn has in this process while its links are carried on in place.
+
+    A turn that was taken to run its agent keeps that slot while its answer is judged, so that it can ask again at once;
+    judging takes a second slot for as long as it lasts.
+    """
+
+    def __init__(self, slots: Slots, *queues: str) -> None:
+        self._slots = slots
+        self._held = set(queues)
+
+    def may_go_on(self, queue: str) -> bool:
+        """Whether this process has a slot for a link of ``queue``; then it is taken."""
+        if queue in self._held:
+            return True
+        if self._slots.take(queue):
+            self._held.add(queue)
+            return True
+        return False
+
+    def settle(self, queue: str) -> None:
+        """The turn goes on with a link of ``queue``: give back what that needs no more."""
+        for other in self._held - {queue, RUN_QUEUE}:
+            self._leave(other)
+
+    def leave(self) -> None:
+        """The turn is done with here."""
+        for queue in list(self._held):
+            self._leave(queue)
+
+    def _leave(self, queue: str) -> None:
+        self._held.discard(queue)
+        self._slots.give(queue)
+
+
+def nowhere() -> Seat:
+    """The seat of a turn of which no link is carried on in place."""
+    return Seat(Slots({}))

@@ -1,0 +1,1 @@
+"""The Celery side of a worker: registered tasks, their messages, their events."""

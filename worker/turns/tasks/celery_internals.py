@@ -1,0 +1,166 @@
+"""All that reaches into Celery and kombu deeper than their documents go. Each of it has a test that names it.
+
+Celery's worker receives messages and hands their ids to the engine; it runs nothing itself. Used of it:
+
+- ``Task.Strategy``: what happens to a task's message. Ours hands it on; no pool, no tracing, no acknowledgement.
+- ``queue_order_strategy``: from which queues the next message is taken; from none when no slot is free.
+- the consumer's ``hub``: its loop sleeps until something can be read, so it is woken by a pipe.
+- ``EventDispatcher``: sends task events; events of one moment go out together.
+- ``Channel._brpop_read``: an item that is not a message is dropped, instead of ending the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import structlog
+from celery import bootsteps
+from celery.bootsteps import RUN  # type: ignore[attr-defined]
+from celery.exceptions import InvalidTaskError
+from celery.worker.consumer.tasks import Tasks
+from kombu import Queue
+from kombu.transport.redis import Channel
+from kombu.utils.scheduling import round_robin_cycle
+
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from worker.turns.tasks.task_events import Task, TaskEvent
+
+log = structlog.get_logger()
+
+STRATEGY = f"{__name__}:strategy"
+_READ = "_brpop_read"
+#: Events are sent when the engine says so, not when so many are there.
+_EVENTS_AT_ONCE = 100_000
+
+
+def worker_settings() -> dict[str, Any]:
+    """What a worker's application is configured with besides what both sides share.
+
+    Messages are taken without acknowledgement: the turn's record is what must survive, and reapers announce it again.
+    """
+    return {
+        "task_queues": [Queue(name, routing_key=name, no_ack=True) for name in (RUN_QUEUE, CHECK_QUEUE)],
+        "worker_disable_prefetch": False,  # slots are the engine's; nothing is ever reserved in Celery
+    }
+
+
+def strategy(task: Any, _app: Any, _consumer: Any) -> Callable[..., None]:
+    """Celery's way to ask what becomes of a task's messages: they go to ``task.take``."""
+
+    def handler(message: Any, _body: Any, *_: Any) -> None:
+        headers = message.headers
+        try:
+            _, kwargs, embed = message.payload
+            taken = Task(
+                name=headers["task"],
+                task_id=headers["id"],
+                kwargs=dict(kwargs),
+                args_text=headers.get("argsrepr") or "()",
+                kwargs_text=headers.get("kwargsrepr") or repr(kwargs),
+                root_id=headers.get("root_id") or headers["id"],
+                parent_id=headers.get("parent_id") or "",
+                chain=embed.get("chain") or (),
+            )
+            task.take(taken)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InvalidTaskError(f"not a message for the engine: {error!r}") from error
+
+    return handler
+
+
+class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
+    """From which queues a channel takes its next message. ``order`` says it for the whole process."""
+
+    order: ClassVar[Callable[[Sequence[str]], list[str]]] = list
+
+    def consume(self, n: int) -> Any:
+        """The queues, the first of them first; none: no message is taken."""
+        return type(self).order((self.items or [])[:n])
+
+
+class Receiver:
+    """The receiving side of this process's Celery worker, as the engine uses it."""
+
+    def __init__(self, on_wake: Callable[[], object]) -> None:
+        self._on_wake = on_wake
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._consumer: Any = None
+
+    def install(self, app: Any, order: Callable[[Sequence[str]], list[str]]) -> None:
+        """Have ``app``'s worker take messages from the queues that ``order`` names, and be woken by ``wake``."""
+        receiver = self
+        drop_what_is_none()
+        QueueOrder.order = staticmethod(order)
+        app.conf.broker_transport_options = {
+            **app.conf.broker_transport_options,
+            "queue_order_strategy": f"{__name__}:{QueueOrder.__name__}",
+        }
+
+        class Woken(bootsteps.StartStopStep):
+            """Runs each time the consumer has a connection."""
+
+            requires = (Tasks,)
+
+            def start(self, c: Any) -> None:
+                receiver.connected(c)
+
+        app.steps["consumer"].add(Woken)
+
+    def connected(self, consumer: Any) -> None:
+        """The worker's consumer has a connection, for the first time or again."""
+        self._consumer = consumer
+        if consumer.event_dispatcher:
+            consumer.event_dispatcher.buffer_limit = _EVENTS_AT_ONCE
+        if consumer.hub:
+            consumer.hub.add_reader(self._woken, self._on_readable)
+
+    @property
+    def listens(self) -> bool:
+        """Whether the worker still takes messages."""
+        return self._consumer is not None and self._consumer.controller.blueprint.state == RUN
+
+    def wake(self) -> None:
+        """Have the worker's loop look around now. From any thread, and from signal handlers."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake, b".")
+
+    def send(self, events: Sequence[TaskEvent]) -> None:
+        """Send task events in one message, kept while the broker is away. Only in the worker's loop, or after it."""
+        dispatcher = getattr(self._consumer, "event_dispatcher", None)
+        if dispatcher is None or not events:
+            return
+        with contextlib.suppress(Exception):  # operators miss a line; no turn may fail for that
+            for kind, fields in events:
+                dispatcher.send(kind, **fields)
+            dispatcher.flush()
+
+    def _on_readable(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 65_536)
+        self._on_wake()
+
+
+def drop_what_is_none() -> None:
+    """Have every channel drop items that are not messages. Doing it twice changes nothing.
+
+    kombu's Redis transport lets an item that is not JSON, or JSON of another shape, end the worker with every agent it
+    runs. Nothing is lost by dropping it: a turn's record names its next link, and reapers announce that again.
+    """
+    read = getattr(Channel, _READ)
+    if getattr(read, "drops", False):
+        return
+
+    @functools.wraps(read)
+    def guarded(channel: Any, **options: Any) -> Any:
+        try:
+            return read(channel, **options)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            log.error("message.refused", error=type(error).__name__)
+            return True
+
+    guarded.drops = True  # type: ignore[attr-defined]
+    setattr(Channel, _READ, guarded)
