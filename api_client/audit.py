@@ -55,7 +55,7 @@ class Audit:
         self._keep = store.settings.audit_seconds
 
     async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> None:
-        """Write a line, and let those go that are older than ``HELIX_AUDIT_SECONDS``."""
+        """Write a line, and let those go that are older than ``audit_seconds``."""
         line: dict[Any, Any] = {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
         oldest = f"{int((time.time() - self._keep) * 1000)}-0"
         await self._ask(self._redis.xadd(self._key, line, minid=oldest, approximate=True))

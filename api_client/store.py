@@ -16,11 +16,11 @@ from redis.backoff import ExponentialBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from api_client.contract import shards
 from api_client.contract.commands import command_text, common_settings, turn_keys
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
+from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
 
 log = structlog.get_logger()

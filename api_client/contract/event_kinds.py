@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias, get_args
 
-from api_client.contract.issues import Issue
+from api_client.contract.words.issues import Issue
 
 
 class _Kind:

@@ -38,8 +38,8 @@ from api_client.contract.event_kinds import (
     VerifierStarted,
 )
 from api_client.contract.events import Event
-from api_client.contract.issues import Issue, error_codes
 from api_client.contract.turn import Outcome, Turn
+from api_client.contract.words.issues import Issue, error_codes
 from api_client.tracing.caller import caller_span
 
 Value = str | int | float | bool | tuple[str, ...]

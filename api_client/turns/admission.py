@@ -28,7 +28,11 @@ def escalation_of(settings: Settings) -> Escalation:
 def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
     """The request with what it leaves to the settings: the escalation, where its policy orders one."""
     asks = any("escalate" in order for order in request.policy.values())
-    return replace(request, escalation=escalation_of(settings)) if asks and not request.escalation else request
+    return (
+        replace(request, escalation=escalation_of(settings.of_model(request.model)))
+        if asks and not request.escalation
+        else request
+    )
 
 
 def check(request: TurnRequest, settings: Settings) -> None:

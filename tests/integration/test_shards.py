@@ -13,8 +13,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.shards import FIELD
 from api_client.contract.turn import Outcome, TurnRequest
+from api_client.contract.values.shards import FIELD
 from tests.conftest import WorkerProcess, environ_of, turns
 from worker.turns.record.store import stored_shards
 

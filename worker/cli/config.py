@@ -10,12 +10,75 @@ from typing import Any
 
 import click
 
-from api_client.contract.settings import RUN_FILE, STATE_DIR, Settings, load, masked, name_of
+from api_client.contract.settings import (
+    GROUPS,
+    RUN_FILE,
+    STATE_DIR,
+    Settings,
+    declared,
+    load,
+    masked,
+    name_of,
+    spelled,
+)
+from api_client.contract.settings.file import SettingsFile
+from api_client.contract.settings.load import file_of
 from worker.cli.output import json_option, one_line, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
 #: Whoever sets one of these does not ask the broker that `turns up` runs here.
 _STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
+#: Constants that mean something to tests alone.
+_OF_TESTS = {"witness", "failpoint"}
+_OPENING = f"""# Settings
+
+A setting is an environment variable, or a line of the settings file. A wrong value or an unknown name stops a command
+at once, with every problem listed; `turns config` shows what is in force and where each value comes from.
+Made by `turns config --markdown` from `api_client/contract/settings/`; do not edit.
+
+Where a value comes from, the first that has one: its own variable; for a secret, the file its `NAME_FILE` names
+(`HELIX_API_KEYS_FILE=/run/secrets/api_keys`); for broker and store, `REDIS_URL`; the settings file; for broker, store
+and models, a running `turns up` (`HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`); the default.
+
+## The settings file
+
+`HELIX_CONFIG` names it; else it is `HELIX_ROOT/.helix/helix.toml`, where there is one. An agent in a box does
+not reach that folder. Its keys are the names below, without `HELIX_` and in small letters, and each model has a block:
+
+```toml
+locale = "en"
+api_keys_file = "/run/secrets/api_keys"       # a secret stands in a separate file
+
+[model.consultant]                            # the first model is the default
+runner = "claude_cli"
+model = "opus"
+key_file = "keys/anthropic"                   # relative to this file
+claude_allowed_tools = ["WebSearch"]
+prompt_template = "consultant.md.j2"          # instead of our CLAUDE.md; the same variables
+vision = true
+stream = "draft"                              # live | draft | validated
+
+[model.fast]
+runner = "openai_http"
+model = "qwen3"
+url = "http://gpu.example:8000/v1"
+validators = ["step_marker"]
+policy = {{ step_marker = ["repair", "retry", "fail"] }}
+prices = {{ input = 0.5, output = 1.5 }}        # dollars for a million tokens, where the service reports no cost
+max_attempts = 2
+deadline_seconds = 600
+limit_memory_mb = 1024
+```
+
+`runner` is needed; `model` is its option, as behind `:` in `HELIX_MODELS`. A block may also set whatever is marked *
+below: for turns of this model it wins over the variable and the line of that name. What a request says itself wins over
+both. `HELIX_MODELS`, where it is set, says which models there are; the blocks of those still hold. An escalation to
+another model runs under that model's block. A problem is reported with file, line and key.
+"""
+_CONSTANTS = """## Constants
+
+What nobody had a reason to turn belongs to the program. Its environment names are refused.
+"""
 
 
 @click.command()
@@ -35,35 +98,51 @@ def config(markdown: bool, as_json: bool) -> None:
 
 def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
     """Each setting as name, value (secrets masked), origin and help."""
+    file = file_of(environ)
     return [
         {
             "name": name_of(field.name),
             "value": _shown(field, getattr(settings, field.name)),
-            "origin": _origin(field, settings, environ),
+            "origin": _origin(field, settings, environ, file),
             "help": field.metadata["help"],
         }
-        for field in fields(Settings)
+        for field in declared(Settings, "setting")
+    ] + _of_blocks(settings, file)
+
+
+def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
+    """What the models' blocks of the settings file set, one row each."""
+    known = {field.name: field for field in fields(Settings)}
+    return [
+        {
+            "name": f"{model}: {name}",
+            "value": "***" if known[name].metadata["secret"] else spell(value),
+            "origin": file.where_of_model(model, name),
+            "help": known[name].metadata["help"],
+        }
+        for model, block in settings.model_settings.items()
+        for name, value in block.items()
     ]
 
 
 def reference() -> str:
-    """docs/settings.md: every setting, its default and what it means."""
-    lines = [
-        "# Settings",
-        "",
-        "Every setting is an environment variable. A wrong value or an unknown `HELIX_` name stops a command at once,",
-        "with every problem listed; `turns config` shows what is in force and where each value comes from.",
-        "Made by `turns config --markdown` from the table in `api_client/contract/settings.py`; do not edit.",
-        "",
-        "A secret can also come from a file: `HELIX_API_KEYS_FILE=/run/secrets/api_keys`, `REDIS_URL_FILE=...`.",
-        "",
-        "Where broker and store are not set, `REDIS_URL` sets both; where that is not set either, the broker of a",
-        f"running `turns up`, and its models, are found through `HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`.",
-        "",
-        "| Name | Default | Meaning |",
-        "| --- | --- | --- |",
-    ]
-    lines += [f"| `{name_of(f.name)}` | {_default(f)} | {_cell(f.metadata['help'])} |" for f in fields(Settings)]
+    """docs/settings.md: every setting and constant, its default and what it means."""
+    lines = [_OPENING]
+    for group in GROUPS:
+        lines += [
+            f"## {group.__name__}",
+            "",
+            str(group.__doc__),
+            "",
+            "| Name | Default | Meaning |",
+            "| --- | --- | --- |",
+        ]
+        names = [each for each in declared(Settings, "setting") if each.name in group.__annotations__]
+        lines += [f"| `{name_of(f.name)}` | {_default(f)} | {_cell(f.metadata['help'])}{_star(f)} |" for f in names]
+        lines.append("")
+    lines += [_CONSTANTS, "| Name | Value | Meaning |", "| --- | --- | --- |"]
+    constants = [each for each in declared(Settings, "constant") if each.name not in _OF_TESTS]
+    lines += [f"| `{f.name}` | {_default(f)} | {_cell(f.metadata['help'])} |" for f in constants]
     return "\n".join(lines) + "\n"
 
 
@@ -75,17 +154,17 @@ def _default(field: Field[Any]) -> str:
     return f"`{shown}`" if shown else "none"
 
 
+def _star(field: Field[Any]) -> str:
+    return " *" if field.metadata["per_model"] else ""
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
 def spell(value: Any) -> str:
     """A value as one would write it in the environment."""
-    if isinstance(value, dict):
-        return ",".join(f"{key}={item}" for key, item in value.items())
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else spelled(value)
 
 
 def _shown(field: Field[Any], value: Any) -> str:
@@ -94,17 +173,21 @@ def _shown(field: Field[Any], value: Any) -> str:
     return "***" if field.metadata["secret"] and value else spell(value)
 
 
-def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str]) -> str:
-    if environ.get(name_of(field.name)):
+def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str], file: SettingsFile) -> str:
+    name = name_of(field.name)
+    if environ.get(name):
         return "environment"
-    if environ.get(f"{name_of(field.name)}_FILE"):
+    if environ.get(f"{name}_FILE"):
         return "file"
+    if field.name in _URLS and (environ.get("REDIS_URL") or environ.get("REDIS_URL_FILE")):
+        return "REDIS_URL"
+    if field.name in file.values:
+        return file.where(field.name if field.name in file.lines else f"{field.name}_file")
+    if field.name == "models" and file.models:
+        return file.where(f"model.{next(iter(file.models))}")
     if field.name == "models" and settings.store_url and not any(environ.get(name) for name in _STORES):
         return str(Path(STATE_DIR) / RUN_FILE)
-    if field.name in _URLS:
-        if environ.get("REDIS_URL") or environ.get("REDIS_URL_FILE"):
-            return "REDIS_URL"
-        if getattr(settings, field.name):
-            other = next((name_of(n) for n in _URLS if environ.get(name_of(n))), "")
-            return other or str(Path(STATE_DIR) / RUN_FILE)
+    if field.name in _URLS and getattr(settings, field.name):
+        other = next((name_of(n) for n in _URLS if environ.get(name_of(n))), "")
+        return other or str(Path(STATE_DIR) / RUN_FILE)
     return "default"

@@ -62,7 +62,7 @@ class Answer(Protocol):
         ...
 
 
-def prepare(holder: Holding, turn: Turn, root: Path) -> None:
+def prepare(holder: Holding, turn: Turn, root: Path, template: str = "") -> None:
     """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
     A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
@@ -72,9 +72,11 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
         holder: writes in the session's folder, as long as nobody held it later.
         turn: the turn that is about to run.
         root: the project the agent works in (HELIX_ROOT).
+        template: file with the model's own template of CLAUDE.md; empty for ours.
 
     Raises:
         OSError: it cannot be written; also when there is a link in a file's place.
+        SettingsError: the template cannot be read or filled in.
     """
     messages, workdir, session = turn.request.messages, holder.path, holder.session
     if (version := _versions.get(workdir)) and version == (turn.turn_id, _files(session)):
@@ -97,6 +99,7 @@ def prepare(holder: Holding, turn: Turn, root: Path) -> None:
         original_request=str(status["original_request"]),
         workdir=workdir,
         root=root,
+        template=template,
         context=context,
     )
     holder.replace("CLAUDE.md", _bytes(text), session, durable=False)

@@ -7,29 +7,46 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
+
+from api_client.contract.errors import SettingsError
 
 #: Longest original request that is shown in full, in characters; input/request.md has all of it.
 _MAX_REQUEST = 20_000
 
 
 def render(
-    *, session_id: str, created_at: str, original_request: str, workdir: Path, root: Path, context: Mapping[str, str]
+    *,
+    session_id: str,
+    created_at: str,
+    original_request: str,
+    workdir: Path,
+    root: Path,
+    context: Mapping[str, str],
+    template: str = "",
 ) -> str:
-    """What the agent is told about its session.
+    """What the agent is told about its session, from our template or from the file ``template``.
 
     Users' texts stand in code blocks: the Claude CLI would read ``@path`` in the open as "put that file in here".
+
+    Raises:
+        SettingsError: the file cannot be read or filled in.
     """
     skills = root / "skills"
-    return _template().render(
-        session_id=session_id,
-        created_at=created_at,
-        original_request=original_request[:_MAX_REQUEST],
-        workdir=workdir,
-        root=root,
-        skills=skills if skills.is_dir() else None,
-        context=dict(context),
-    )
+    try:
+        return _template(template).render(
+            session_id=session_id,
+            created_at=created_at,
+            original_request=original_request[:_MAX_REQUEST],
+            workdir=workdir,
+            root=root,
+            skills=skills if skills.is_dir() else None,
+            context=dict(context),
+        )
+    except (TemplateError, OSError, UnicodeDecodeError) as error:
+        if not template:
+            raise
+        raise SettingsError([f"prompt_template {template}: {type(error).__name__}: {error}"]) from error
 
 
 def fenced(text: str) -> str:
@@ -40,7 +57,7 @@ def fenced(text: str) -> str:
 
 
 @functools.cache
-def _template() -> Template:
+def _environment() -> Environment:
     # Markdown for an agent, not HTML: what protects here is the fence.
     environment = Environment(
         loader=PackageLoader("worker.files"),
@@ -50,4 +67,10 @@ def _template() -> Template:
         keep_trailing_newline=True,
     )
     environment.filters["fenced"] = fenced
-    return environment.get_template("session.md.j2")
+    return environment
+
+
+def _template(file: str) -> Template:
+    if file:
+        return _environment().from_string(Path(file).read_text(encoding="utf-8"))
+    return _environment().get_template("session.md.j2")

@@ -114,6 +114,7 @@ class Order:
             Neither is made for a runner that needs no folder (``needs_folder``).
         agent_session: the agent session to continue from, or empty for a fresh one.
         so_far: the text of this answer that came before a break, and that the agent is asked to go on from; or empty.
+        model: name of the model that is asked; its block of the settings file holds.
         option: what stands after ``:`` in the model's runner, such as a script's path.
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
@@ -132,6 +133,7 @@ class Order:
     directory: Path
     agent_session: str = ""
     so_far: str = ""
+    model: str = ""
     option: str = ""
     deadline: float
     idle_seconds: float = 600.0

@@ -146,8 +146,9 @@ class AgentRun:
             Fenced: another worker has the turn. DeliveryTaken: this delivery was started before. OSError: the session's
                 folder cannot be written. SettingsError: the model's runner cannot be built.
         """
-        turn, settings = self._turn, self._settings
+        turn = self._turn
         name = turn.stage_model or turn.request.model
+        settings = self._settings.of_model(name)
         model = settings.models.get(name)
         if model is None:
             raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
@@ -170,6 +171,7 @@ class AgentRun:
             directory=directory,
             agent_session=turn.agent_session,
             so_far=self._so_far,
+            model=name,
             option=option,
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,

@@ -16,7 +16,6 @@ from api_client.contract.event_kinds import (
     TurnMended,
     TurnParked,
 )
-from api_client.contract.issues import error_codes
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -30,6 +29,7 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.words.issues import error_codes
 from worker.turns.transitions.moves import Move
 
 #: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).

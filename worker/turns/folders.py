@@ -77,7 +77,7 @@ def begin(
             return directory
         directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
         if turn.request.phase is None:
-            session.prepare(holder, turn, settings.root)
+            session.prepare(holder, turn, settings.root, settings.prompt_template)
         else:
             phase_folders.begin(holder, directory, turn, history)
     return directory

@@ -69,7 +69,7 @@ async def run_with_verification(
     """
     settings = settings or load()
     model = model or next(iter(settings.models))
-    runs = _Runs(phase_dir, prompt, settings, runner or _runner(model, settings), on_output)
+    runs = _Runs(phase_dir, prompt, settings.of_model(model), model, runner or _runner(model, settings), on_output)
     verifier = verifier or SubAgentVerifier(settings=settings)
 
     async def verify(attempt: int) -> VerificationResult:
@@ -103,6 +103,7 @@ class _Runs:
         phase_dir: Path,
         prompt: str,
         settings: Settings,
+        model: str,
         runner: tuple[Runner, str],
         on_output: OnOutput | None,
     ) -> None:
@@ -111,7 +112,7 @@ class _Runs:
         self._phase_dir = phase_dir
         self._prompt = prompt
         self._settings = settings
-        self._runner, self._option = runner
+        self._model, (self._runner, self._option) = model, runner
         self._on_output = on_output
         self._session = ""
         phase_dir.mkdir(parents=True, exist_ok=True)
@@ -140,6 +141,7 @@ class _Runs:
             workdir=self._phase_dir,
             directory=directory,
             agent_session=self._session,
+            model=self._model,
             option=self._option,
             deadline=time.monotonic() + self._settings.deadline_seconds,
             idle_seconds=self._settings.idle_seconds,

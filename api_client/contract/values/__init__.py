@@ -1,1 +1,1 @@
-"""The values of settings: from text to value, addresses of stores, keeping secrets out of sight."""
+"""The values of settings: from text to value, addresses and shards of stores, keeping secrets out of sight."""

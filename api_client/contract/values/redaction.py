@@ -31,11 +31,12 @@ _LOOKS = (
 def secrets_of(settings: Settings) -> list[str]:
     """Every secret value of the settings, the longest first; of an address only its password."""
     found: set[str] = set()
-    for field in fields(settings):
-        if field.metadata["secret"]:
-            value = getattr(settings, field.name)
-            for text in value if isinstance(value, tuple) else (str(value),):
-                found.update(_parts(text))
+    secret = [field.name for field in fields(settings) if field.metadata["secret"]]
+    values = [getattr(settings, name) for name in secret]
+    values += [block[name] for block in settings.model_settings.values() for name in secret if name in block]
+    for value in values:
+        for text in value if isinstance(value, tuple) else (str(value),):
+            found.update(_parts(text))
     return sorted((text for text in found if len(text) >= _SHORTEST), key=lambda text: (-len(text), text))
 
 

@@ -87,6 +87,7 @@ def read_ask(
     limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
     locale = fields.choice(body, "locale", LOCALES, locale_of(headers, settings.locale))
     model = fields.read_model(body, settings)
+    settings = settings.of_model(model)
     rules = PartRules(vision=model in settings.vision_models, locale=locale)
     said = read(body, limits, rules, say("go_on", locale) if page else "")
     if is_open_webui(headers):
@@ -105,7 +106,7 @@ def read_ask(
         token_budget=int(fields.number(body, "token_budget", 0, 10**9, settings.token_budget, whole=True)),
         cost_budget_usd=fields.number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
         metadata=_metadata(chat_id, headers),
-        policy=fields.read_policy(body),
+        policy=fields.read_policy(body) or settings.policy,
         escalation=fields.read_escalation(body, settings),
         traceparent=traceparent_of(headers.getlist("traceparent")),
     )

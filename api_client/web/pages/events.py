@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.events import Event
-from api_client.contract.issues import error_codes
+from api_client.contract.words.issues import error_codes
 
 #: Shown in the attempts, or not worth a line.
 _ELSEWHERE = {"feedback", "response", "step_source", "fixed"}

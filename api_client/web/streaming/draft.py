@@ -24,7 +24,7 @@ from api_client.contract.event_kinds import (
     TurnRetrying,
 )
 from api_client.contract.events import Event
-from api_client.contract.issues import Issue
+from api_client.contract.words.issues import Issue
 from api_client.web.openwebui.front_matter import GrowingHeader
 from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.reply import Reply

@@ -74,7 +74,7 @@ async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncG
     """As ``follow``, for a caller that wants the answer and not the log: who waits for a person is not kept for days.
 
     Raises:
-        WaitsForPerson: the turn has been parked for HELIX_PARKED_SECONDS while this caller waited.
+        WaitsForPerson: the turn has been parked for ``parked_seconds`` while this caller waited.
     """
     parked_at = 0.0
     async with aclosing(follow(relay, turn_id, owner)) as events:

@@ -98,13 +98,13 @@ def test_wrong_use_is_one_line_on_stderr_and_exit_code_2(
 def test_every_wrong_setting_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIX_LOCALE", "fr")
     monkeypatch.setenv("HELIX_SHARD", "1")
-    monkeypatch.setenv("HELIX_REAP_SECONDS", "soon")
+    monkeypatch.setenv("HELIX_LEASE_SECONDS", "soon")
     code, _, err = run(capsys, "config")
     assert code == 2
     assert err.splitlines() == [
         "turns: HELIX_SHARD: no such setting; did you mean HELIX_SHARDS? [invalid_settings]",
         "turns: HELIX_LOCALE='fr': must be one of de, en [invalid_settings]",
-        "turns: HELIX_REAP_SECONDS='soon': must be a number from 0.05 to 60 [invalid_settings]",
+        "turns: HELIX_LEASE_SECONDS='soon': must be a number from 0.5 to 600 [invalid_settings]",
     ]
 
 

@@ -41,7 +41,7 @@ from api_client.contract.event_kinds import (
     VerifierStarted,
 )
 from api_client.contract.events import Event
-from api_client.contract.issues import Issue
+from api_client.contract.words.issues import Issue
 from worker.cli.output import one_line, safe
 
 _OfTurn: TypeAlias = (

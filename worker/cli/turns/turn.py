@@ -102,8 +102,10 @@ def _request(
 ) -> TurnRequest:
     if not message.strip():
         raise BadRequest("the message is empty")
+    model = model or next(iter(settings.models))
+    settings = settings.of_model(model)
     return TurnRequest(
-        model=model or next(iter(settings.models)),
+        model=model,
         messages=({"role": "user", "content": message},),
         session_id=new_session_id() if session is None else session,
         validators=validators or settings.validators,
@@ -113,6 +115,7 @@ def _request(
         token_budget=settings.token_budget if token_budget is None else token_budget,
         cost_budget_usd=settings.cost_budget_usd if cost_budget is None else cost_budget,
         double_text=DoubleText(busy or DoubleText.QUEUE),
+        policy=settings.policy,
     )
 
 

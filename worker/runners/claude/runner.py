@@ -68,34 +68,35 @@ class ClaudeCliRunner:
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once. Every failure of it is a verdict; a missing program is a configuration error."""
+        settings = self._settings.of_model(order.model)
         try:
-            program = find_program(self._settings)
+            program = find_program(settings)
         except SettingsError as error:
             return config_error(str(error))
         home = order.workdir / claude_sessions.TRANSCRIPTS / order.directory.name
         try:
-            return self._run(program, home, order, emit, stop)
+            return self._run(settings, program, home, order, emit, stop)
         finally:
             shutil.rmtree(home, ignore_errors=True)  # what is worth keeping was copied; the rest may be large
 
-    def _run(self, program: str, home: Path, order: Order, emit: Emit, stop: Stop) -> RunResult:
+    def _run(self, settings: Settings, program: str, home: Path, order: Order, emit: Emit, stop: Stop) -> RunResult:
         base, session, stream = claude_sessions.base_of(order), claude_sessions.session_of(order), ClaudeStream()
         try:
-            settings_file = prepare(order, home, self._settings)
+            settings_file = prepare(order, home, settings)
         except OSError as error:
             return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
         prompt = prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
         launch = Launch(
-            argv=[program, *arguments(self._settings, order, settings_file, session, base)],
-            env=environment(self._settings, home),
+            argv=[program, *arguments(settings, order, settings_file, session, base)],
+            env=environment(settings, home),
             stdin=prompt,
-            binds=binds(self._settings, order, Path(program), settings_file, base),
-            box=self._settings.box,
+            binds=binds(settings, order, Path(program), settings_file, base),
+            box=settings.box,
             wanted=True,
-            bounds=Bounds.of(self._settings),
+            bounds=Bounds.of(settings),
             writes=[home],
-            outbound=outbound(self._settings),
-            cut_env=cut_environment(self._settings),
+            outbound=outbound(settings),
+            cut_env=cut_environment(settings),
         )
         ending = run(self._agents, launch, order, stop, emit, stream.take_line)
         left = left_by(order, session, prompt, base, home, stream)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -54,15 +55,16 @@ class OpenAiHttpRunner:
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Ask once. Every failure is a verdict; a missing address or model is a configuration error."""
-        if not self._settings.openai_url:
-            return config_error("HELIX_OPENAI_URL is not set")
+        settings = self._settings.of_model(order.model)
+        if not settings.openai_url:
+            return config_error("HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file")
         if not order.option:
             return config_error("name the service's model in HELIX_MODELS: model=openai_http:MODEL")
         messages = conversation(order)
         transcript = Transcript()
         asked = {
-            "url": self._settings.openai_url,
-            "key": self._settings.openai_api_key,
+            "url": settings.openai_url,
+            "key": settings.openai_api_key,
             "model": order.option,
             "messages": [*_rules(order), *with_images(messages, order.workdir)],
         }
@@ -71,9 +73,9 @@ class OpenAiHttpRunner:
             env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
             stdin=json.dumps(asked).encode(),
             binds=OUR_CODE,
-            box=self._settings.box,
-            bounds=Bounds.of(self._settings),
-            outbound=self._outbound(),
+            box=settings.box,
+            bounds=Bounds.of(settings),
+            outbound=_outbound(settings),
             cut_stdin=json.dumps({**asked, "url": f"http://127.0.0.1:{PORT}", "key": ""}).encode(),
         )
         ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
@@ -82,13 +84,23 @@ class OpenAiHttpRunner:
         session = ""
         if completion.verdict is Verdict.COMPLETE:
             session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
-        return RunResult(completion=completion, text=transcript.text, usage=transcript.usage, agent_session=session)
+        usage = priced(transcript.usage, settings.prices)
+        return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session)
 
-    def _outbound(self) -> Outbound:
-        key = self._settings.openai_api_key
-        ours = {b"authorization": f"Bearer {key}"} if key else {}
-        paths = frozenset({"/chat/completions"})
-        return Outbound(upstream=Upstream(url=self._settings.openai_url, paths=paths, ours=ours))
+
+def _outbound(settings: Settings) -> Outbound:
+    ours = {b"authorization": f"Bearer {settings.openai_api_key}"} if settings.openai_api_key else {}
+    paths = frozenset({"/chat/completions"})
+    return Outbound(upstream=Upstream(url=settings.openai_url, paths=paths, ours=ours))
+
+
+def priced(usage: Mapping[str, Any], prices: Mapping[str, float]) -> dict[str, Any]:
+    """The usage with its cost by the model's prices (dollars for a million tokens), where the service names none."""
+    if not prices or not usage or usage.get("cost_usd"):
+        return dict(usage)
+    amounts = {name: usage.get(f"{name}_tokens") for name in prices}
+    known = {name: amount for name, amount in amounts.items() if isinstance(amount, int | float)}
+    return {**usage, "cost_usd": sum(prices[name] * amount for name, amount in known.items()) / 1e6}
 
 
 def conversation(order: Order) -> list[Message]:

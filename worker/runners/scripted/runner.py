@@ -39,14 +39,14 @@ class ScriptedRunner:
             steps = steps_of(order, self._settings.root)
         except script.ScriptError as error:
             return config_error(str(error))
-        transcript = Transcript()
+        transcript, settings = Transcript(), self._settings.of_model(order.model)
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
             env=_environment(order),
             stdin=json.dumps(_payload(order, steps)).encode(),
             binds=[*OUR_CODE, *_witness(order)],
-            box=self._settings.box,
-            bounds=Bounds.of(self._settings),
+            box=settings.box,
+            bounds=Bounds.of(settings),
         )
         ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
         evidence = {**ending.evidence, **transcript.evidence}

@@ -16,9 +16,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from api_client.contract import shards
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, require_store
+from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
 
 log = structlog.get_logger()

@@ -190,6 +190,7 @@ class SubAgentVerifier:
                 messages=({"role": "user", "content": prompt},),
                 workdir=fresh,
                 directory=fresh / "run",
+                model=self.model_for(on.model or phase.model),
                 option=option,
                 deadline=min(on.deadline, time.monotonic() + seconds),
                 idle_seconds=seconds,

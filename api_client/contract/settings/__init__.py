@@ -1,0 +1,24 @@
+"""Every setting, once: name, default, what it means. ``load`` reads them from environment and settings file.
+
+The groups are ``storage``, ``answering``, ``working``, ``serving`` and ``agents``; ``constants`` are no settings.
+"""
+
+from api_client.contract.settings.addresses import masked
+from api_client.contract.settings.declaring import declared, name_of, spelled
+from api_client.contract.settings.load import load, require_store, running
+from api_client.contract.settings.table import CONSTANTS, GROUPS, RUN_FILE, STATE_DIR, Settings
+
+__all__ = [
+    "CONSTANTS",
+    "GROUPS",
+    "RUN_FILE",
+    "STATE_DIR",
+    "Settings",
+    "declared",
+    "load",
+    "masked",
+    "name_of",
+    "require_store",
+    "running",
+    "spelled",
+]

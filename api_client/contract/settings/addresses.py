@@ -1,0 +1,46 @@
+"""Addresses of brokers and stores: shown without their password, and refused where anybody could read and run all."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit, urlunsplit
+
+from api_client.contract.values.sentinels import Sentinels
+
+
+def masked(url: str) -> str:
+    """An address without its password, fit for a message."""
+    if url.startswith("sentinel://"):
+        login, at, rest = url.removeprefix("sentinel://").rpartition("@")
+        return f"sentinel://{login.partition(':')[0]}:***@{rest}" if at else url
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}{port}"))
+
+
+def open_brokers(broker_url: str, store_url: str) -> list[str]:
+    """What is wrong with a server on another machine that asks for no password: who reaches it reads and runs all."""
+    return [
+        f"{name}={masked(url)}: a server beyond this machine needs a password: redis://user:password@host (Valkey: ACL "
+        "users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed takes it as it is"
+        for name, url in (("HELIX_BROKER_URL", broker_url), ("HELIX_STORE_URL", store_url))
+        if url and not _guarded(url)
+    ]
+
+
+def _guarded(url: str) -> bool:
+    """Whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
+    if sentinels := Sentinels.parse(url):
+        return bool(sentinels.password) or all(_is_here(host) for host, _ in sentinels.nodes)
+    parts = urlsplit(url)
+    return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or _is_here(parts.hostname or "")
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,92 @@
+"""Who answers a turn, and within which limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.offered import BUILT_IN
+from api_client.contract.settings.declaring import setting
+from api_client.contract.values.setting_values import (
+    choice,
+    flow_weights,
+    integer,
+    model_runners,
+    names,
+    number,
+    stream_modes_of,
+    text,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """Who answers a turn, and within which limits."""
+
+    models: dict[str, str] = setting(
+        lambda: {"scripted": "scripted"},
+        model_runners,
+        "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
+    )
+    vision_models: tuple[str, ...] = setting(
+        (), names, "Models whose agents read images: of claude_cli, or of a service that does. Others refuse them."
+    )
+    validators: tuple[str, ...] = setting(
+        BUILT_IN,
+        names,
+        "Validators active when a request names none; any offered one can be named (validators.md).",
+        per_model=True,
+    )
+    locale: str = setting("de", choice("de", "en"), "Language of feedback and of messages to the user.")
+    max_attempts: int = setting(
+        3, integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True
+    )
+    deadline_seconds: float = setting(
+        3600.0, number(1, 604_800), "Wall time of a turn, over all attempts.", per_model=True
+    )
+    token_budget: int = setting(
+        0, integer(0, 10**9), "Tokens all attempts of a turn may use together; 0: no limit.", per_model=True
+    )
+    cost_budget_usd: float = setting(
+        0.0, number(0, 10**6), "The same for money, in US dollars; 0: no limit.", per_model=True
+    )
+    stream_modes: dict[str, str] = setting(
+        dict,
+        stream_modes_of,
+        "How a model's answers are streamed: model=live|draft|validated,...; else the client decides.",
+    )
+    escalation_model: str = setting(
+        "",
+        text,
+        "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1.",
+        per_model=True,
+    )
+    escalation_runs: int = setting(
+        1, integer(0, 10), "How often that model is run at most; 0: no stage 1.", per_model=True
+    )
+    escalation_human: str = setting(
+        "yes",
+        choice("yes", "no"),
+        "Stage 2 of an escalation: park the turn in the inbox for a person to decide.",
+        per_model=True,
+    )
+    escalation_timeout_seconds: float = setting(
+        86_400.0,
+        number(1, 2_592_000),
+        "How long a turn lies in the inbox before the default is decided.",
+        per_model=True,
+    )
+    escalation_default: str = setting(
+        "reject",
+        choice("reject", "approve"),
+        "What is decided on a parked turn when nobody does in time.",
+        per_model=True,
+    )
+    flow_version: dict[str, int] = setting(
+        lambda: {"v2": 1},
+        flow_weights,
+        "Version of prompts and rules, noted with each turn; v2=9,v3=1 spreads sessions.",
+    )
+    verifier_model: str = setting(
+        "", text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
+    )
+    verifier_seconds: float = setting(120.0, number(1, 3600), "A verifier that needs longer has not verified.")

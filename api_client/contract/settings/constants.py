@@ -1,0 +1,46 @@
+"""What nobody had a reason to turn: constants of the program. Tests turn them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.settings.declaring import constant
+from api_client.contract.values.setting_values import integer, number, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """What nobody had a reason to turn: constants of the program. Tests turn them."""
+
+    reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns nobody looks after.")
+    announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
+    transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")
+    deaf_seconds: float = constant(
+        60.0,
+        number(0, 86_400),
+        "A worker that takes no message for this long, though it could, is restarted; 0: never.",
+    )
+    minute_metrics_seconds: float = constant(
+        2 * 86_400.0, number(3600, 10**9), "How long counters by the minute are kept; then hours answer."
+    )
+    hour_metrics_seconds: float = constant(
+        40 * 86_400.0, number(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+    )
+    day_metrics_seconds: float = constant(
+        400 * 86_400.0, number(86_400, 10**9), "How long counters by the day are kept."
+    )
+    ping_seconds: float = constant(10.0, number(0.05, 300), "Longest silence on a stream before a keep-alive.")
+    stuck_reader_seconds: float = constant(
+        60.0, number(0, 86_400), "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never."
+    )
+    rejoin_seconds: float = constant(
+        900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
+    )
+    parked_seconds: float = constant(
+        300.0, number(0, 86_400), "How long a caller waits for a turn that waits for a person; then it is told."
+    )
+    strikes: int = constant(5, integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
+    validation_seconds: float = constant(10.0, number(0.1, 3600), "Validators that need longer for one answer failed.")
+    witness: str = constant("", text, "File in which the scripted agent records what it really executed (tests).")
+    failpoint: str = constant("", text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
+    audit_seconds: float = constant(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")

@@ -1,0 +1,47 @@
+"""How a setting is declared: default, parser, meaning; and the two kinds that no environment variable sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field, field, fields
+from typing import Any
+
+
+def setting(
+    default: Any, parse: Callable[[str], Any], help_text: str, *, secret: bool = False, per_model: bool = False
+) -> Any:
+    """A setting; ``parse`` reads its text. ``per_model``: a model's block of the settings file may set it too."""
+    return _field(default, kind="setting", parse=parse, help=help_text, secret=secret, per_model=per_model)
+
+
+def constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
+    """A value that belongs to the program. Tests turn it, through ``HELIX_CONSTANTS``; see ``load``."""
+    return _field(default, kind="constant", parse=parse, help=help_text, secret=False, per_model=False)
+
+
+def of_the_file(default: Any) -> Any:
+    """A value that only the settings file can give."""
+    return _field(default, kind="file", parse=None, help="", secret=False, per_model=False)
+
+
+def _field(default: Any, **metadata: Any) -> Any:
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def declared(table: Any, kind: str) -> list[Field[Any]]:
+    """The fields of a kind, in order: ``setting``, ``constant`` or ``file``."""
+    return [each for each in fields(table) if each.metadata["kind"] == kind]
+
+
+def name_of(attribute: str) -> str:
+    """The environment name of a setting."""
+    return f"HELIX_{attribute.upper()}"
+
+
+def spelled(value: Any) -> str:
+    """A value as one writes it in the environment."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    return ",".join(value) if isinstance(value, tuple) else str(value)

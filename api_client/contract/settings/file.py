@@ -1,0 +1,238 @@
+"""The settings file (TOML): the settings of the environment by their short names, and one block per model.
+
+Secrets stand in separate files (``api_keys_file``, ``key_file``), so that this file can be read and shared.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.settings.declaring import declared
+from api_client.contract.settings.table import STATE_DIR, Settings
+from api_client.contract.turn import ACTIONS
+from api_client.contract.values.setting_values import STREAM_MODES, number, web_address
+
+#: Where the file is looked for under ``HELIX_ROOT`` when ``HELIX_CONFIG`` names none. Agents neither read nor write it.
+FILE_NAME = f"{STATE_DIR}/helix.toml"
+#: Keys of a block that mean another setting for each runner.
+_BY_RUNNER = {
+    "url": {"claude_cli": "claude_api_url", "openai_http": "openai_url"},
+    "key_file": {"claude_cli": "claude_api_key", "openai_http": "openai_api_key"},
+}
+#: Said by the environment alone: it is what finds this file.
+_NOT_HERE = {"root", "config"}
+
+
+@dataclass(slots=True)
+class SettingsFile:
+    """What a settings file says; empty without a file.
+
+    Attributes:
+        name: the file as it is named in messages. lines: ``key`` or ``model.NAME.key`` -> its line, from 1.
+        values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
+        problems: what is wrong, each with file, line and key.
+    """
+
+    name: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
+    model_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def where(self, key: str) -> str:
+        """Place of a key, such as ``.helix/helix.toml:12``."""
+        line = self.lines.get(key)
+        return f"{self.name}:{line}" if line else self.name
+
+    def where_of_model(self, model: str, name: str) -> str:
+        """Place of what a block says about a setting, whatever its key is called there."""
+        keys = [name, *(key for key, runners in _BY_RUNNER.items() if name in runners.values())]
+        places = [f"model.{model}.{key}" for key in keys]
+        return self.where(next((place for place in places if place in self.lines), f"model.{model}"))
+
+
+def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
+    """Read a settings file; ``required``: somebody named it, so it must be there."""
+    found = SettingsFile(name=name)
+    try:
+        text = path.read_text(encoding="utf-8")
+        told = tomllib.loads(text)
+    except FileNotFoundError:
+        found.problems += [f"HELIX_CONFIG={name}: no such file"] if required else []
+        return found
+    except (OSError, ValueError) as error:  # TOML says the line itself
+        found.problems.append(f"{name}: {error if isinstance(error, ValueError) else type(error).__name__}")
+        return found
+    found.lines = _lines(text)
+    _Reader(found, path.parent).read(told)
+    return found
+
+
+class _Reader:
+    """Fills a ``SettingsFile`` from parsed TOML; every problem is noted, none ends the reading."""
+
+    def __init__(self, found: SettingsFile, folder: Path) -> None:
+        self._found = found
+        self._folder = folder
+        self._known = {each.name: each for each in declared(Settings, "setting") if each.name not in _NOT_HERE}
+
+    def read(self, told: dict[str, Any]) -> None:
+        blocks = told.pop("model", {})
+        for key, value in told.items():
+            name, given = self._content(key, key, value, self._known)
+            if name not in self._known:
+                self._unknown(key, key, [*self._known, "model"])
+            elif given is not None:
+                self._put(self._found.values, key, self._known[name], given)
+        if not isinstance(blocks, dict) or not all(isinstance(block, dict) for block in blocks.values()):
+            self._problem("model", "must be blocks: [model.NAME]")
+            return
+        for model, block in blocks.items():
+            self._block(model, block)
+
+    def _block(self, model: str, block: dict[str, Any]) -> None:
+        runner, option = block.pop("runner", None), block.pop("model", "")
+        if not isinstance(runner, str) or not runner or not isinstance(option, str):
+            self._problem(f"model.{model}.runner", "a block names its runner: claude_cli, openai_http, scripted, ...")
+            return
+        self._found.models[model] = f"{runner}:{option}" if option else runner
+        values = self._found.model_settings.setdefault(model, {})
+        allowed = {name: each for name, each in self._known.items() if each.metadata["per_model"]}
+        for key, value in block.items():
+            place = f"model.{model}.{key}"
+            if key in _BY_RUNNER:
+                self._of_runner(place, key, runner, value, values)
+            elif key in _OWN:
+                self._own(place, key, value, values)
+            elif key in allowed:
+                self._put(values, place, allowed[key], value)
+            else:
+                self._unknown(place, key, [*allowed, *_OWN, *_BY_RUNNER])
+
+    def _of_runner(self, place: str, key: str, runner: str, value: Any, values: dict[str, Any]) -> None:
+        name = _BY_RUNNER[key].get(runner)
+        if name is None or not isinstance(value, str):
+            self._problem(place, f"a text, for {' and '.join(_BY_RUNNER[key])}" if name else f"{runner} takes none")
+        elif key == "url":
+            self._checked(place, lambda: values.__setitem__(name, web_address(value)))
+        elif (secret := self._secret(place, value)) is not None:
+            values[name] = secret
+
+    def _own(self, place: str, key: str, value: Any, values: dict[str, Any]) -> None:
+        self._checked(place, lambda: values.__setitem__(key, _OWN[key](value, self._folder)))
+
+    def _content(self, place: str, key: str, value: Any, known: dict[str, Field[Any]]) -> tuple[str, Any]:
+        """The setting a key means, and its text; of ``NAME_file`` the file's content."""
+        name = key.removesuffix("_file")
+        if key in known or name not in known or not known[name].metadata["secret"]:
+            if key in known and known[key].metadata["secret"]:
+                self._problem(place, f"a secret stands in a separate file: {key}_file = ...")
+                return key, None
+            return key, value
+        return name, self._secret(place, value)
+
+    def _secret(self, place: str, value: Any) -> str | None:
+        try:
+            return (self._folder / Path(str(value)).expanduser()).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            self._problem(place, f"cannot be read ({type(error).__name__})")
+            return None
+
+    def _put(self, values: dict[str, Any], place: str, known: Field[Any], value: Any) -> None:
+        def read() -> None:
+            values[known.name] = known.metadata["parse"](_text(value))
+
+        self._checked(place, read)
+
+    def _checked(self, place: str, read: Callable[[], None]) -> None:
+        try:
+            read()
+        except ValueError as error:
+            self._problem(place, str(error))
+
+    def _unknown(self, place: str, key: str, known: Iterable[str]) -> None:
+        close = difflib.get_close_matches(key, list(known), n=1)
+        self._problem(place, "no such setting" + (f"; did you mean {close[0]}?" if close else ""))
+
+    def _problem(self, place: str, said: str) -> None:
+        self._found.problems.append(f"{self._found.where(place)}: {place}: {said}")
+
+
+def _text(value: Any) -> str:
+    """A TOML value as the environment would spell it."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ",".join(map(_text, value))
+        case dict():
+            return ",".join(f"{key}={_text(item)}" for key, item in value.items())
+        case str() | int() | float():
+            return str(value)
+    raise ValueError("must be a text, a number, a list or a table")
+
+
+def _vision(value: Any, _folder: Path) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _stream(value: Any, _folder: Path) -> str:
+    if value not in STREAM_MODES:
+        raise ValueError(f"must be one of {', '.join(STREAM_MODES)}")
+    return str(value)
+
+
+def _prices(value: Any, _folder: Path) -> dict[str, float]:
+    if not isinstance(value, dict) or not set(value) <= {"input", "output"}:
+        raise ValueError("must look like { input = 3.0, output = 15.0 }: US dollars for a million tokens")
+    return {name: number(0, 10**6)(str(price)) for name, price in value.items()}
+
+
+def _policy(value: Any, _folder: Path) -> dict[str, tuple[str, ...]]:
+    wrong = f"must map validators to lists of {', '.join(ACTIONS)}"
+    if not isinstance(value, dict):
+        raise ValueError(wrong)
+    for order in value.values():
+        if not isinstance(order, list) or not order or not set(map(str, order)) <= set(ACTIONS):
+            raise ValueError(wrong)
+    return {validator: tuple(order) for validator, order in value.items()}
+
+
+def _template(value: Any, folder: Path) -> str:
+    path = folder / Path(str(value)).expanduser()
+    if not path.is_file():
+        raise ValueError("no such file")
+    return str(path.resolve())
+
+
+#: Keys that only a block has: how each is read.
+_OWN: dict[str, Callable[[Any, Path], Any]] = {
+    "vision": _vision,
+    "stream": _stream,
+    "prices": _prices,
+    "policy": _policy,
+    "prompt_template": _template,
+}
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Key -> its line. A reading of the text beside the parser, which keeps no places; good enough for a message."""
+    found: dict[str, int] = {}
+    table = ""
+    for number_, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if bare.startswith("["):
+            table = bare.strip("[] ").replace('"', "") + "."
+            found.setdefault(table.rstrip("."), number_)
+            found.setdefault(f"{table}runner", number_)
+        elif "=" in bare and not bare.startswith("#"):
+            found[table + bare.partition("=")[0].strip().strip('"')] = number_
+    return found

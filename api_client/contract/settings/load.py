@@ -1,0 +1,199 @@
+"""Reading the settings: environment, then settings file, then a running ``turns up``, then defaults.
+
+A wrong value or an unknown name is reported with all others at once, so that nobody repairs them one by one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, replace
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings.addresses import open_brokers
+from api_client.contract.settings.declaring import declared, name_of
+from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
+from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
+from api_client.contract.values.setting_values import model_runners
+
+#: The models offered by default where the Claude CLI has a key; without one only the scripted agent could answer.
+_CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
+#: ADR-034's feature flag. Its flow is the only one now, so installations that set it go on.
+_LLM_FLOW = "HELIX_USE_LLM_FLOW"
+#: Read elsewhere: the failpoint of a process under test (``failpoints.py``), the constants of one.
+_OF_TESTS = frozenset({"HELIX_FAILPOINT", CONSTANTS})
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings.
+
+    Order for broker and store: their own names, then ``REDIS_URL``, then the settings file, then the broker a running
+    ``turns up`` announces under ``HELIX_ROOT/.helix``; with that broker come the models of that installation, unless
+    HELIX_MODELS or the file names some. HELIX_MODELS says which models there are; their blocks of the file still hold.
+
+    Raises:
+        SettingsError: with every problem found, one line each.
+    """
+    problems: list[str] = []
+    known = {name_of(each.name): each for each in declared(Settings, "setting")}
+    secret = [name for name, each in known.items() if each.metadata["secret"]]
+    environ = _with_files(os.environ if environ is None else environ, [*secret, "REDIS_URL"], problems)
+    problems += _unknown(environ, known)
+    values = _values(environ, problems) | _constants(environ, problems)
+    file = file_of(environ)
+    problems += file.problems
+    values = file.values | _of_blocks(file, values) | values
+    if "models" not in values and values.get("claude_api_key"):
+        values["models"] = dict(_CONSULTANT)
+    settings = Settings(**values)
+    problems += _at_odds(settings, readable="models" in values or not environ.get("HELIX_MODELS"))
+    if problems:
+        raise SettingsError(list(dict.fromkeys(problems)))
+    return _with_running_broker(settings, own_models=bool(environ.get("HELIX_MODELS") or file.models))
+
+
+def file_of(environ: Mapping[str, str]) -> SettingsFile:
+    """The settings file that this environment names, or the one under ``HELIX_ROOT``; empty without a file."""
+    named = environ.get("HELIX_CONFIG", "")
+    root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
+    path = Path(named).expanduser() if named else root / FILE_NAME
+    return read_file(path, named or FILE_NAME, required=bool(named))
+
+
+def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for each in declared(Settings, "setting"):
+        name = name_of(each.name)
+        raw = environ.get(name, "")
+        if raw == "" and each.name in {"broker_url", "store_url"}:
+            name, raw = "REDIS_URL", environ.get("REDIS_URL", "")
+        if raw == "":
+            continue
+        try:
+            values[each.name] = each.metadata["parse"](raw)
+        except ValueError as error:
+            shown = "***" if each.metadata["secret"] else repr(raw[:80])
+            problems.append(f"{name}={shown}: {error}")
+    return values
+
+
+def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
+    """The constants that a test turns."""
+    known = {each.name: each.metadata["parse"] for each in declared(Settings, "constant")}
+    try:
+        given = json.loads(environ.get(CONSTANTS) or "{}")
+        return {name: known[name](text) for name, text in given.items()}
+    except (ValueError, KeyError, AttributeError) as error:
+        problems.append(f"{CONSTANTS}: must be a JSON object, constant to text ({error})")
+        return {}
+
+
+def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the models' blocks say together: which models there are, which see images, how they are streamed."""
+    if not file.models:
+        return {}
+    blocks = {model: dict(block) for model, block in file.model_settings.items()}
+    seeing = tuple(model for model, block in blocks.items() if block.pop("vision", False))
+    streams = {model: block.pop("stream") for model, block in blocks.items() if "stream" in block}
+    models = given.get("models", file.models)
+    return {
+        "models": models,
+        "model_settings": {model: block for model, block in blocks.items() if block},
+        "vision_models": tuple(model for model in seeing if model in models),
+        "stream_modes": file.values.get("stream_modes", {}) | streams,
+    }
+
+
+def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
+    """Settings that contradict each other; ``readable``: the models could be read."""
+    problems = []
+    there = ", ".join(settings.models)
+    if set(settings.api_keys) & set(settings.forwarding_keys):
+        problems.append("HELIX_FORWARDING_KEYS: a key stands in HELIX_API_KEYS too; leave it in one of them")
+    if settings.verifier_model and settings.verifier_model not in settings.models and readable:
+        problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")
+    if readable and (unknown := [name for name in settings.vision_models if name not in settings.models]):
+        problems.append(f"HELIX_VISION_MODELS={','.join(unknown)!r}: not a model of HELIX_MODELS ({there})")
+    if settings.open_broker != "allowed":
+        problems += open_brokers(settings.broker_url, settings.store_url)
+    return problems
+
+
+def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
+    """What is wrong with names that look like settings and are none, or no longer."""
+    constants = {name_of(each.name): each for each in declared(Settings, "constant")}
+    problems = []
+    if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
+        problems.append(
+            f"{_LLM_FLOW}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"
+        )
+    for name in environ:
+        if name in known or name == _LLM_FLOW or name in _OF_TESTS:
+            continue
+        if not name.startswith("HELIX_") or name.startswith("HELIX_AGENT_"):
+            continue
+        if name in constants:
+            default = constants[name].default
+            value = "" if default is MISSING or default == "" else f" ({default})"
+            problems.append(f"{name}: a constant{value}, no setting; leave it out (docs/settings.md, Constants)")
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        problems.append(f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else ""))
+    return problems
+
+
+def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:
+    """The environment with ``NAME`` read from the file that ``NAME_FILE`` names, for settings that are secret."""
+    found = dict(environ)
+    for name in secrets:
+        if not (path := found.pop(f"{name}_FILE", "")):
+            continue
+        if found.get(name):
+            problems.append(f"{name}_FILE: {name} is set too; set one of them")
+            continue
+        try:
+            found[name] = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            problems.append(f"{name}_FILE={path!r}: cannot be read ({type(error).__name__})")
+    return found
+
+
+def running(root: Path) -> dict[str, str]:
+    """What a running ``turns up`` says about itself under ``HELIX_ROOT``: addresses, models; nothing when none runs."""
+    try:
+        told = json.loads((root / STATE_DIR / RUN_FILE).read_text())
+        return {name: value for name, value in told.items() if isinstance(value, str)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
+    """Fill in the broker that ``turns up`` runs, and its models, where none are set."""
+    if settings.broker_url and settings.store_url:
+        return settings
+    models = settings.models
+    url = settings.store_url or settings.broker_url
+    if not url:
+        told = running(settings.root)
+        if not (url := told.get("redis_url", "")):
+            return settings
+        if not own_models and "models" in told:
+            models = model_runners(told["models"])
+    return replace(settings, broker_url=settings.broker_url or url, store_url=settings.store_url or url, models=models)
+
+
+def require_store(settings: Settings) -> Settings:
+    """The settings, if they name a store.
+
+    Raises:
+        SettingsError: no store is set and none is running here; says the ways out.
+    """
+    if not settings.store_url:
+        raise SettingsError(
+            ["no broker: set REDIS_URL=redis://host:6379/0, or start one here with `turns up` (or run `turns demo`)"]
+        )
+    return settings

@@ -1,0 +1,86 @@
+"""The relay: its addresses, its keys, and what it takes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.settings.declaring import setting
+from api_client.contract.values.setting_values import (
+    ROLES,
+    grants,
+    integer,
+    key_list,
+    message_roles,
+    number,
+    text,
+    web_address,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The relay: its addresses, its keys, and what it takes in."""
+
+    web_host: str = setting("127.0.0.1", text, "Address the relay listens on.")
+    web_port: int = setting(8765, integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
+    public_url: str = setting(
+        "",
+        web_address,
+        "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
+    )
+    flower_port: int = setting(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
+    api_keys: tuple[str, ...] = setting(
+        (),
+        key_list,
+        "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
+        secret=True,
+    )
+    forwarding_keys: tuple[str, ...] = setting(
+        (),
+        key_list,
+        "The same for keys that speak for several users, such as Open WebUI's: each request names its user.",
+        secret=True,
+    )
+    keys_file: str = setting(
+        "", text, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+    )
+    user_jwt_secret: str = setting(
+        "",
+        text,
+        "Open WebUI's FORWARD_USER_INFO_HEADER_JWT_SECRET: users of a forwarding key must then be signed.",
+        secret=True,
+    )
+    phase_directories: tuple[str, ...] = setting(
+        (),
+        grants,
+        "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
+    )
+    turns_per_minute: int = setting(
+        60, integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
+    )
+    owner_unfinished: int = setting(
+        100, integer(0, 10**7), "Turns of one owner that have not ended; more get 429. 0: no limit."
+    )
+    owner_bytes: int = setting(
+        256 * 2**20,
+        integer(0, 2**50),
+        "Bytes of one owner's requests within HELIX_RETENTION_SECONDS, half of it at once; more get 429. 0: no limit.",
+    )
+    owner_requests: int = setting(
+        100, integer(0, 10**6), "Requests of one owner in progress at a relay, streams included. 0: no limit."
+    )
+    max_connections: int = setting(
+        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
+    )
+    max_unfinished: int = setting(
+        10_000,
+        integer(0, 10**7),
+        "Unfinished turns with which the relay takes in no more: 429 queue_full. 0: no limit.",
+    )
+    max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
+    max_messages: int = setting(2_000, integer(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = setting(2**20, integer(1, 2**24), "Characters one message may have.")
+    roles: tuple[str, ...] = setting(ROLES, message_roles, "Roles a message may have.")
+    stop_grace_seconds: float = setting(
+        20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
+    )

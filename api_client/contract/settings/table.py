@@ -1,0 +1,86 @@
+"""All settings as one value. Each group has its own module."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.settings.agents import Agents
+from api_client.contract.settings.answering import Answering
+from api_client.contract.settings.constants import Constants
+from api_client.contract.settings.declaring import declared, name_of, of_the_file, spelled
+from api_client.contract.settings.serving import Serving
+from api_client.contract.settings.storage import Storage
+from api_client.contract.settings.working import Working
+from api_client.contract.values.sentinels import Sentinels
+
+#: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
+STATE_DIR = ".helix"
+RUN_FILE = "run.json"
+#: The groups, in the order they are documented.
+GROUPS = (Storage, Answering, Working, Serving, Agents)
+#: Environment variable with constants for tests: a JSON object, name to text.
+CONSTANTS = "HELIX_CONSTANTS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Constants, Agents, Serving, Working, Answering, Storage):
+    """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on.
+
+    Attributes:
+        model_settings: model -> what its block of the settings file sets; ``of_model`` applies it.
+        policy: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
+        prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
+        prompt_template: file with the template of CLAUDE.md, or empty for ours.
+    """
+
+    model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
+    policy: dict[str, tuple[str, ...]] = of_the_file(dict)
+    prices: dict[str, float] = of_the_file(dict)
+    prompt_template: str = of_the_file("")
+
+    def of_model(self, model: str) -> Settings:
+        """The settings as they hold for a model."""
+        given = self.model_settings.get(model)
+        return replace(self, **given) if given else self
+
+    @property
+    def keys_path(self) -> Path:
+        """The file of ``turns keys``."""
+        return Path(self.keys_file).expanduser() if self.keys_file else self.root / STATE_DIR / "keys.json"
+
+    @property
+    def token_path(self) -> Path:
+        """The file with the operator's token of an installation without keys."""
+        return self.root / STATE_DIR / "operator-token"
+
+    @property
+    def sessions_dir(self) -> Path:
+        """Where the sessions' folders are (ADR-034)."""
+        return self.root / "projects" / "sessions"
+
+    @property
+    def celery_url(self) -> str:
+        """The broker's address in Celery's spelling."""
+        if sentinels := Sentinels.parse(self.broker_url):
+            login = f":{sentinels.password}@" if sentinels.password else ""
+            return ";".join(f"sentinel://{login}{host}:{port}/{sentinels.db}" for host, port in sentinels.nodes)
+        return self.broker_url.replace("unix://", "redis+socket://", 1)
+
+    @property
+    def redis_url(self) -> str:
+        """The store's address in redis-py's spelling."""
+        return self.store_url.replace("redis+socket://", "unix://", 1)
+
+    def environ(self) -> dict[str, str]:
+        """The settings as environment variables, for a process we start; it reads the settings file again."""
+        values = {name_of(each.name): spelled(getattr(self, each.name)) for each in declared(self, "setting")}
+        turned = {
+            each.name: spelled(getattr(self, each.name))
+            for each in declared(self, "constant")
+            if getattr(self, each.name) != each.default
+        }
+        constants = {CONSTANTS: json.dumps(turned)} if turned else {}
+        return {name: value for name, value in values.items() if value != ""} | constants
