@@ -102,15 +102,18 @@ BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.p
 
 OPENWEBUI := .helix-tools/openwebui/venv
 OPENWEBUI_VERSION := 0.12.4
+OPENWEBUI_LOG := .helix-tools/openwebui/install.log
 e2e-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
-	@command -v chromium >/dev/null || { apt-get update -qq; apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
-	  || { echo "skipped: no chromium on PATH, and apt-get could not install it"; exit 0; }
-	@test -x $(OPENWEBUI)/bin/open-webui || { p=$$(for p in $(PYTHON) python3.11 python3.12; do \
+	@mkdir -p $(OPENWEBUI_LOG:/install.log=)
+	@command -v chromium >/dev/null || { echo "Installing Chromium (half a minute; log: $(OPENWEBUI_LOG)) ..."; \
+	  { apt-get update; apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } >>$(OPENWEBUI_LOG) 2>&1; } \
+	  || { echo "skipped: no chromium on PATH, and apt-get could not install it; see $(OPENWEBUI_LOG)"; exit 0; }
+	@test -x $(OPENWEBUI)/bin/open-webui || { echo "Installing Open WebUI $(OPENWEBUI_VERSION) (1 GB, a minute; log: $(OPENWEBUI_LOG)) ..."; p=$$(for p in $(PYTHON) python3.11 python3.12; do \
 	    $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null && { echo $$p; break; }; done) \
 	  && test -n "$$p" && $$p -m venv $(OPENWEBUI) \
-	  && $(OPENWEBUI)/bin/pip install --quiet --no-deps open-webui==$(OPENWEBUI_VERSION) \
-	  && $(OPENWEBUI)/bin/pip install --quiet -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } \
-	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12)"; }
+	  && { $(OPENWEBUI)/bin/pip install --no-deps open-webui==$(OPENWEBUI_VERSION) \
+	  && $(OPENWEBUI)/bin/pip install -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } >>$(OPENWEBUI_LOG) 2>&1; } \
+	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12); see $(OPENWEBUI_LOG)"; }
 	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py $(PYTEST_ARGS)
 
 BROWSER := .helix-tools/browser/venv

@@ -4,7 +4,8 @@
 
 A question is {"text", "name"}, and what the user does besides asking it: "temporary" (asks in a temporary chat), "once"
 (a text on the page) with "do" ("stop", "reload" or "second-tab"), and "then" ("regenerate", "continue" or "edit") when
-the answer has ended, "edited" being the other text. What was seen of each: the texts that stood on the page one after
+the answer has ended, "edited" being the other text; "image" is a file that is attached, and only the page's word on it
+is seen. What was seen of each: the texts that stood on the page one after
 the other, status lines included, and the messages as they are stored. Screenshots go to the folder.
 """
 
@@ -43,6 +44,8 @@ class Visitor:
         box = self.page.locator("#chat-input")
         box.wait_for()
         self._close_dialogs()
+        if image := question.get("image"):
+            return {"toast": self._attach(image, question["text"])}
         box.click()
         self.page.keyboard.type(question["text"])
         self.page.keyboard.press("Enter")
@@ -62,6 +65,17 @@ class Visitor:
         self.page.screenshot(path=self.folder / f"{name}-reload.png")
         seen["stored"] = self._stored(chat_id)
         return seen
+
+    def _attach(self, image: str, text: str) -> str:
+        """Attach an image and ask; returns what the page says to that."""
+        self.page.locator("input[type=file]").first.set_input_files(image)
+        self.page.locator("#chat-input").click()
+        self.page.keyboard.type(text)
+        self.page.keyboard.press("Enter")
+        toast = self.page.locator("[data-sonner-toast]").last
+        toast.wait_for()
+        self.page.screenshot(path=self.folder / "image.png")
+        return str(toast.inner_text())
 
     def _then(self, then: str, question: dict[str, Any]) -> None:
         if then == "regenerate":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.conftest import Ask, missing
+from worker.cli.installation.openwebui import icon
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(900)]
 
@@ -21,6 +23,8 @@ RELOADED = {**LONG, "name": "reloaded", "do": "reload"}
 SECOND_TAB = {**LONG, "name": "second-tab", "do": "second-tab"}
 EDITED = {**GOOD, "name": "edited", "then": "edit", "edited": "Bitte ohne Marker"}
 TEMPORARY = {**TAKEN_BACK, "name": "temporary", "temporary": True}
+ADR = {"name": "adr", "text": "Bitte das ADR"}
+REPAIRED = {"name": "repaired", "text": "Bitte nie ein Marker"}
 WHOLE = "Teil eins der langen Antwort. Teil zwei der langen Antwort."
 
 
@@ -88,6 +92,35 @@ def test_whoever_comes_in_the_middle_sees_the_whole_answer(ask: Ask, agent_runs:
     assert "Die ENDGÜLTIGE Antwort steht an der Stelle des Entwurfs." in temporary["texts"][-1]
     assert seen["chats"] == 2, "a temporary chat is not stored"
     assert len(agent_runs()) == 1 + 1 + 2, "one run each, however many look"
+
+
+def test_the_chat_says_what_was_checked_and_what_to_do(ask: Ask, tmp_path: Path) -> None:
+    picture = tmp_path / "ring.png"
+    picture.write_bytes(icon("a"))
+    image = {"name": "image", "text": "Was ist das?", "image": str(picture)}
+    seen = ask(ADR, REPAIRED, {**FAILED, "name": "box"}, {**LONG, "name": "halted", "do": "stop"}, image)
+    adr, repaired, failed, stopped = (seen[name] for name in ("adr", "repaired", "box", "halted"))
+
+    content = answer_of(adr)["content"]
+    assert content.startswith('````yaml\n---\nadr_id: "043"\ntitle: Cache\nstatus: Proposed\n---\n````\n\n# ADR-043')
+    assert lines_of(adr)[-1] == ("Geprüft", True)
+    assert ("Der Agent schreibt", True) in lines_of(adr), "the line ends with the first text"
+
+    assert answer_of(repaired)["content"] == "Diese Antwort hat nie einen Marker."
+    last, done = lines_of(repaired)[-1]
+    assert last.startswith("Geprüft, automatisch ergänzt: ")
+    assert done
+
+    box = answer_of(failed)["error"]["content"]["message"]
+    assert box.startswith("Der Agent hat seine Antwort nicht zu Ende gebracht.")
+    assert "„Neu generieren“" in failed["after_reload"]
+    assert lines_of(stopped)[-1] == ("Der Agent schreibt", True), "nothing shimmers after Stop"
+    assert "image" in seen["image"]["toast"].lower() or "bild" in seen["image"]["toast"].lower()
+
+
+def lines_of(seen: dict[str, Any]) -> list[tuple[str, bool]]:
+    """The stored status lines of the answer."""
+    return [(line["description"], line["done"]) for line in answer_of(seen)["statusHistory"]]
 
 
 def answers_of(seen: dict[str, Any]) -> list[Any]:

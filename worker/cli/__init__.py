@@ -78,7 +78,7 @@ COMMANDS = {
     "traces": ("worker.cli.figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("worker.cli.installation.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.installation.web:web", "Run the OpenAI-compatible relay."),
-    "keys": ("worker.cli.keys:keys", "API keys of the relay: add, list, revoke."),
+    "keys": ("worker.cli.keys:keys", "API keys of the relay: create, list, revoke."),
     "openwebui": (
         "worker.cli.installation.openwebui:openwebui",
         "Settings for Open WebUI in front of this, and whether they work.",

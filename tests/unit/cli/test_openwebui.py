@@ -116,3 +116,31 @@ def test_nobody_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     [finding] = json.loads(answer.output)
     assert (answer.exit_code, finding["state"]) == (1, "wrong")
     assert "turns web" in finding["fix"]
+
+
+def test_the_file_for_docker_holds_values_as_they_are(tmp_path: Path) -> None:
+    """`docker run --env-file` keeps quotes: with them the headers are no JSON, and Open WebUI runs without any."""
+    text = run(tmp_path, "--print", "docker", HELIX_API_KEYS="one").output
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    values = dict(line.split("=", 1) for line in lines)
+    assert json.loads(values["OPENAI_API_CONFIGS"])["0"]["headers"] == TEMPLATES
+    assert values["OPENAI_API_BASE_URL"] == "http://host.docker.internal:8765/v1"
+    assert "--env-file open-webui.env" in text
+
+
+@pytest.mark.parametrize("url", ["http://relay:1", "http://relay:1/", "http://relay:1/v1"])
+def test_an_address_without_its_version_is_completed(tmp_path: Path, url: str) -> None:
+    assert "OPENAI_API_BASE_URL=http://relay:1/v1\n" in run(tmp_path, "--print", "env", "--url", url).output
+
+
+@pytest.mark.parametrize("what", ["env", "docker"])
+def test_what_overrides_what_is_said_in_the_file(tmp_path: Path, what: str) -> None:
+    text = run(tmp_path, "--print", what).output
+    for name in ("OPENAI_API_BASE_URLS", "ENABLE_PERSISTENT_CONFIG", "WEBUI_SECRET_KEY", "AIOHTTP_CLIENT_TIMEOUT"):
+        assert f"# {name}" in text or f"{name} unset" in text
+
+
+def test_headers_that_lost_their_json_are_found() -> None:
+    [finding] = judge(replace(GOOD, task=False, message=False), 60.0)
+    assert finding.state == "wrong"
+    assert "--print docker" in finding.fix

@@ -8,6 +8,7 @@ import struct
 import zlib
 from base64 import b64encode
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import yaml
@@ -24,11 +25,19 @@ TEMPLATES = {
     "X-Owui-Chat-Id": "{{CHAT_ID}}",
     "X-Owui-Message-Id": "{{MESSAGE_ID}}",
     "X-Owui-User-Message-Id": "{{USER_MESSAGE_ID}}",
-    "X-Owui-Parent-Id": "{{USER_MESSAGE_PARENT_ID}}",
     "X-Owui-User-Id": "{{USER_ID}}",
 }
-NO_KEY = "PASTE-A-KEY-OF-turns-keys-add"
+NO_KEY = "PASTE-A-KEY-OF-turns-keys-create"
 _ADMINS_ONLY = "Only admins see a model until it is imported (turns openwebui --print models), or, for one team, until"
+#: What overrides what.
+_NOTES = [
+    '# OPENAI_API_BASE_URLS, if it is set too, wins over OPENAI_API_BASE_URL; "0" below is then its first address.',
+    "# ENABLE_PERSISTENT_CONFIG=False: this file wins at each start over what was set in the Admin Panel.",
+    "# WEBUI_SECRET_KEY is new in each print: keep the first one, another one signs everybody out.",
+    "# Leave AIOHTTP_CLIENT_TIMEOUT unset: with it Open WebUI throws long answers away.",
+    f"# {_ADMINS_ONLY}",
+    "# BYPASS_MODEL_ACCESS_CONTROL=True",
+]
 _PROMPTS = {
     "de": [("Schreibe ein ADR", "zu einer Entscheidung, die ansteht"), ("Prüfe diesen Entwurf", "und nenne Lücken")],
     "en": [("Write an ADR", "for a decision we face"), ("Review this design", "and name what is missing")],
@@ -41,7 +50,10 @@ _DESCRIPTION = {
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--print", "what", type=click.Choice(["env", "compose", "models"]), help="Write one of the blocks and nothing else."
+    "--print",
+    "what",
+    type=click.Choice(["env", "docker", "compose", "models"]),
+    help="Write one of the blocks and nothing else.",
 )
 @click.option("--url", help="The relay's address as Open WebUI reaches it, with /v1.")
 @click.option("--key", help="The API key Open WebUI uses; else the first of HELIX_API_KEYS.")
@@ -49,8 +61,8 @@ _DESCRIPTION = {
 def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | None) -> None:
     """Open WebUI in front of this installation.
 
-    `--print env` writes its environment, `--print compose` a file for Docker Compose to go beside
-    compose/compose.yaml, `--print models` a file for Workspace > Models > Import.
+    `--print env` writes its environment for a shell, `--print docker` for `docker run --env-file`, `--print compose` a
+    file for Docker Compose to go beside compose/compose.yaml, `--print models` one for Workspace > Models > Import.
     """
     if ctx.invoked_subcommand:
         if what:
@@ -64,11 +76,12 @@ def openwebui(ctx: click.Context, what: str | None, url: str | None, key: str | 
     if what == "models":
         click.echo(json.dumps([model_entry(model, settings) for model in settings.models], indent=2))
         return
-    text = compose_file(settings, url, key) if what == "compose" else env_file(settings, url, key)
-    click.echo(text, nl=False)
+    url = with_version(url) if url else None
+    written = {"compose": compose_file, "docker": docker_file, "env": env_file}[what](settings, url, key)
+    click.echo(written, nl=False)
 
 
-@openwebui.command()
+@openwebui.command(short_help="Say what is misconfigured, here or in Open WebUI.")
 @click.option("--model", help="The model to ask; else the first of HELIX_MODELS.")
 @click.option("--no-turn", is_flag=True, help="Ask the agent nothing.")
 @click.option("--timeout", type=click.FloatRange(1, 86_400), default=120.0, show_default=True, help="Seconds to wait.")
@@ -84,8 +97,13 @@ def check(
     from worker.cli.installation.openwebui_check import Relay, examine
 
     settings, (url, key) = load(), given
-    relay = Relay(url or address(settings), key or first_key(settings), timeout)
+    relay = Relay(with_version(url) if url else address(settings), key or first_key(settings), timeout)
     tell(examine(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json)
+
+
+def with_version(url: str) -> str:
+    """The relay's address with /v1, which people forget."""
+    return f"{url.rstrip('/')}/v1" if urlsplit(url).path in {"", "/"} else url
 
 
 def address(settings: Settings) -> str:
@@ -129,15 +147,25 @@ def environment(settings: Settings, url: str, key: str) -> dict[str, str]:
 def env_file(settings: Settings, url: str | None, key: str | None) -> str:
     """The environment for a shell (`set -a; . FILE`) or for Compose's `env_file`."""
     values = environment(settings, url or address(settings), key or first_key(settings))
-    notes = [
-        f"# Open WebUI {SEEN} in front of helix-turns. Made by: turns openwebui --print env",
-        "# In a container localhost is the container itself: use --url http://host.docker.internal:PORT/v1 there.",
-        "# Leave AIOHTTP_CLIENT_TIMEOUT unset: with it Open WebUI throws long answers away.",
-        f"# {_ADMINS_ONLY}",
-        "# BYPASS_MODEL_ACCESS_CONTROL=True",
+    head = [
+        f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then: set -a; . ./open-webui.env",
+        "# For `docker run --env-file`, which keeps quotes, use --print docker.",
     ]
     quoted = [f"{name}='{value}'" if "{" in value else f"{name}={value}" for name, value in values.items()]
-    return "\n".join([*notes, *quoted]) + "\n"
+    return "\n".join([*head, *_NOTES, *quoted]) + "\n"
+
+
+def docker_file(settings: Settings, url: str | None, key: str | None) -> str:
+    """The environment for `docker run --env-file`: it takes each value as it stands, quotes included."""
+    url = url or address(settings).replace("127.0.0.1", "host.docker.internal")
+    values = environment(settings, url, key or first_key(settings))
+    head = [
+        f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then:",
+        "#   docker run -d --name open-webui -p 127.0.0.1:3000:8080 --add-host=host.docker.internal:host-gateway \\",
+        f"#     --env-file open-webui.env -v open-webui:/app/backend/data ghcr.io/open-webui/open-webui:{SEEN}",
+        "# The relay must listen where containers reach it: HELIX_WEB_HOST=0.0.0.0, which needs keys.",
+    ]
+    return "\n".join([*head, *_NOTES, *(f"{name}={value}" for name, value in values.items())]) + "\n"
 
 
 def compose_file(settings: Settings, url: str | None, key: str | None) -> str:

@@ -23,7 +23,8 @@ from worker.cli.turns.turn import with_client
 AGENT = "turns-openwebui-check"
 _KEY_FIX = "make one with `turns keys create webui --forwards-users`, and give it with --key"
 _PRINT_FIX = (
-    "`turns openwebui --print env`; where Open WebUI ran before, its database wins: ENABLE_PERSISTENT_CONFIG=False"
+    "its OPENAI_API_CONFIGS is missing, or is not JSON any more: `docker run --env-file` keeps quotes, so use "
+    "`turns openwebui --print docker` there; where it ran before, its database wins: ENABLE_PERSISTENT_CONFIG=False"
 )
 
 
@@ -74,7 +75,7 @@ def unreachable(relay: Relay, error: Exception, check: str = "address") -> Findi
     if isinstance(error, urllib.error.HTTPError):
         with error:
             told = _told(error.read(4096))
-        fix = _KEY_FIX if error.code in {401, 403} else ""
+        fix = _KEY_FIX if error.code in {401, 403} else "the address ends in /v1" if error.code == 404 else ""
         return Finding(check, "wrong", f"{relay.url} says {error.code}: {told}", fix)
     if isinstance(error, OSError):
         fix = "is `turns web` running there? In a container localhost is the container: http://host.docker.internal:PORT/v1"
