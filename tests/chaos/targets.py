@@ -59,7 +59,7 @@ def _role(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return ""
-    if "celery" in words and "-n" in words:
+    if "worker.processes.celery_worker" in words and "-n" in words:
         return words[words.index("-n") + 1].partition("-")[0]
     return next((role for word, role in _ROLES.items() if word in words), "")
 

@@ -5,7 +5,6 @@ Commands are named in a table and imported when they run, so that ``turns --help
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -101,6 +100,8 @@ class LazyGroup(click.Group):
             UsageError: no such command; names the likely one.
         """
         if cmd_name not in COMMANDS:
+            import difflib
+
             close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see `turns --help`"
             raise click.UsageError(f"no command {cmd_name!r}; {hint}")

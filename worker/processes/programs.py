@@ -57,18 +57,14 @@ def environ_of(settings: Settings, **more: str) -> dict[str, str]:
     return kept | settings.environ() | more
 
 
-def celery(*arguments: str) -> list[str]:
-    """Celery's command line. ``-P`` keeps the working directory, where agents may write, off the import path."""
-    return [sys.executable, "-P", "-m", "celery", "-q", "-A", "worker.app", *arguments]
-
-
 def worker_command(settings: Settings, role: str) -> list[str]:
     """The Celery worker that runs agents (``run``) or judges answers (``check``). Its name is unique on this host."""
     slots, queue = (settings.run_slots, RUN_QUEUE) if role == "run" else (settings.check_slots, CHECK_QUEUE)
-    return celery(
-        *("worker", "-P", "threads", "-c", str(slots), "-Q", queue, "-n", f"{role}-{os.getpid()}@%h"),
-        *("--without-gossip", "--without-mingle", "-E", "--loglevel", settings.log_level),
-    )
+    # -P keeps the working directory, where agents may write, off the import path.
+    return [
+        *(sys.executable, "-P", "-m", "worker.processes.celery_worker"),
+        *("-c", str(slots), "-Q", queue, "-n", f"{role}-{os.getpid()}@%h", "--loglevel", settings.log_level),
+    ]
 
 
 def workers(settings: Settings) -> list[Program]:
