@@ -1,7 +1,8 @@
-"""Plays a script in the worker's own thread, without a process."""
+"""Plays a script in the worker's own loop, without a process."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from typing import Any
@@ -10,7 +11,7 @@ from api_client.contract.settings import Settings, load
 from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why, config_error
 from worker.runners.scripted import script
 from worker.runners.scripted.runner import steps_of
-from worker.runners.scripted.script_player import Player, Witness
+from worker.runners.scripted.script_player import Left, Player, Witness, split
 from worker.runners.transcript import AnswerTooLong, Transcript, judge
 
 
@@ -28,7 +29,11 @@ class InlineRunner:
         return self._given or load()
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Play the script once. Every failure is a verdict; a bad script is a configuration error."""
+        """As ``run_async``, for callers without a loop."""
+        return asyncio.run(self.run_async(order, emit, stop))
+
+    async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """Play the script once, in the loop. Every failure is a verdict; a bad script is a configuration error."""
         try:
             steps = steps_of(order, self._settings.root)
         except script.ScriptError as error:
@@ -43,7 +48,7 @@ class InlineRunner:
 
         witness = Witness(order.witness, order.turn_id, order.attempt, order.delivery)
         witness.record("start")
-        completion = _play(_InlinePlayer(tell, order, stop), steps, transcript)
+        completion = await _play(_InlinePlayer(tell, order, stop), steps, transcript)
         witness.record("end", exit=None)
         return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
 
@@ -69,7 +74,31 @@ class _InlinePlayer(Player):
         self._order = order
         self._stop = stop
 
+    async def play_async(self, steps: tuple[script.Step, ...]) -> int:
+        """As ``play``; where a step takes time, the loop goes on."""
+        try:
+            for name, fields in steps:
+                if name == "wait":
+                    await self._pause(fields["seconds"])
+                elif name == "say" and fields.get("seconds"):
+                    parts = split(fields["text"], fields.get("pieces") or int(fields["seconds"] / 0.04))
+                    for number, part in enumerate(parts):
+                        if number:
+                            await self._pause(fields["seconds"] / (len(parts) - 1))
+                        self.tell({"event": "output", "text": part})
+                else:
+                    getattr(self, name)(**fields)
+        except Left as left:
+            return left.code
+        self.tell({"event": "result"})
+        return 0
+
     def sleep(self, seconds: float) -> None:
+        """For steps that wait for something: short pieces, which look at stop requests."""
+        self._check()
+        time.sleep(min(seconds, 0.1))
+
+    async def _pause(self, seconds: float) -> None:
         """Let time pass, in pieces of 0.1 s."""
         ends = time.monotonic() + seconds
         while True:
@@ -77,7 +106,7 @@ class _InlinePlayer(Player):
             left = ends - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(left, 0.1))
+            await asyncio.sleep(min(left, 0.1))
 
     def _check(self) -> None:
         if self._stop.reason:
@@ -86,9 +115,9 @@ class _InlinePlayer(Player):
             raise _Stopped(Verdict.INCOMPLETE, "the run's time was up")
 
 
-def _play(player: Player, steps: tuple[script.Step, ...], transcript: Transcript) -> Completion:
+async def _play(player: _InlinePlayer, steps: tuple[script.Step, ...], transcript: Transcript) -> Completion:
     try:
-        return judge(transcript, player.play(steps), {})
+        return judge(transcript, await player.play_async(steps), {})
     except _Stopped as stopped:
         why = Why.DEADLINE if stopped.verdict is Verdict.INCOMPLETE else None
         return Completion(verdict=stopped.verdict, why=why, reason=str(stopped))

@@ -13,7 +13,7 @@ from typing import Any
 from tests.bench.load import work
 from tests.bench.turns.peers_home import python_of_peers
 from tests.bench.turns.plan import Plan
-from tests.bench.turns.rows import ROWS, WAITING, Row
+from tests.bench.turns.rows import CHAIN, ROWS, WAITING, Row
 from tests.bench.turns.running import Running
 from worker.processes.broker import EmbeddedBroker
 
@@ -78,8 +78,8 @@ def _waiting(
     row: Row, store: EmbeddedBroker, peers: Path | None, folder: Path, plan: Plan, say: Say
 ) -> dict[str, list[float]]:
     """A thousand turns whose agents sleep, once: how many were begun, and the memory and commands they cost."""
-    if row.name == "celery-chain":
-        return {}  # two processes hold two turns
+    if row.name == CHAIN or row.follows:
+        return {}  # two processes of a chain hold two turns; who follows makes no difference to workers
     with Running(row, store, peers, folder, waiting=True) as running:
         before = running.memory_mb()
         held = running.order("hold", count=WAITING, seconds=plan.wait)

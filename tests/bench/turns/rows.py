@@ -27,8 +27,8 @@ class Row:
 
     Attributes:
         worker, client: command lines, without the interpreter. ours: they run in our environment, not the peers'.
-        folder: each turn has a working folder. slots: how many turns may wait at once; what the variable or option is
-            called in this system stands in ``more`` (environment) and ``waiting`` (arguments).
+        folder: each turn has a working folder. follows: the client follows each turn as the relay does.
+        waiting, more: arguments and environment of the worker that make room for a thousand turns at once.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Row:
     client: tuple[str, ...]
     ours: bool = False
     folder: bool = False
+    follows: bool = False
     waiting: tuple[str, ...] = ()
     more: dict[str, str] = field(default_factory=dict)
 
@@ -46,11 +47,13 @@ def _peer(name: str, label: str, *worker: str, waiting: tuple[str, ...] = (), **
     return Row(name=name, label=label, worker=("-m", *worker), client=client, waiting=waiting, more=more)
 
 
-def _ours(name: str, label: str, *, folder: bool = False) -> Row:
+def _ours(name: str, label: str, *, folder: bool = False, follows: bool = False) -> Row:
     worker = ("-P", "-c", "from worker.cli import main; main(['worker'])")
     client = ("-m", "tests.bench.turns.our_client")
     waiting = {"HELIX_RUN_SLOTS": str(WAITING)}
-    return Row(name=name, label=label, worker=worker, client=client, ours=True, folder=folder, more=waiting)
+    return Row(
+        name=name, label=label, worker=worker, client=client, ours=True, folder=folder, follows=follows, more=waiting
+    )
 
 
 _CELERY = ("celery", "-q", "-A")
@@ -62,6 +65,7 @@ ROWS = {
     for row in (
         _ours("ours", "helix-turns"),
         _ours("ours-folder", "helix-turns, working folder", folder=True),
+        _ours("ours-follow", "helix-turns, client follows", follows=True),
         _peer(
             CHAIN,
             "Celery chain, self.replace",
@@ -102,8 +106,8 @@ def worker_command(row: Row, peers: Path | None, *, waiting: bool) -> list[str]:
 
 def client_command(row: Row, peers: Path | None, host: str, port: int) -> list[str]:
     """The client's command line."""
-    model = ("bench",) if row.ours else ()
-    return [_python(row, peers), *row.client, host, str(port), *model]
+    more = ("bench", *(("--follow",) if row.follows else ())) if row.ours else ()
+    return [_python(row, peers), *row.client, host, str(port), *more]
 
 
 def environment(row: Row, directory: Path, url: str, durability: str, *, waiting: bool) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.bench.turns import capacity
+
 #: Figures of a load, as tables name them.
 _LOADS = {
     "turns_per_s": "turns/s, {in_flight} in flight",
@@ -59,6 +61,7 @@ def text(found: dict[str, Any]) -> str:
         heads = {f"{kind}.{name}": head.format(**found) for name, head in _LOADS.items()}
         lines += _table(found, f"A turn {label}: median [lowest-highest]", heads)
     lines += _table(found, "The rest", {name: head.format(**found) for name, head in _REST.items()})
+    lines += capacity.lines(found)
     lines += _commands(found)
     return "\n".join(lines)
 
