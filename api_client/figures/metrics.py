@@ -109,8 +109,8 @@ async def retry_rate(store: Store, since_seconds: float, by: str = "", every: st
     than asked for.
 
     Raises:
-        ValueError: ``by`` is none of ``RETRY_BREAKDOWNS``; ``every`` is no size of ``BUCKETS``, goes back farther than
-            these are kept, makes too many pieces, or does not go with ``by``; nor does ``model``.
+        ValueError: ``by`` is not in ``RETRY_BREAKDOWNS``; ``every`` is not a size of ``BUCKETS``, goes back
+            farther than these are kept, makes too many pieces, or does not go with ``by``; nor does ``model``.
     """
     if by not in {"", *RETRY_BREAKDOWNS}:
         raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")

@@ -15,5 +15,5 @@ def seconds_of(text: str) -> float:
     """
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])", text.strip())
     if not match or float(match[1]) == 0:
-        raise ValueError(f"{text[:80]!r} is no span of time: write 90s, 30m, 1h, 7d or 2w")
+        raise ValueError(f"{text[:80]!r} is not a span of time: write 90s, 30m, 1h, 7d or 2w")
     return float(match[1]) * _UNITS[match[2]]

@@ -30,7 +30,7 @@ class TurnRow:
         passed: ended with an accepted answer; ``repaired`` of these needed the fallback.
         asked_again: at least one rejected attempt was followed by another.
         gave_up: ended ``failed``: errors were left that nothing could repair.
-        errors: ended without a verdict: incomplete, error, expired, dead. cancelled: called off.
+        errors: ended without a verdict: incomplete, error, expired, dead. cancelled: somebody cancelled them.
         runs: agent runs that ended (by model and in total only, as all that follow): rejected ones had an answer that
             was not accepted.
         tokens, cost_usd: of all runs. failed_tokens, failed_cost_usd: of runs whose answer was not accepted.

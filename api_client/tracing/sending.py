@@ -17,7 +17,7 @@ Send = Callable[[Sequence[Tree]], bool]
 
 #: Turns in one request.
 BATCH = 50
-#: Whose models a runner of ours reaches, as the conventions call it; another runner is called by its own name.
+#: Whose models our runners reach, as the conventions call it; another runner is called by its own name.
 _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai"}
 
 

@@ -44,7 +44,7 @@ from api_client.tracing.caller import caller_span
 
 Value = str | int | float | bool | tuple[str, ...]
 
-#: Ends that are no fault of anybody: what was called off.
+#: Ends that are not anybody's fault: cancelled turns.
 _NO_ERROR = frozenset({Outcome.CANCELLED})
 #: What an attempt's or a turn's events tell besides, without texts that somebody wrote.
 _TOLD = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
@@ -97,7 +97,7 @@ class Span:
 
 
 def trace_id(turn: Turn) -> int:
-    """The trace of a turn: its caller's, or the digits of its id, so that whoever has the one finds the other."""
+    """The trace of a turn: its caller's, or the digits of its id, so that either leads to the other."""
     caller = caller_span(turn.request.traceparent)
     return caller.trace_id if caller else int(turn.turn_id.partition("-")[2], 16)
 
@@ -288,7 +288,7 @@ class _Walk:
             **_given({"gen_ai.provider.name": self._providers.get(attempt.model, "")}),
             **_given({"helix.attempt.verdict": attempt.verdict, "helix.attempt.decision": attempt.decision}),
         }
-        # Here alone, not on the turn too: whoever adds up the spans counts every run once, failed ones included.
+        # Only here, not on the turn too: a sum over the spans counts every run once, failed ones included.
         for name in ("input_tokens", "output_tokens"):
             if name in attempt.used:
                 attributes[f"gen_ai.usage.{name}"] = int(attempt.used[name])

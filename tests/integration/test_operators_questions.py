@@ -156,7 +156,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             },
         ),
         "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {}),
-        "Which settings are in force, and why?": ("HELIX_MODELS", {}),
+        "Which settings are active, and why?": ("HELIX_MODELS", {}),
         "What do I send with a bug report?": (rf"{history.failed}.*", {"/turns/ID": history.failed}),
         "How do I get rid of old data?": ("would", {}),
     }

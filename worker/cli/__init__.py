@@ -110,7 +110,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command. A reader that went away (`turns watch ... | head`) is no error."""
+        """Run the command. A reader that went away (`turns watch ... | head`) is not an error."""
         try:
             super().invoke(ctx)
         except BrokenPipeError:

@@ -15,7 +15,7 @@ _FIRST = """\
 from now on every caller needs a key, on this machine too; make yourself one: turns keys create me
 for the overview and everybody's turns: turns keys create ops --right operator; for Prometheus: --right metrics"""
 _LAST = """\
-no key is in force any more, so the relay answers nobody; make one with `turns keys create NAME`, or
+no key is active any more, so the relay answers nobody; make one with `turns keys create NAME`, or
 remove {file} to serve this machine without keys again"""
 
 

@@ -15,7 +15,7 @@ def read_text(file: str) -> str:
     """The text of a file; ``-`` is standard input. A byte order mark is taken off.
 
     Raises:
-        UsageError: it cannot be read, is no UTF-8 text, or is longer than anything we take.
+        UsageError: it cannot be read, is not UTF-8 text, or is longer than anything we take.
     """
     name = "standard input" if file == "-" else file
     try:
@@ -34,7 +34,7 @@ def read_text(file: str) -> str:
 
 
 def refuse_odd(arguments: list[str]) -> None:
-    """Stop at an argument that is no text, before anything was done with the others.
+    """Stop at an argument that is not text, before anything was done with the others.
 
     Python keeps such bytes as half surrogates, which no store, no JSON text and no terminal takes.
 

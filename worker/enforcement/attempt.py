@@ -10,7 +10,7 @@ from worker.enforcement.issue import ValidationIssue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One run of the agent and what came of it.
+    """One run of the agent and its result.
 
     Attributes:
         number: from 1, in order.
@@ -21,7 +21,7 @@ class Attempt:
         fixed_issues: what a policy that repairs first has repaired in it.
         changes: what that repair changed, in words for the user.
         feedback: what the agent was told before this attempt; empty for the first.
-        fresh: the agent was asked anew, by a person or as another model; what came before is no answer to keep.
+        fresh: the agent was asked again, by a person or as another model; what came before is not an answer to keep.
     """
 
     number: int
@@ -57,7 +57,7 @@ def best(history: Sequence[Attempt]) -> Attempt | None:
 
 
 def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
-    """The attempts since the agent was last asked anew."""
+    """The attempts since the agent was last asked again."""
     start = max((at for at, attempt in enumerate(history) if attempt.fresh), default=0)
     return history[start:]
 

@@ -64,7 +64,7 @@ CODES: Mapping[str, Code] = {
     ),
     "INVALID_YAML": Code(
         _E,
-        "An ADR's header is no YAML (or uses custom tags, or several documents), or lacks its second `---`.",
+        "An ADR's header is not YAML (or uses custom tags, or several documents), or lacks its second `---`.",
         "",
         ("ADR hat ungültigen YAML-Header: {problem}", "Prüfe YAML-Syntax im Header"),
         ("The ADR's header is not valid YAML: {problem}", "Check the YAML syntax of the header"),
@@ -167,14 +167,14 @@ CODES: Mapping[str, Code] = {
     ),
     "INVALID_FILES": Code(
         _E,
-        "`files` is no mapping, or one of its entries is no list of paths.",
+        "`files` is not a mapping, or one of its entries is not a list of paths.",
         "",
         ("{where} ist keine Liste von Pfaden", "Schreibe {where} als Liste, ein Pfad je Zeile"),
         ("{where} is not a list of paths", "Write {where} as a list, one path a line"),
     ),
     "INVALID_PATH": Code(
         _E,
-        "An entry of `files` is no usable path: empty, too long, with control characters, or a pattern.",
+        "An entry of `files` is not a usable path: empty, too long, with control characters, or a pattern.",
         "",
         ("{where} enthält keinen brauchbaren Pfad: {path}", "Nenne eine einzelne Datei, relativ zum Projekt"),
         ("{where} contains no usable path: {path}", "Name a single file, relative to the project"),
@@ -188,10 +188,10 @@ CODES: Mapping[str, Code] = {
     ),
     "NOT_A_FILE": Code(
         _E,
-        "A path of `files.modify` is a directory or another thing that is no regular file.",
+        "A path of `files.modify` is a directory or another thing that is not a regular file.",
         "",
         ("{where} verweist auf etwas, das keine Datei ist: {path}", "Nenne die Datei selbst"),
-        ("{where} names something that is no file: {path}", "Name the file itself"),
+        ("{where} names something that is not a file: {path}", "Name the file itself"),
     ),
     "PATH_WITH_SUFFIX": Code(
         _W,
@@ -239,7 +239,7 @@ CODES: Mapping[str, Code] = {
         "The answer or a file holds more than 20 ADRs; it is not judged in part.",
         "",
         ("Zu viele ADRs in einem Text (mehr als {count})", "Schreibe jedes ADR in eine eigene Datei"),
-        ("Too many ADRs in one text (more than {count})", "Write each ADR to a file of its own"),
+        ("Too many ADRs in one text (more than {count})", "Write each ADR to its own file"),
         shortens=True,
     ),
     "ANSWER_TOO_LONG": Code(
@@ -280,12 +280,12 @@ CODES: Mapping[str, Code] = {
         ),
         (
             "The file {path} is not taken: {problem}",
-            "Write it anew: a regular file, no link, of at most 2 MiB; at most 50 files",
+            "Write it again: a regular file, no link, of at most 2 MiB; at most 50 files",
         ),
     ),
     "VALIDATOR_ERROR": Code(
         _E,
-        "A validator raised, ended the program, or returned something that is no list of issues.",
+        "A validator raised, ended the program, or returned something that is not a list of issues.",
         "",
         (
             "Validator {validator} konnte die Antwort nicht prüfen: {problem}",

@@ -216,7 +216,7 @@ class _There:
 
 
 def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -> bool:
-    """True when a reply may take the place of an answer that was asked for anew."""
+    """True when a reply may take the place of an answer that was asked for again."""
     if not strip_marker(reply).strip():
         return False
     if adrs := parse(answer).adrs:

@@ -1,4 +1,4 @@
-"""Validators run on an answer, each isolated: what one does wrong is an issue of its own, never the turn's end."""
+"""Validators run on an answer, each isolated: what one does wrong is its own issue, never the turn's end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def examine(
     Args:
         answer: the complete answer.
         validators: the active ones.
-        context: ``files`` (name to text), ``locale``, and whatever validators of your own read.
+        context: ``files`` (name to text), ``locale``, and whatever your own validators read.
     """
     context = context or {}
     locale = str(context.get("locale", DEFAULT_LOCALE))

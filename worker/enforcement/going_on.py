@@ -140,7 +140,7 @@ def _joined(so_far: str, reply: str, complete: bool) -> Continued | None:
 def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
     """Where what an agent really sends may begin, and how many letters must be repeated there to tell it.
 
-    That is at its first line, and behind lines that surely are no part of the answer; and, where much is repeated,
+    That is at its first line, and behind lines that surely are not part of the answer; and, where much is repeated,
     behind a paragraph of one line.
     """
     at, least = 0, 0

@@ -37,7 +37,7 @@ def judge(
         policy: which validators repair before anything else; the default policy repairs none first.
         complete: whether the agent really finished; else nothing is assembled, examined or repaired.
         feedback: what the agent was told before this run.
-        fresh: it was asked anew, not by the feedback of ``decide``.
+        fresh: it was asked again, not by the feedback of ``decide``.
     """
     new = Attempt(number=len(history) + 1, text=text, answer=text, feedback=feedback, fresh=fresh)
     if not complete:

@@ -37,7 +37,7 @@ class SessionRunner(Protocol):
 
 @dataclass(slots=True)
 class EnforcementResult:
-    """What came of it; true when the answer was accepted.
+    """The result; true when the answer was accepted.
 
     Attributes:
         success: every active validator accepted the answer, from the agent or after the fallback.

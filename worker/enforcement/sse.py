@@ -1,6 +1,6 @@
 """A rejected answer as server-sent events that an OpenAI client can read (ADR-038 section 5).
 
-ADR-038's own ``data: [ENFORCEMENT ERROR]`` lines are no JSON: Open WebUI drops them in silence, and the openai client
+ADR-038's own ``data: [ENFORCEMENT ERROR]`` lines are not JSON: Open WebUI drops them in silence, and the openai client
 raises JSONDecodeError. The same lines therefore travel as chunks, followed by an error object and ``[DONE]``.
 """
 

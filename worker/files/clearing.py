@@ -36,7 +36,7 @@ class Old:
 def old_folders(
     sessions_dir: Path, *, now: float, session_seconds: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[Old]:
-    """Folders not written to for so long: whole sessions (0: never) and deliveries (0: never). None of a live session.
+    """Folders not written to for this long: whole sessions and deliveries (0: never). None of a live session.
 
     A folder whose session cannot be told is left alone.
     """

@@ -50,7 +50,7 @@ def read(name: str, parent: int, limit: int) -> bytes:
     """The content of a regular file with a single name.
 
     Raises:
-        OSError: there is none, it is no regular file, has another name, or is larger than ``limit`` bytes.
+        OSError: there is none, it is not a regular file, has another name, or is larger than ``limit`` bytes.
     """
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
@@ -69,7 +69,7 @@ def read(name: str, parent: int, limit: int) -> bytes:
 def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
     """Write a file, whole or not at all. ``durable`` waits for the disk; the folder itself is not synced.
 
-    Until it is whole it lies in the folder ``by_way_of`` (``parent`` when None), which is on the same file system.
+    Until it is whole it is in the folder ``by_way_of`` (``parent`` when None), which is on the same file system.
 
     Raises:
         OSError: it cannot be written; what was there before is still there.

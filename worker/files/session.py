@@ -5,7 +5,7 @@
     input/request.md       the original request; beside it the images of the user's messages
     context/messages.json  the conversation; context/*.md are documents people lay there
 
-Written before each run and after each accepted answer, by whoever holds the turn. Nothing here steers a turn: the
+Written before each run and after each accepted answer, by the holder of the turn. Nothing here steers a turn: the
 ledger does. The step comes from the agent's answer alone.
 """
 
@@ -132,7 +132,7 @@ def accept(holder: Holding, turn: Turn, answer: Answer) -> None:
 def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
     """The agent session of the last accepted answer, if this conversation goes on from it; else empty.
 
-    An edited or regenerated message is no continuation: the conversation before it is not the one that was accepted.
+    An edited or regenerated message is not a continuation: the conversation before it is not the one that was accepted.
     """
     try:
         with opened(workdir) as session:

@@ -1,10 +1,10 @@
 """Writing in a session's folder as its holder, and only as long as nobody held it later.
 
 A worker may freeze between any two lines, and wake up when another one has its turn, or the session's next turn. A lock
-would not do: whoever freezes with it keeps everybody out. So each holder makes a folder of its own in ``.held/`` and
+would not do: a process that freezes with it keeps everybody out. So each holder makes its own folder in ``.held/`` and
 then asks the store whether the turn is still its own; if so it clears away everybody else's. All it writes passes
 through its folder by a rename, and what it removes goes there by a rename. Once the folder is gone each of these fails,
-so whoever wakes up late changes nothing.
+so a holder that wakes up late changes nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Holding:
         replace(name, content, folder, durable=durable, by_way_of=self._own)
 
     def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
-        """Put a folder of ours in place of the session's folder ``name``; what was in that goes.
+        """Put our folder in place of the session's folder ``name``; what was in that goes.
 
         A crash may leave none of the two; who publishes again repairs that.
 

@@ -48,7 +48,7 @@ class DeliveryTaken(HelixError):
 
 
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
-    """The session's folder. An id that is no plain name is hashed: it never leads elsewhere."""
+    """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
     return sessions_dir / (session_id if plain else f"session-{_digest(session_id)}")
 
@@ -57,7 +57,7 @@ def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
     """The name of a delivery's folder. Turns of one session count their attempts alike, so the turn is part of it.
 
     Raises:
-        ValueError: the turn id is no plain name.
+        ValueError: the turn id is not a plain name.
     """
     name = f"{turn_id}-{attempt}-{delivery}"
     if not _SAFE_NAME.fullmatch(name):
@@ -73,7 +73,7 @@ def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: in
 
     Raises:
         DeliveryTaken: the folder exists.
-        ValueError: the turn id is no plain name.
+        ValueError: the turn id is not a plain name.
         OSError: it cannot be made; also when an agent put a link in its place.
     """
     name = delivery_name(turn_id, attempt, delivery)
@@ -109,7 +109,7 @@ class Written:
     """What the agent of a delivery wrote into its ``output/`` as its answer.
 
     Attributes:
-        files: response.md and ADR-*.md by name. Bytes that are no UTF-8 become U+FFFD.
+        files: response.md and ADR-*.md by name. Bytes that are not UTF-8 become U+FFFD.
         refused: why one of them is not taken, by its path in the delivery's folder; also of ``output`` itself.
     """
 
@@ -164,7 +164,7 @@ def publish(
 ) -> None:
     """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
 
-    Each file appears whole or not at all, also after a crash of ours; ``durable`` waits for the disk, so that a loss of
+    Each file appears whole or not at all, also after a crash; ``durable`` waits for the disk, so that a loss of
     power changes nothing either. Publishing the same again changes nothing.
 
     Args:

@@ -4,7 +4,7 @@ The server's own ``appendfsync everysec`` holds back its writes for up to two se
 answers its clients all the same: killed in that moment, it has lost what it acknowledged. With ``appendfsync no`` each
 write reaches the kernel before the answer leaves, where no kill of a process can undo it; what is left to do once a
 second is asking the kernel to write it out, and that this module does beside the server. Standard library only: it is
-run as a script of its own, ``python -I -S aof_sync.py DIRECTORY COMMAND...``.
+run as a separate script, ``python -I -S aof_sync.py DIRECTORY COMMAND...``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(directory: str, command: list[str]) -> None:
     if os.fork():
         os.execv(command[0], command)  # noqa: S606 - no shell is meant
     os.closerange(3, 1024)  # among them the lock that says that the server runs
-    # A program of its own: nobody who looks for the server's command line finds this process too.
+    # A separate program: nobody who looks for the server's command line finds this process too.
     os.execv(sys.executable, [sys.executable, "-I", "-S", __file__, "--beside", str(server), directory])  # noqa: S606
 
 

@@ -53,7 +53,7 @@ class Program:
         cwd: its working directory; None inherits ours.
         ready: asked with its process id every 0.05 s until it says True; must answer within a second.
         ready_file: removed before each start; the program is not ready before it exists again.
-        stale_seconds: a program whose ready file was not touched for so long no longer works: it is ended and started
+        stale_seconds: a program whose ready file was not touched for this long no longer works: it is ended and started
             again; 0: never.
         answers: asked every ``ask_seconds`` once it is ready, in a thread, and must come back within seconds; a program
             that did not answer ``misses`` times in a row is killed and started again. None: it is not asked.

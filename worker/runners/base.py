@@ -150,7 +150,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What came of it: the verdict, the text, usage, and the agent session to continue from.
+    """The result: the verdict, the text, usage, and the agent session to continue from.
 
     The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
     """
@@ -206,7 +206,7 @@ class Runner(Protocol):
         ...
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once, to its end, and report.
+        """Run the agent once, to the end, and report.
 
         An agent's failure is a verdict, never an exception; when this returns, no process of the run is left.
         """

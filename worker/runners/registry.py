@@ -27,7 +27,7 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
 def build_runner(spec: str) -> tuple[Runner, str]:
     """The runner a model names, and its option: ``scripted:path.yaml`` gives the scripted runner and the path.
 
-    Each name has one runner object per process, shared by all threads. No entry point replaces one of ours.
+    Each name has one runner object per process, shared by all threads. No entry point replaces a built-in one.
 
     Raises:
         SettingsError: there is no runner of this name, or its entry point cannot be loaded.

@@ -40,7 +40,7 @@ class Transcript:
         return {"result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line; one that is no JSON object is skipped and counted. Returns what others should hear of it.
+        """Read one line; one that is not a JSON object is skipped and counted. Returns what others should hear of it.
 
         Raises:
             AnswerTooLong: the answer is longer than an answer may be.

@@ -50,7 +50,7 @@ CODES: Mapping[str, Code] = {
     ),
     "NO_REGULAR_FILE": Code(
         _E,
-        "The output holds something that is no plain file: a pipe, a device, or a file with a second name elsewhere.",
+        "The output holds something that is not a plain file: a pipe, a device, a file with a second name elsewhere.",
         "",
         ("Keine gewöhnliche Datei: {path}", "Entferne '{path}' oder schreibe eine gewöhnliche Datei"),
         ("No regular file: {path}", "Remove '{path}' or write a regular file"),
@@ -60,7 +60,7 @@ CODES: Mapping[str, Code] = {
         "The output has more than 5,000 files or 256 MiB; it is not examined.",
         "",
         ("Ausgabe ist zu groß: {problem}", "Lass weg, was sich herstellen lässt, etwa Abhängigkeiten und Builds"),
-        ("The output is too large: {problem}", "Leave out what can be made anew, such as dependencies and builds"),
+        ("The output is too large: {problem}", "Leave out what can be made again, such as dependencies and builds"),
     ),
     "FILE_TOO_LARGE": Code(
         _E,

@@ -1,4 +1,4 @@
-"""Run, verify, tell what is wrong, run again: ADR-025's loop in one process. The engine does the same over its queue.
+"""Run, verify, report what is wrong, run again: ADR-025's loop in one process. The engine does the same over its queue.
 
 Every way out ends with errors that say so: all runs failed, no run allowed, a verifier that crashed or gave no verdict.
 """

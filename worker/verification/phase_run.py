@@ -1,6 +1,6 @@
 """``run_with_verification``: a phase run and verified in one process, without a queue (ADR-025).
 
-Every run has a folder of its own, ``attempts/<run>-<n>/``, and begins with a copy of what the run before it left; only
+Every run has its own folder, ``attempts/<run>-<n>/``, and begins with a copy of what the run before it left; only
 a verified output becomes the phase's ``output/``. So no late writer, and no old file, can make an output look right.
 """
 
@@ -118,7 +118,7 @@ class _Runs:
         phase_dir.mkdir(parents=True, exist_ok=True)
 
     async def run(self, attempt: int, feedback: str) -> PhaseRun[RunResult]:
-        """Run the agent once, in a folder of its own."""
+        """Run the agent once, in its own folder."""
         directory = self._phase_dir / "attempts" / f"{self.name}-{attempt}"
         (directory / "output").mkdir(parents=True)
         if attempt > 1:

@@ -66,7 +66,7 @@ def _content(file: Path) -> bytes:
     """The beginning of a plain file: opening a pipe would wait for a writer, and a link leads to another folder."""
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file")
+            raise OSError(errno.EINVAL, "it is not a plain file")
         return source.read(4 * MAX_CHARS + 1)
 
 
@@ -93,7 +93,7 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
         values = _Values()
         data = values.of(root, ())
     except HeaderError as error:
-        raise PhasesFileError(source, [Problem((), f"is no usable YAML: {error}")], [error.line + 1]) from None
+        raise PhasesFileError(source, [Problem((), f"is not a usable YAML: {error}")], [error.line + 1]) from None
     try:
         phases = read_phases(data)
         if found := _inputs(phases, folder, prefix=("phases",) if isinstance(data, dict) else ()):
@@ -108,7 +108,7 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
 
 
 def _inputs(phases: Sequence[Phase], folder: Path | None, *, prefix: Where) -> list[Problem]:
-    """What lies in place of an input file and can be none."""
+    """What is in place of an input file and can be none."""
     return [
         Problem((*prefix, number, "input_files", place), f"{path!r} is {kind}, not a plain file")
         for number, phase in enumerate(phases)

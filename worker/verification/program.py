@@ -1,4 +1,4 @@
-"""Running a gate's program: in a session of its own, with a cleaned environment, within limits, its whole tree ended.
+"""Running a gate's program: in its own session, with a cleaned environment, within limits, its whole tree ended.
 
 The guard of the agents starts it, so it dies with the worker and with its lease, as agents do.
 """
@@ -94,7 +94,7 @@ def run_program(
     fence: Fence | None = None,
     own: Bind | None = None,
 ) -> Ran:
-    """Run a program to its end.
+    """Run a program to the end.
 
     Args:
         argv: program and arguments; no shell has a part in it.

@@ -1,7 +1,7 @@
 """Scratch folders: where the verifier and gates' programs work on copies of an output.
 
-Each is locked by the process that made it, and the kernel lets go of the lock when that process dies, however it dies.
-So whoever comes next on this machine, a worker that starts or another verification, sweeps what nobody holds.
+Each is locked by the process that made it, and the kernel releases the lock when that process dies, however it dies.
+So anybody who comes next on this machine, a worker that starts or another verification, sweeps what nobody holds.
 """
 
 from __future__ import annotations

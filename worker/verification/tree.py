@@ -1,4 +1,4 @@
-"""What lies in a phase's output, and a copy of it. An agent wrote it, so no link is followed and no file believed."""
+"""What is in a phase's output, and a copy of it. An agent wrote it, so no link is followed and no file believed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tree:
 
     Attributes:
         directory: the folder. files: regular files with a single name, and their sizes in bytes.
-        leaving: symbolic links that lead out of it. links: the other links. others: all else that is no folder.
+        leaving: symbolic links that lead out of it. links: the other links. others: all else that is not a folder.
     """
 
     directory: Path
@@ -67,7 +67,7 @@ def scan(directory: Path) -> Tree:
 
 
 def _entries(folder: int, prefix: str, depth: int = 0) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below an open folder that is no folder itself."""
+    """Everything below an open folder that is not a folder itself."""
     if depth > MAX_DEPTH:
         raise TooLarge(f"> {MAX_DEPTH} levels")
     with os.scandir(folder) as entries:

@@ -54,7 +54,7 @@ def test_a_kernel_that_allows_no_network_of_its_own_is_told_from_one_that_allows
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert box.obstacle() == ""
-    assert box.network_obstacle() == f"bubblewrap cannot make a box with a network of its own here: {said}"
+    assert box.network_obstacle() == f"bubblewrap cannot make a box with its own network here: {said}"
 
 
 def test_a_box_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_message_no_rule_matches_is_an_error_that_says_what_to_do() -> None:
         ("- {when: a, matches: b, attempts: [[cut]]}", "rule 1: give 'when' .* not both"),
         ("- {when: a}", "rule 1: give 'attempts' or 'deliveries'"),
         ("- {attempts: [[cut]], deliveries: [[cut]]}", "one of the two"),
-        ("- {matches: '(', attempts: [[cut]]}", "rule 1: 'matches' is no expression"),
+        ("- {matches: '(', attempts: [[cut]]}", "rule 1: 'matches' is not an expression"),
         ("- {attempts: []}", "'attempts' must be a list of lists"),
         ("- {attempts: [cut]}", "'attempts' must be a list of lists"),
         ("- {attempts: [[cut], [jump]]}", "rule 1, attempts 2, step 1: no such step 'jump'; there are: say, "),

@@ -191,7 +191,7 @@ def test_a_missing_file_and_a_folder_without_one_are_clear_errors(tmp_path: Path
 
 def test_what_is_no_plain_file_is_refused_at_once_with_file_and_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "phases.yaml")
-    with pytest.raises(PhasesFileError, match=r"phases\.yaml: cannot be read: it is no plain file"):
+    with pytest.raises(PhasesFileError, match=r"phases\.yaml: cannot be read: it is not a plain file"):
         load_phases(tmp_path)
     (tmp_path / "real.yaml").write_text(
         "- id: a\n  description: x\n  input_files:\n  - real.yaml\n  - missing\n  - dir\n  - pipe\n  - link\n  - up/x\n"

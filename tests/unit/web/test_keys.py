@@ -209,9 +209,9 @@ def test_the_first_key_says_what_changes_and_the_last_one_revoked_says_the_way_b
     assert first.stdout.startswith(ring_prefix := "helix-")
     assert first.stdout.count("\n") == 1
     assert (second.stdout.startswith(ring_prefix), "from now on" in second.stderr) == (True, False)
-    assert "no key is in force" not in run(path, "revoke", "webui").stderr
+    assert "no key is active" not in run(path, "revoke", "webui").stderr
     last = run(path, "revoke", "me")
-    assert "no key is in force any more" in last.stderr
+    assert "no key is active any more" in last.stderr
     assert f"remove {path}" in last.stderr
 
 

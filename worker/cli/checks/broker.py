@@ -18,7 +18,7 @@ PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
     "redis": {(7, 2): (7, 2, 11), (7, 4): (7, 4, 6), (8, 0): (8, 0, 4), (8, 2): (8, 2, 2)},
     "valkey": {(7, 2): (7, 2, 11), (8, 0): (8, 0, 6), (8, 1): (8, 1, 4)},
 }
-#: Clocks that differ by more than this mislead: whoever reads logs first, then metrics.
+#: Clocks that differ by more than this mislead: readers of logs first, then metrics.
 _SKEW_SECONDS = 2.0
 _FULL = 0.85
 

@@ -35,7 +35,7 @@ def sessions(settings: Settings) -> Finding:
     draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
     try:
         draft.write_text("may be removed")
-        draft.replace(name)  # whole or not at all: every file of ours appears like this
+        draft.replace(name)  # whole or not at all: each file we write appears like this
     except OSError as error:
         fix = f"let the workers' user (id {os.geteuid()}) write there"
         return Finding("sessions", "wrong", f"{folder} cannot be written: {error.strerror}", fix)
@@ -47,7 +47,7 @@ def sessions(settings: Settings) -> Finding:
 
 
 def box(settings: Settings) -> Finding:
-    """What agents run in, and what keeps them from running in a box with a network of its own."""
+    """What agents run in, and what keeps them from running in a box with its own network."""
     from worker.runners.guard.box import network_obstacle, obstacle
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())

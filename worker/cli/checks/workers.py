@@ -17,9 +17,9 @@ from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 from worker.turns.leases.rounds import SLOW_SHARE
 
-#: A worker that told nothing for so long is gone, in seconds.
+#: A worker that told nothing for this long is gone, in seconds.
 _GONE_SECONDS = 15.0
-#: Turns nobody looked at for so long after they were due, in seconds.
+#: Turns nobody looked at for this long after they were due, in seconds.
 _OVERDUE_SECONDS = 15.0
 _PROBE_SECONDS = 5.0
 #: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.
@@ -130,7 +130,7 @@ def same_validators(told: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def claimed(probe: QueueProbe) -> Finding:
-    """What came of a probe. Pure."""
+    """The result of a probe. Pure."""
     check = f"claim {probe.queue}"
     if probe.state == "claimed":
         return Finding(check, "ok", f"{probe.worker} claimed a probe in {probe.seconds:.2f} s")

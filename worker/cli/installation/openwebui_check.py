@@ -80,7 +80,7 @@ def unreachable(relay: Relay, error: Exception, check: str = "address") -> Findi
     if isinstance(error, OSError):
         fix = "is `turns web` running there? In a container localhost is the container: http://host.docker.internal:PORT/v1"
         return Finding(check, "wrong", f"{relay.url} does not answer: {error}", fix)
-    return Finding(check, "wrong", f"what answers at {relay.url} is no relay", "the address ends in /v1")
+    return Finding(check, "wrong", f"what answers at {relay.url} is not a relay", "the address ends in /v1")
 
 
 def _told(body: bytes) -> str:

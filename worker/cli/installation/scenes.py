@@ -114,7 +114,7 @@ SCENES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a scene. ``client_text`` is what the openai client received, ``client_error`` what it raised."""
+    """The result of a scene. ``client_text`` is what the openai client received, ``client_error`` what it raised."""
 
     scene: Scene
     turn: Turn

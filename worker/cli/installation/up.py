@@ -155,8 +155,8 @@ def _announce(installation: Installation, state: Path, as_json: bool) -> None:
     if installation.keyless:
         click.echo(f"  operator  {addresses['web_url']}/sign-in   the token is in {settings.token_path}")
         click.echo(
-            "  no keys: whoever reaches this address may ask, also through a proxy that adds no header; before you put "
-            "one in front: turns keys create NAME"
+            "  no keys: everybody who reaches this address may ask, also through a proxy that adds no header; "
+            "before you put one in front: turns keys create NAME"
         )
     if installation.flower_password:
         click.echo(f"  flower  {addresses['flower_url']}   user turns, password {installation.flower_password}")

@@ -203,7 +203,7 @@ def _act_on_all(action: str, found: list[Selected], as_json: bool, detail: str) 
 def audit(since: float, turn_id: str, as_json: bool) -> None:
     """Show who cancelled, replayed, dropped or decided what, and when; newest last.
 
-    A line is written before its action. What came of it: `turns show TURN_ID`.
+    A line is written before its action. For its result: `turns show TURN_ID`.
     """
     lines = with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
     if as_json:

@@ -26,7 +26,7 @@ from worker.cli.output import json_option, write_json
 from worker.cli.turns.turn import with_client
 
 FORMAT = "helix-turns.export/1"
-#: Fields whose texts are no prompt and no answer: ids, names from closed sets, our own sentences about what happened.
+#: Fields whose texts are neither prompts nor answers: ids, names from closed sets, our sentences.
 _KEPT = frozenset(
     """
     turn_id epoch state next outcome step step_source stop replay_of agent_session worker model locale session_id owner

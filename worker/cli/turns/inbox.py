@@ -23,7 +23,7 @@ from worker.cli.turns.turn import with_client
 def inbox() -> None:
     """Turns that were handed to a person: every attempt failed its checks.
 
-    Nothing happens to them until somebody decides, or their time-out does. `show` tells what there is to decide on.
+    Nothing happens to them until somebody decides, or their time-out does. `show` shows what there is to decide.
     """
 
 
@@ -109,7 +109,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
 @click.option("--note", default="", help="Why; stands in the turn's record.")
 @json_option
 def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
-    """Accept a result of your own: the text of a file, or, of a phase, its files as you left them.
+    """Accept your own result: the text of a file, or, of a phase, its files as you left them.
 
     `turns inbox show` says where the files of a phase are. The turn ends as passed_by_human.
     """

@@ -297,7 +297,7 @@ class Timeline:
         self._stream.flush()
 
     def tick(self) -> None:
-        """Show what is going on and for how long, on a line of its own that the next event takes away."""
+        """Show what is going on and for how long, on its own line that the next event takes away."""
         if self._live and self._doing:
             self._clear()
             wrote = f", {self._written} characters" if self._written else ""

@@ -1,7 +1,7 @@
 """ADRs in a text: where they begin and end, their header, their sections.
 
 An ADR is found by its header (front matter with ``adr_id``, anywhere outside code), or by its heading ``# ADR-`` with
-a number, in the text itself or in a ```markdown fence. Rules (``---``) and code blocks are no headers.
+a number, in the text itself or in a ```markdown fence. Rules (``---``) and code blocks are not headers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worker.enforcement.documents.frontmatter import HeaderError, Node, read_hea
 from worker.enforcement.markdown.outline import BOM, Heading, Outline
 from worker.enforcement.markdown.scan import outline
 
-#: More ADRs than this in one text are no answer of an agent; the text is rejected, not judged in part.
+#: More ADRs than this in one text are not an answer; the text is rejected, not judged in part.
 MAX_ADRS = 20
 
 #: Enough to see which language an ADR is written in.

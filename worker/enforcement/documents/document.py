@@ -21,7 +21,7 @@ class Document:
 
     @cached_property
     def out(self) -> Outline:
-        """The Markdown outline; ADR headers are no Markdown in it."""
+        """The Markdown outline; ADR headers are not Markdown in it."""
         return outline(self.text, header_end)
 
     @cached_property

@@ -37,7 +37,7 @@ def blocks(yaml_text: str) -> dict[str, Block]:
 
 
 def mapping(yaml_text: str) -> Node | None:
-    """The header's mapping; None when it is no mapping, or no YAML."""
+    """The header's mapping; None when it is not a mapping, or no YAML."""
     try:
         root = read_header(yaml_text)
     except HeaderError:
@@ -46,7 +46,7 @@ def mapping(yaml_text: str) -> Node | None:
 
 
 def by_lines(yaml_text: str) -> bool:
-    """True when each key of the header stands in lines of its own, so that one can be exchanged."""
+    """True when each key of the header stands in its own lines, so that one can be exchanged."""
     root = mapping(yaml_text)
     return root is not None and not root.flow and {name.value for name, _ in root.pairs} == set(blocks(yaml_text))
 
@@ -84,7 +84,7 @@ def keeping(new: str, old: str) -> str | None:
     """A new header with the keys of the old one that it lacks.
 
     Returns:
-        None when it lacks ``files``, and the old ones are no YAML by themselves.
+        None when it lacks ``files``, and the old ones are not YAML by themselves.
     """
     lines = old.split("\n")
     present = blocks(new)
@@ -135,7 +135,7 @@ def _paths(files: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _lists(files: str) -> dict[str, Block]:
-    """The lists below ``files``, where they stand in lines of their own."""
+    """The lists below ``files``, where they stand in their own lines."""
     first, *rest = files.split("\n")
     inner = [line for line in rest if line.strip()]
     if first.partition(":")[2].strip() or not inner:

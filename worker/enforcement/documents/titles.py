@@ -78,7 +78,7 @@ _RANKS = {
     **dict.fromkeys(("pros and cons of the options", "more information", "links", "referenzen", "references"), 9),
 }
 
-#: Longer titles are no title of a section; they are taken as they are.
+#: Longer titles are not a section's title; they are taken as they are.
 _MAX_TITLE = 300
 _COMMENT = re.compile(r"<!--.{0,200}?-->|<[^<>]{0,200}>|\{[#:.][^{}]{0,100}\}")
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\](?:\([^()]{0,200}\)|\[[^\[\]]{0,100}\])?")

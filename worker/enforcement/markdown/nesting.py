@@ -1,4 +1,4 @@
-"""Where a document in a fence ends, when the document has fences of its own."""
+"""Where a document in a fence ends, when the document has its own fences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FENCE = re.compile(r"(`{3,})([^`]*)$|(~{3,})(.*)$")
 def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
     """The line after the fence that closes a document's fence, fences inside the document counted.
 
-    Agents wrap a whole document in three backticks although it has code blocks of its own. By CommonMark the first
+    Agents wrap a whole document in three backticks although it has its own code blocks. By CommonMark the first
     inner fence ends it and turns the rest inside out; what the agent meant is that fences nest. When the fences up to
     the text's last one pair up, the last one is the document's; else a fence with words opens, and a bare one closes.
 
@@ -22,7 +22,7 @@ def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int
         alone: the text has no document before; only then the whole text is looked at.
 
     Returns:
-        0 when the content is no document that starts with a header or an ADR's heading; -1 when no end is found.
+        0 when the content is not a document that starts with a header or an ADR's heading; -1 when no end is found.
     """
     first = next((line for line in lines[start + 1 : start + 20] if line.strip()), "")
     if first.rstrip() != "---" and not first.startswith("# ADR-"):

@@ -295,7 +295,7 @@ class _Scanner:
 
 
 def _skip(line: str, pos: int) -> int:
-    """The first position from ``pos`` on that is no blank."""
+    """The first position from ``pos`` on that is not a blank."""
     end = len(line)
     while pos < end and line[pos] == " ":
         pos += 1
@@ -303,7 +303,7 @@ def _skip(line: str, pos: int) -> int:
 
 
 def _extend(ranges: list[tuple[int, int]], number: int) -> None:
-    """Add a line to the last range when it follows it, else as a range of its own."""
+    """Add a line to the last range when it follows it, else as its own range."""
     if ranges and ranges[-1][1] == number:
         ranges[-1] = (ranges[-1][0], number + 1)
     else:

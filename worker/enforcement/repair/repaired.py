@@ -22,7 +22,7 @@ MAX_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """What came of repairing an answer.
+    """The result of repairing an answer.
 
     Attributes:
         text: the repaired answer; the answer itself when nothing could be repaired.

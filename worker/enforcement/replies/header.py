@@ -10,7 +10,7 @@ from worker.enforcement.documents.part import FILES, YAML_HEADER, header_key
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.markdown.scan import outline
 
-#: More lines are no header.
+#: More lines are not a header.
 _MAX_LINES = 2_000
 _FIELD = re.compile(r"(?:[-*+]\s{1,4})?[`*]{0,2}(adr_id|title|status)[`*]{0,2}:[`*]{0,2}\s{1,10}(\S.{0,300}?)[`]{0,2}$")
 

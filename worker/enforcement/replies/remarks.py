@@ -1,4 +1,4 @@
-"""What an agent says about its answer: it is no content of it.
+"""What an agent says about its answer: it is not content of it.
 
 Words only where they are sure: what is not recognised is taken as content of a section that was sent, and never as a
 section that has no heading (``worker.enforcement.replies.reply``).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-#: A longer paragraph is no remark.
+#: A longer paragraph is not a remark.
 _MAX_REMARK = 500
 
 _LEAD = re.compile(r"^(?![-+*>#|`] |```|#)[^\w(]+")

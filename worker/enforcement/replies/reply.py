@@ -34,7 +34,7 @@ _RULES = ("---", "***", "___")
 _MAX_REMARKS = 8
 #: Least words of a section that was sent without its heading.
 _MIN_WORDS = 3
-#: A longer text is no section that was sent without its heading, in characters.
+#: A longer text is not a section that was sent without its heading, in characters.
 _MAX_BODY = 20_000
 #: A paragraph of this length that stands in the answer already was repeated, not written for a section.
 _MIN_REPEATED = 12

@@ -17,7 +17,7 @@ class ResponseValidator(ABC):
     A validator keeps no state between calls: it may be used by many threads at once.
     """
 
-    #: True when the fallback may also be applied to the files the agent wrote, each as a text of its own.
+    #: True when the fallback may also be applied to the files the agent wrote, each as its own text.
     mends_files: ClassVar[bool] = False
 
     @property

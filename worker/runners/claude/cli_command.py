@@ -75,7 +75,7 @@ def outbound(settings: Settings) -> Outbound:
 
 
 def cut_environment(settings: Settings) -> dict[str, str]:
-    """What differs in a box with a network of its own: the API is at its door, and the key stays outside."""
+    """What differs in a box with its own network: the API is at its door, and the key stays outside."""
     key = settings.claude_api_key
     # The CLI wants one, and takes its kind from how it begins.
     placeholder = (
@@ -85,7 +85,7 @@ def cut_environment(settings: Settings) -> dict[str, str]:
 
 
 def _key_name(key: str) -> str:
-    """A subscription's token (``claude setup-token``) and an API key have names of their own."""
+    """A subscription's token (``claude setup-token``) and an API key have their own names."""
     return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
 
 

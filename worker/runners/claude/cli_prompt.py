@@ -1,6 +1,6 @@
 """What the Claude CLI is told on standard input. Pure.
 
-Every part begins with a fixed line of ours, so that a message never begins with a slash: the CLI would take ``/clear``
+Every part begins with a fixed line, so that a message never begins with a slash: the CLI would take ``/clear``
 for a command and call no model at all.
 """
 

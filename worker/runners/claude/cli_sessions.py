@@ -1,6 +1,6 @@
 """The agent sessions of a consultant session: which one a run continues, and keeping the one it made.
 
-Each run has a HOME of its own, so no two runs share a transcript, and nothing an agent wrote into its HOME reaches the
+Each run has its own HOME, so no two runs share a transcript, and nothing an agent wrote into its HOME reaches the
 next one. A complete run's transcript is copied to the session's ``agent/<uuid>.jsonl``; later runs fork from there
 (``--resume FILE --fork-session --session-id NEW``). The base is never written: a run that died leaves no trace.
 """
@@ -46,7 +46,7 @@ class Base:
 
 
 def session_of(order: Order) -> str:
-    """The agent session of a run: a UUID of its own for every delivery, the same whenever it is computed."""
+    """The agent session of a run: its own UUID for every delivery, the same whenever it is computed."""
     return str(uuid.uuid5(_RUNS, order.mark))
 
 
@@ -54,7 +54,7 @@ def base_of(order: Order) -> Base:
     """The agent session a run continues: this turn's last complete run, else the session's last accepted answer.
 
     The second only where the conversation goes on from that answer (an edited or regenerated one starts afresh). A
-    transcript that is gone is no error: the run starts afresh and is told the whole conversation.
+    transcript that is gone is not an error: the run starts afresh and is told the whole conversation.
     """
     candidates = [(order.agent_session, "message")]
     if accepted := continued_session(order.workdir, order.messages):

@@ -14,7 +14,7 @@ from worker.runners.base import AgentEvent
 from worker.runners.claude.text import PARAGRAPH, SYNTHETIC, blocks, cleaned, ends_with, gap_after
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 
-#: What of a tool's input tells what it does, the first that is there.
+#: What of a tool's input says what it does, the first that is there.
 _TOLD = ("file_path", "path", "pattern", "command", "url", "query", "description")
 _DETAIL = 200
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -56,7 +56,7 @@ class ClaudeStream:
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line; one that is no JSON object is skipped and counted.
+        """Read one line; one that is not a JSON object is skipped and counted.
 
         Raises:
             AnswerTooLong: the answer is longer than an answer may be.
@@ -172,7 +172,7 @@ class ClaudeStream:
         self._check()
         if self._settled.startswith(shown):
             return _output(self._settled[len(shown) :])
-        return [AgentEvent(kind="reset", text="the answer came anew"), *_output(self._settled)]
+        return [AgentEvent(kind="reset", text="the answer was written again"), *_output(self._settled)]
 
     def _take_back(self) -> list[AgentEvent]:
         if not self._open:

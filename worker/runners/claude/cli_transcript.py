@@ -50,7 +50,7 @@ def content_of(transcript: str, session: str, home: Path) -> bytes:
         home: the run's HOME, below which it must lie.
 
     Raises:
-        OSError: it lies elsewhere, belongs to another session, is no regular file or too large.
+        OSError: it lies elsewhere, belongs to another session, is not a regular file or too large.
     """
     source = Path(transcript)
     if source.name != f"{session}.jsonl":

@@ -2,7 +2,7 @@
 
 ADR-036 takes the SessionEnd hook's ``.done`` for "really finished". Measured with the real CLI that hook runs in nearly
 every failing ending too (docs/claude-cli.md), so the verdict rests on all of: exit code 0 that we did not force, the
-marks SessionStart, Stop and SessionEnd of this very run, no StopFailure, a result that is no error, and an answer of
+marks SessionStart, Stop and SessionEnd of this run, no StopFailure, a result that is not an error, and an answer of
 which nothing is missing.
 """
 
@@ -203,7 +203,7 @@ def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
 
 
 def _ended_early(evidence: Evidence) -> _Ruling | None:
-    """An ending that is no success: a signal, an exit code, a result that says so."""
+    """An ending that is not a success: a signal, an exit code, a result that says so."""
     code, result = evidence.exit_code, evidence.result
     if code is None:
         return _incomplete("nobody knows how the agent ended")

@@ -1,6 +1,6 @@
 """Settings and hooks of one run of the Claude CLI, and the marks the hooks leave (ADR-036, docs/claude-cli.md).
 
-Nothing is installed: each run gets a settings file of its own, outside the folder its agent works in, and hooks that
+Nothing is installed: each run gets its own settings file, outside the folder its agent works in, and hooks that
 write into the delivery's own folder. Each mark names its run, so that no other process's mark can be taken for it.
 """
 
@@ -134,7 +134,7 @@ def parse_mark(content: bytes) -> Mark:
     """One mark, as the hook wrote it.
 
     Raises:
-        ValueError: it is no mark.
+        ValueError: it is not a mark.
     """
     run, _, told = content.decode("utf-8", "replace").partition("\n")
     facts = json.loads(told)

@@ -49,7 +49,7 @@ from worker.runners.guard.supervision import Ending, stopped
 
 #: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
 _LEAST_RETRY_AFTER = 2.0
-#: Hooks of every run that came to its end.
+#: Hooks of every run that came to the end.
 _REQUIRED = {claude_hooks.START, claude_hooks.STOP, claude_hooks.END}
 
 

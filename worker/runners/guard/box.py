@@ -37,7 +37,7 @@ class BoxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A file or folder that is in the box at its own path. Where one lies in another, the later one counts."""
+    """A file or folder that is in the box at its own path. Where one is in another, the later one counts."""
 
     path: Path
     writable: bool = False
@@ -45,7 +45,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """In what an agent runs; ``cut``: in a network of its own."""
+    """In what an agent runs; ``cut``: in its own network."""
 
     kind: Literal["bubblewrap", "none"] = "none"
     cut: bool = False
@@ -78,7 +78,7 @@ def obstacle() -> str:
 
 def network_obstacle() -> str:
     """Why a box has no network of its own here, so that it shares the machine's; empty when it can have one."""
-    return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with a network of its own")
+    return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
 
 
 def _problem_of(command: list[str], what: str) -> str:
@@ -103,7 +103,7 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
         argv: the command.
         cwd: where it runs.
         binds: what is inside besides the system; of two that overlap the later counts.
-        cut: in a network of its own.
+        cut: in its own network.
         tmp_mb: the size of its ``/tmp`` and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each.
     """
     # Without --new-session: the guard has made one, and signals its group.
@@ -154,9 +154,9 @@ FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.p
 
 
 def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
-    """``own`` among other binds: behind those it lies in, which would hide it, and before those that lie in it.
+    """``own`` among other binds: behind those it is in, which would hide it, and before those that are in it.
 
-    The folder of a phase's agent lies in its project, which agents may otherwise only read.
+    The folder of a phase's agent is in its project, which agents may otherwise only read.
     """
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]

@@ -1,6 +1,6 @@
 """The way out of a box: to one service, and to hosts that the installation names (docs/security.md).
 
-A box has a network of its own, in which nobody else is. Each run has a door: a unix socket, bound into its box, at
+A box has its own network, in which nobody else is. Each run has a door: a unix socket, bound into its box, at
 which this module answers in the worker's process. Requests go to the run's service, with the key that the box does not
 hold; ``CONNECT`` leads to named hosts. Everything else is refused. A door goes with its run, and all doors with their
 worker.

@@ -1,7 +1,7 @@
 """The guard: one small process per worker that starts the agents, and ends them when nobody else would.
 
 ``python -m worker.runners.guard.guard FD PID`` with one end of a SOCK_SEQPACKET pair and the worker's process id.
-Why a process of its own: PR_SET_PDEATHSIG fires when the *thread* that spawned dies, so a pool thread must not spawn;
+Why a separate process: PR_SET_PDEATHSIG fires when the *thread* that spawned dies, so a pool thread must not spawn;
 and a worker that is frozen, or killed, cannot stop its agents (measured: the Claude CLI lives on for seconds and writes
 its files beside the redelivered attempt).
 
@@ -226,7 +226,7 @@ class Guard:
         agent.seen.update(found)
 
     def _left_behind(self, mark: str) -> dict[int, str]:
-        """What a run left behind: processes with its mark, and orphans of ours that bear the mark of no running agent.
+        """What a run left behind: processes with its mark, and our orphans that bear the mark of no running agent.
 
         The second kind wiped its environment. It became our child when its parent ended, so it can be some agent's
         only, and no honest program hides so.

@@ -1,4 +1,4 @@
-"""Starting an agent and watching it to its end: what all runners with a process do alike."""
+"""Starting an agent and watching it to the end: what all runners with a process do alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.runners.guard.supervision import Ending, LimitReached, Supervision
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
-#: What agents that are programs of ours need in a box: our packages, and Python wherever it is installed.
+#: What agents that are our programs need in a box: our packages, and Python wherever it is installed.
 OUR_CODE = tuple(Bind(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker", f"{SOURCE_ROOT}/api_client"])
 
 #: Proxies of the machine are out of a box's reach; its door is one, where hosts are named.
@@ -41,7 +41,7 @@ class Launch:
         argv, env, stdin: the command, its whole environment, what it reads.
         binds: what it needs in a box besides the system and its own folder. box: ``HELIX_BOX``.
         wanted: it does what a model says, so it is put into a box wherever one can be made.
-        outbound: what it may reach from a network of its own; None for nothing.
+        outbound: what it may reach from its own network; None for nothing.
         bounds: what it may use of the machine. writes: the folders it writes besides its own.
         cut_env, cut_stdin: what differs there: variables that replace those of ``env`` (empty: go), and what it reads.
     """
@@ -67,7 +67,7 @@ def run(
     emit: Emit,
     take_line: Callable[[bytes], Iterable[AgentEvent]],
 ) -> Ending:
-    """Run an agent to its end; each line of its output becomes events. One that cannot be started ends at once."""
+    """Run an agent to the end; each line of its output becomes events. One that cannot be started ends at once."""
 
     def hear(line: bytes) -> None:
         try:
@@ -103,7 +103,7 @@ def run(
 
 
 def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitStack) -> Launch:
-    """The launch as it is at this level: as it stands, in a box, or in a box with a door of its own."""
+    """The launch as it is at this level: as it stands, in a box, or in a box with its own door."""
     if level.kind == "none":
         return launch
     door: Path | None = None

@@ -67,7 +67,7 @@ class Processes:
         Args:
             argv: the command.
             mark: ``<turn>.<attempt>.<delivery>``; names the run and is found in all its processes.
-            env: its whole environment; nothing of ours is added but the mark.
+            env: its whole environment; only the mark is added.
             cwd: where it runs.
             stdin: what it reads, as a file: it may be long, and nobody has to feed it.
             lease_ends: it is killed then, unless ``extend`` says otherwise.

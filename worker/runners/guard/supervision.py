@@ -1,4 +1,4 @@
-"""Watching one agent process from its start to its end: time limits, stop requests, the lease, the size of its output.
+"""Watching one agent process from its start to the end: time limits, stop requests, the lease, the size of its output.
 
 Knows nothing of what the agent says: whole lines go to a callback. Used by every runner that starts a process.
 """
@@ -113,7 +113,7 @@ class Supervision:
         self._give_up = float("inf")
 
     def run(self) -> Ending:
-        """Watch it to its end. What ``on_line`` raises ends the agent, and goes on to the caller."""
+        """Watch it to the end. What ``on_line`` raises ends the agent, and goes on to the caller."""
         try:
             ended = self._watch()
             if not self._cause and (exceeded := self._footprint.folders()):

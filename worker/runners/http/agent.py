@@ -1,4 +1,4 @@
-"""Asks an OpenAI-compatible service once: a process of its own, so that it can be stopped at any moment.
+"""Asks an OpenAI-compatible service once: in a separate process that can be stopped at any moment.
 
 Run by ``openai_http`` as ``python -m worker.runners.http.agent``. The request comes as JSON on standard input, with
 the key, so that neither the command line nor the environment shows it. Tells the same events as the scripted agent.
@@ -32,7 +32,7 @@ _FIELDS = frozenset({b"data", b"event", b"id", b"retry"})
 
 
 def main() -> None:
-    """Ask, and tell what comes."""
+    """Ask, and report what comes."""
     asked = json.load(sys.stdin)
     try:
         response = _post(asked)
@@ -116,7 +116,7 @@ def _hear(chunk: dict[str, Any]) -> set[str]:
     """Pass one chunk on; returns its finish_reason, if it has one.
 
     Raises:
-        LookupError, TypeError, AttributeError: it is no chunk; it may have been a piece of the answer.
+        LookupError, TypeError, AttributeError: it is not a chunk; it may have been a piece of the answer.
     """
     if error := chunk.get("error"):
         said = error.get("message", error) if isinstance(error, dict) else error

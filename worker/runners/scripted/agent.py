@@ -17,7 +17,7 @@ from worker.runners.scripted.script_player import Player, Witness
 
 
 class ProcessPlayer(Player):
-    """Plays also the steps that need a process of its own."""
+    """Plays also the steps that need a separate process."""
 
     worker_pid = 0
 
@@ -40,7 +40,7 @@ class ProcessPlayer(Player):
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Leave a child behind, in a session of its own, holding our output; ``scrub`` wipes its environment."""
+        """Leave a child behind, in its own session, holding our output; ``scrub`` wipes its environment."""
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:
@@ -55,7 +55,7 @@ class ProcessPlayer(Player):
         os._exit(0)
 
     def pour(self, piece: str, kind: str) -> None:
-        """One piece of a flood, also as what is no JSON."""
+        """One piece of a flood, also as what is not JSON."""
         if kind == "text":
             super().pour(piece, kind)
         else:

@@ -21,7 +21,7 @@ from worker.runners.transcript import Transcript, judge
 
 
 class ScriptedRunner:
-    """Plays the script named by ``order.option``, or the built-in demo script, in a process of its own."""
+    """Plays the script named by ``order.option``, or the built-in demo script, in its own process."""
 
     name = "scripted"
 

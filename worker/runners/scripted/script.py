@@ -126,7 +126,7 @@ def _rule(rule: object, where: str) -> Rule:
     try:
         pattern = re.compile(rule["matches"]) if "matches" in rule else None
     except re.error as error:
-        raise ScriptError(f"{where}: 'matches' is no expression: {error}") from error
+        raise ScriptError(f"{where}: 'matches' is not an expression: {error}") from error
     lists = rule[by[0]]
     if not isinstance(lists, list) or not lists or not all(isinstance(steps, list) for steps in lists):
         raise ScriptError(f"{where}: {by[0]!r} must be a list of lists of steps")
@@ -271,5 +271,5 @@ _STEPS: Mapping[str, _Shape] = {
     "kill_parent": _NOTHING,
 }
 
-#: Steps that need a process of their own.
+#: Steps that need their own process.
 PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent"})

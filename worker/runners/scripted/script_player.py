@@ -101,7 +101,7 @@ class Player:
         self.tell({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:
-        """Tell something that is no part of the answer."""
+        """Report something that is not part of the answer."""
         self.tell({"event": "note", "text": text})
 
     def reset(self, reason: str = "") -> None:

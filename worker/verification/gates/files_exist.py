@@ -12,7 +12,7 @@ from worker.verification.gates.base import Site
 
 
 def files_exist(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Look for ``output_files`` and the gate's own ``files``; tell of links and of what is no file."""
+    """Look for ``output_files`` and the gate's own ``files``; report links and of what is not a file."""
     tree, locale = site.tree, site.locale
     for path in tree.leaving:
         yield issue("LINK_LEAVES", locale, file=path, path=path)

@@ -1,4 +1,4 @@
-"""Parsing the files of a phase's output, as a process of its own: a parser may run away, or take its process down.
+"""Parsing the files of a phase's output, as its own process: a parser may run away, or take its process down.
 
 Run by path, ``python -P inspection.py`` with the order as JSON on standard input, so that only parsers are imported.
 Writes one JSON object a line: ``{"begin": file}`` before each file, then what is wrong with it: code, line and the
@@ -45,7 +45,7 @@ def json_(content: bytes, _file: str, _order: Order) -> Iterator[Finding]:
     """Strict JSON: no comments, no NaN, no byte order mark."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not JSON")
 
     try:
         json.loads(content.decode("utf-8"), parse_constant=refuse)

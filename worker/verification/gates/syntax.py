@@ -30,7 +30,7 @@ _MAX_LINES = 50_000
 
 
 def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
-    """Parse every file whose ending is known, in a process of its own; ``ignore`` names patterns to leave out."""
+    """Parse every file whose ending is known, in its own process; ``ignore`` names patterns to leave out."""
     ignore = tuple(options.get("ignore", ()))
     waiting = []
     for path, size in site.tree.files.items():

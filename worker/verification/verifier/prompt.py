@@ -71,7 +71,7 @@ def verifier_prompt(
         locale: language of the verdict's sentences.
     """
     shown = "\n".join(f"\n### {path}\n\n{_fenced(text)}" for path, text in files.items())
-    where = "\nThe files lie in the folder `files/` of your working directory; you can read them there."
+    where = "\nThe files are in the folder `files/` of your working directory; you can read them there."
     if unseen:
         where += "\nThese are not shown below: " + ", ".join(f"`{path}`" for path in unseen) + "."
     form = {"nonce": nonce, "success": False, "errors": ["..."], "checks_passed": ["..."], "feedback": "what to do"}

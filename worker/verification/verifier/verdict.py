@@ -1,4 +1,4 @@
-"""Reading a verifier's verdict out of its answer. Pure. Whatever is no valid verdict is "not verified", with a reason.
+"""Reading a verifier's verdict out of its answer. Pure. All but a valid verdict is "not verified", with a reason.
 
 The verdict is one JSON object with ``success`` (true or false, nothing else), ``nonce``, ``errors``, ``checks_passed``
 and ``feedback``. The nonce stands in the verifier's prompt only, so no text in the checked files can know it.
