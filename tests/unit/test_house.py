@@ -20,9 +20,12 @@ def test_a_folder_that_is_too_large_is_seen(tmp_path: Path) -> None:
     assert folders(tmp_path) == {"worker/room": MOST_FILES + 1}
 
 
-def test_the_settings_are_counted_as_the_fields_of_their_class(tmp_path: Path) -> None:
+def test_the_settings_are_counted_in_a_file_and_in_a_room(tmp_path: Path) -> None:
     (tmp_path / "api_client" / "contract").mkdir(parents=True)
     (tmp_path / "api_client" / "contract" / "settings.py").write_text(
-        "class Settings:\n    a: int = 1\n    b: str = ''\n"
+        "class Settings:\n    a: int = _setting(1)\n    b: int = other(2)\n"
     )
+    room = tmp_path / "api_client" / "contract" / "settings"
+    room.mkdir()
+    (room / "serving.py").write_text("class Serving:\n    c: str = setting('')\n")
     assert settings_of(tmp_path) == 2

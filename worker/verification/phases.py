@@ -93,7 +93,7 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
         values = _Values()
         data = values.of(root, ())
     except HeaderError as error:
-        raise PhasesFileError(source, [Problem((), f"is not a usable YAML: {error}")], [error.line + 1]) from None
+        raise PhasesFileError(source, [Problem((), f"is not usable YAML: {error}")], [error.line + 1]) from None
     try:
         phases = read_phases(data)
         if found := _inputs(phases, folder, prefix=("phases",) if isinstance(data, dict) else ()):

@@ -162,9 +162,9 @@ def test_an_error_names_file_and_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "1: is no usable YAML: holds no phases"),
-        ("phases:\n- id: [\n", "3: is no usable YAML"),
-        ("- !!python/object:os.system {}\n", "1: is no usable YAML: tag"),
+        ("", "1: is not usable YAML: holds no phases"),
+        ("phases:\n- id: [\n", "3: is not usable YAML"),
+        ("- !!python/object:os.system {}\n", "1: is not usable YAML: tag"),
         (
             "a: &a [x, x, x, x, x, x, x, x, x]\n"
             + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(8)),
@@ -172,7 +172,7 @@ def test_an_error_names_file_and_line(tmp_path: Path) -> None:
         ),
         ("phases: &a [*a]\n", "aliases followed"),
         ("- " * 60 + "x", "> 32 levels"),
-        ("? [a]\n: b\n", "1: is no usable YAML: a key must be a text"),
+        ("? [a]\n: b\n", "1: is not usable YAML: a key must be a text"),
     ],
 )
 def test_hostile_or_broken_yaml_is_one_clear_error(text: str, told: str) -> None:
