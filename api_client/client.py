@@ -73,6 +73,7 @@ class TurnsClient:
 
     async def close(self) -> None:
         """Close the connections. Turns go on."""
+        await self._reader.close()
         await self.store.close()
         self._announcer.close()
 
@@ -107,7 +108,7 @@ class TurnsClient:
         return self._submitter.new_id(session_id)
 
     async def readers(self, turn_id: str) -> int:
-        """How many follow the turn's events at this moment, through whichever process.
+        """How many clients follow the turn's events at this moment; all readers of a client count as one.
 
         Raises:
             StoreUnavailable: the store does not answer.

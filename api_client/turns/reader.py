@@ -13,6 +13,7 @@ from api_client.contract.keys import keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from api_client.store import Store
+from api_client.turns.bells import Bells
 from api_client.turns.outline import Outline, read_outline
 from api_client.turns.stream import Position, follow, read_log
 
@@ -27,6 +28,7 @@ class TurnReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._redis, self._ask = store.redis, store.ask
+        self._bells = Bells(store.redis)
         self._confirmed: dict[str, None] = {}
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
@@ -72,8 +74,12 @@ class TurnReader:
         log_key, ask = keys_of(self._store.namespace, turn_id).log(turn_id), self._ask
         return await read_outline(lambda after, count: ask(self._outline(keys=[log_key], args=[after, count])))
 
+    async def close(self) -> None:
+        """Give the connection of the bells back; readers that still follow hear that it was lost."""
+        await self._bells.close()
+
     async def followers(self, turn_id: str) -> int:
-        """How many follow the turn's events at this moment, through whichever process."""
+        """How many clients follow the turn's events at this moment; all readers of a client count as one."""
         bell = keys_of(self._store.namespace, turn_id).bell(turn_id)
         [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
         return int(count)
@@ -97,7 +103,7 @@ class TurnReader:
         keys, ping = keys_of(self._store.namespace, turn_id), ping_seconds or self._store.settings.ping_seconds
         if turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(keys.log(turn_id))):
             return  # events may be kept for a shorter time than their turn
-        found = follow(self._redis, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
+        found = follow(self._redis, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
         async with aclosing(found) as events:
             async for event in events:
                 if event is not None and event.final:

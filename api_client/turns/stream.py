@@ -28,14 +28,14 @@ from api_client.store import heed_cancellation
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
-    from redis.asyncio.client import PubSub
+
+    from api_client.turns.bells import Bells, Ear
 
 #: How many events one read of the log brings at most: what a reader that does not read costs in memory.
 _PAGE = 50
 #: How long the store may be away before a reader gives up, in seconds.
 _PATIENCE_SECONDS = 60.0
 _RECONNECT_SECONDS = 0.25
-_CONFIRM_SECONDS = 2.0
 
 
 class Position(NamedTuple):
@@ -59,7 +59,7 @@ class Position(NamedTuple):
 
 
 async def follow(
-    redis: Redis, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
+    redis: Redis, bells: Bells, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """Every event behind ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
 
@@ -72,10 +72,8 @@ async def follow(
     position, away_since = after, 0.0
     while True:
         try:
-            async with redis.pubsub(ignore_subscribe_messages=True) as bell:
-                await bell.subscribe(keys_of(namespace, turn_id).bell(turn_id))
-                # The confirmation: from here on no event can slip between the log's reading and the bell.
-                await bell.get_message(timeout=_CONFIRM_SECONDS)
+            # From here on no event can slip between the log's reading and the bell.
+            async with bells.listen(keys_of(namespace, turn_id).bell(turn_id)) as bell:
                 found = _listen(redis, bell, namespace, turn_id, position, ping_seconds)
                 async with aclosing(found) as events:
                     async for event in events:
@@ -96,7 +94,7 @@ async def follow(
 
 
 async def _listen(
-    redis: Redis, bell: PubSub, namespace: str, turn_id: str, position: Position, ping_seconds: float
+    redis: Redis, bell: Ear, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """One connection's worth of events: the log up to now, then what the bell brings, then the log again on a gap."""
     log_key = keys_of(namespace, turn_id).log(turn_id)
@@ -115,13 +113,14 @@ async def _listen(
                 position = Position.of(event)
                 yield event
             behind = len(entries) == _PAGE
-        message = await bell.get_message(timeout=ping_seconds)
         heed_cancellation()
-        if message is None:
+        heard = await bell.next(ping_seconds)
+        heed_cancellation()
+        if heard is None:
             behind = True  # a bell can be missed; the ping is when we notice
             yield None
             continue
-        rung = _rung(message["data"])
+        rung = _rung(heard)
         # One that was read already is no news, unless it was written later: then it is another one in its place.
         if rung is None or rung.seq > position.seq + 1 or (rung.seq <= position.seq and rung.at_ms > position.at):
             behind = True

@@ -22,6 +22,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
+from worker.logs import configure_logging
 
 #: How long an old master is there again before the next fault: sentinels make it a replica after about ten seconds.
 _BACK_SECONDS = (0.5, 4.0, 12.0)
@@ -99,6 +100,7 @@ async def _fault(servers: SentinelSetUp, number: int) -> None:
 def main() -> None:
     """Print a line for each durability."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    configure_logging(Settings(log_level="error"))
     for durability in ("everysec", "replicated"):
         with tempfile.TemporaryDirectory() as directory:
             seen = asyncio.run(fail_over(durability, rounds, Path(directory)))

@@ -1,0 +1,128 @@
+"""All readers of a client share one subscription connection, miss nothing, and give it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from api_client.turns.bells import LOOK, Ear
+from tests.support import wait_until
+
+READERS = 40
+
+
+@pytest.fixture
+def alone(private_settings: Settings) -> Settings:
+    """On a broker of the test's own: its connections are counted."""
+    return replace(private_settings, ping_seconds=60.0)  # what a bell did not bring would come too late
+
+
+@pytest.fixture
+async def client(alone: Settings) -> AsyncIterator[TurnsClient]:
+    async with TurnsClient(alone) as made:
+        yield made
+
+
+@pytest.fixture
+def store(alone: Settings) -> redis.Redis:
+    return redis.Redis.from_url(alone.redis_url)
+
+
+def subscribers(store: redis.Redis) -> int:
+    return len(store.client_list(_type="pubsub"))
+
+
+async def submit(client: TurnsClient, session_id: str = "s") -> str:
+    messages = ({"role": "user", "content": "hi"},)
+    return await client.submit(TurnRequest(model="scripted", messages=messages, session_id=session_id))
+
+
+async def read(client: TurnsClient, turn_id: str, seen: list[Event]) -> None:
+    async for event in client.follow(turn_id):
+        if event is not None:
+            seen.append(event)  # noqa: PERF401 - others look at it meanwhile
+
+
+async def follow(
+    client: TurnsClient, turn_ids: list[str], readers: int = READERS
+) -> tuple[list[asyncio.Task[None]], list[list[Event]]]:
+    """Readers of these turns, in turn, each of which has seen the turn's first event."""
+    seen: list[list[Event]] = [[] for _ in range(readers)]
+    tasks = [asyncio.create_task(read(client, turn_ids[at % len(turn_ids)], seen[at])) for at in range(readers)]
+    await wait_until(lambda: all(seen))
+    return tasks, seen
+
+
+async def test_many_readers_of_several_turns_share_one_connection_and_give_it_back(
+    client: TurnsClient, store: redis.Redis
+) -> None:
+    turn_ids = [await submit(client, session) for session in "abc"]
+    tasks, seen = await follow(client, turn_ids)
+    assert subscribers(store) == 1
+    for turn_id in turn_ids:
+        await client.cancel(turn_id)
+    await asyncio.wait_for(asyncio.gather(*tasks), 60)
+    assert {tuple(event.kind for event in events) for events in seen} == {("turn.queued", "turn.finished")}
+    await wait_until(lambda: not subscribers(store))
+
+
+async def test_readers_that_leave_disturb_no_other(client: TurnsClient, store: redis.Redis) -> None:
+    turn_id, other = await submit(client, "a"), await submit(client, "b")
+    tasks, seen = await follow(client, [turn_id, other])
+    for task in tasks[:-1]:
+        task.cancel()
+    await asyncio.gather(*tasks[:-1], return_exceptions=True)
+    kept = other if (READERS - 1) % 2 else turn_id
+    await wait_until(lambda: len(store.pubsub_channels("*turn:*")) == 1)
+    await client.cancel(kept)
+    await asyncio.wait_for(tasks[-1], 60)
+    assert [event.kind for event in seen[-1]] == ["turn.queued", "turn.finished"]
+    await wait_until(lambda: not subscribers(store))
+
+
+async def test_readers_go_on_when_their_connection_is_lost(client: TurnsClient, store: redis.Redis) -> None:
+    turn_id = await submit(client)
+    tasks, seen = await follow(client, [turn_id])
+    store.client_kill_filter(_type="pubsub")
+    await client.cancel(turn_id)
+    await asyncio.wait_for(asyncio.gather(*tasks), 60)
+    assert {tuple(event.seq for event in events) for events in seen} == {(1, 2)}
+
+
+async def test_readers_that_come_and_go_at_once_leave_no_subscription(client: TurnsClient, store: redis.Redis) -> None:
+    turn_id = await submit(client)
+    for pause in (0, 0, 0.001, 0.002, 0.005):
+        tasks = [asyncio.create_task(read(client, turn_id, [])) for _ in range(READERS)]
+        await asyncio.sleep(pause)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await wait_until(lambda: not subscribers(store))
+    seen: list[Event] = []
+    last = asyncio.create_task(read(client, turn_id, seen))
+    await wait_until(lambda: seen)
+    await client.cancel(turn_id)
+    await asyncio.wait_for(last, 60)
+
+
+async def test_a_reader_that_is_too_slow_is_told_to_read_the_log() -> None:
+    ear = Ear()
+    for number in range(1_000):
+        ear.hear(b"%d" % number)
+    heard = [data async for data in _all(ear)]
+    assert heard[0] == LOOK
+    assert heard[-1] == b"999"
+    assert len(heard) < 300
+
+
+async def _all(ear: Ear) -> AsyncIterator[bytes]:
+    while (data := await ear.next(0.01)) is not None:
+        yield data
