@@ -66,7 +66,7 @@ def imported(root: Path, path: Path, tree: ast.AST) -> set[str]:
 def settings_of(root: Path) -> int:
     """How many settings there are: fields declared by ``setting(...)`` in the contract's settings, a file or a room."""
     contract = root / "api_client" / "contract"
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in contract.glob("settings**/*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in contract.glob("settings/*.py")]
     trees += [ast.parse(path.read_text(encoding="utf-8")) for path in contract.glob("settings.py")]
     fields = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
     calls = [value.func for value in fields if isinstance(value, ast.Call)]
