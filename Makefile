@@ -116,6 +116,17 @@ e2e-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (installs
 	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12); see $(OPENWEBUI_LOG)"; }
 	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py $(PYTEST_ARGS)
 
+CLIENTS := .helix-tools/clients
+.PHONY: e2e-clients
+e2e-clients: $(READY) ## Run other OpenAI clients against a real relay: llm, and openai for Node where there is a node
+	@mkdir -p $(CLIENTS)/node
+	@test -x $(CLIENTS)/llm/bin/llm || { echo "Installing llm into $(CLIENTS) (half a minute; log: $(CLIENTS)/install.log) ..."; \
+	  { $(PYTHON) -m venv $(CLIENTS)/llm && $(CLIENTS)/llm/bin/pip install llm==0.36; } >$(CLIENTS)/install.log 2>&1; } \
+	  || { rm -rf $(CLIENTS)/llm; echo "skipped: llm could not be installed; see $(CLIENTS)/install.log"; exit 0; }
+	@test -d $(CLIENTS)/node/node_modules/openai || ! command -v npm >/dev/null \
+	  || npm install --silent --prefix $(CLIENTS)/node openai@6.49.0 >>$(CLIENTS)/install.log 2>&1 || true
+	@CLIENTS=$(CLIENTS) $(BIN)/python -m pytest tests/integration/test_other_clients.py $(PYTEST_ARGS)
+
 BROWSER := .helix-tools/browser/venv
 .PHONY: browser test-pages screenshots
 browser: $(READY)

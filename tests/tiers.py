@@ -41,6 +41,7 @@ LONG = {
     "test_one_marker.py",
     "test_policy_replay.py",
     "test_openwebui_check.py",
+    "test_other_clients.py",
     "test_operators_questions.py",
     "test_readiness.py",
     "test_readme.py",

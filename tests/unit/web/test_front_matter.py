@@ -99,3 +99,8 @@ async def test_a_history_and_a_continue_hold_the_answer_that_was_accepted(turns:
     assert history[:2] == [SHOWN, ADR], "only what the agent said was shown so"
     assert go_on[1] == ADR
     assert program[1] == SHOWN
+
+
+def test_a_header_that_would_end_the_fence_is_left_as_it_is() -> None:
+    text = "---\na: |\n  x\n````\n---\nText"
+    assert fenced(text) == text
