@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.contract.event_kinds import KINDS, Unknown, body_of, data_of
+from api_client.contract.event_kinds import KINDS, TurnQueued, TurnRetrying, Unknown, body_of, data_of
 from api_client.contract.events import Event, read_event_id
 
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
@@ -91,3 +92,11 @@ def test_whatever_the_data_is_an_event_is_read(kind: str, data: dict[str, object
     named = dict(zip(KINDS[kind].partition("data: ")[2].split(", "), data.values(), strict=False))
     read = body_of(kind, named)
     assert body_of(kind, data_of(read)) == read
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, "3", None, [], {}])
+def test_a_number_that_is_none_reads_as_zero(odd: object) -> None:
+    queued, retrying = body_of("turn.queued", {"position": odd}), body_of("turn.retrying", {"delay_seconds": odd})
+    assert queued == TurnQueued(position=0)
+    assert isinstance(retrying, TurnRetrying)
+    assert retrying.delay_seconds == 0

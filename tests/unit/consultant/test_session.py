@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.contract.values.image import read_image
 from worker.files import session
@@ -199,3 +200,17 @@ def test_the_images_of_a_message_lie_beside_the_request(workdir: Path, tmp_path:
     assert (workdir / image.path).read_bytes() == image.content
     prepare(workdir, asked, tmp_path)
     assert (workdir / image.path).exists(), "it stays for later messages of the session"
+
+
+def test_a_models_own_template_stands_in_for_ours_and_a_broken_one_is_a_setting_that_is_wrong(
+    workdir: Path, tmp_path: Path
+) -> None:
+    template = tmp_path / "own.md.j2"
+    template.write_text("# {{ session_id }}\n{{ original_request | fenced }}\n")
+    with holding(workdir) as holder:
+        session.prepare(holder, turn(), tmp_path, str(template))
+        assert (workdir / "CLAUDE.md").read_text(encoding="utf-8") == "# s\n```text\nBaue einen Zähler\n```\n"
+        for number, broken in enumerate(("{{ nobody_knows }}", "{% if %}"), 2):
+            template.write_text(broken)
+            with pytest.raises(SettingsError, match="prompt_template"):
+                session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), tmp_path, str(template))

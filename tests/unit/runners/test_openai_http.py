@@ -341,3 +341,23 @@ def test_a_service_sees_the_images_that_messages_name_and_feedback_holds_them_on
     first, *rest = service.requests[1]["messages"]
     assert first == seen
     assert all(isinstance(message["content"], str) for message in rest)
+
+
+def test_each_model_asks_the_service_of_its_block_with_its_own_key_and_is_charged_its_prices(
+    service: Service, agents: Processes, order: Callable[..., Order], tmp_path: Path
+) -> None:
+    blocks = {
+        "small": {"openai_url": service.url, "openai_api_key": "sk-small", "prices": {"input": 2.0, "output": 5.0}},
+        "large": {"openai_url": f"{service.url}/large", "openai_api_key": "sk-large"},
+    }
+    settings = Settings(root=tmp_path, openai_url="http://127.0.0.1:9/v1", box="off", model_settings=blocks)
+    used = []
+    for number, model in enumerate(blocks, 1):
+        asked = order(option="qwen", model=model, turn_id=f"{RUN}-blocks-{number}")
+        used.append(OpenAiHttpRunner(agents, settings).run(asked, lambda _: None, Asked()).usage)
+    assert [(seen["path"], seen["authorization"]) for seen in service.seen] == [
+        ("/v1/chat/completions", "Bearer sk-small"),
+        ("/v1/large/chat/completions", "Bearer sk-large"),
+    ]
+    assert used[0]["cost_usd"] == (5 * 2.0 + 2 * 5.0) / 1e6
+    assert "cost_usd" not in used[1]

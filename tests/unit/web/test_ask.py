@@ -179,3 +179,14 @@ def test_the_callers_trace_is_kept_and_is_no_part_of_the_question() -> None:
     assert with_one.question == without.question
     assert digest(with_one.request) == digest(without.request), "a repeat has another span"
     assert ask(headers={"traceparent": "nonsense"}).request.traceparent == ""
+
+
+def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
+    block = {"validators": ("step_marker",), "max_attempts": 7, "policy": {"step_marker": ("fail",)}, "token_budget": 9}
+    settings = Settings(models={"scripted": "scripted", "other": "scripted"}, model_settings={"other": block})
+    body = {"messages": [{"role": "user", "content": "a"}]}
+    other = read_ask({**body, "model": "other"}, Headers({}), settings, "o").request
+    assert (other.validators, other.max_attempts, other.token_budget) == (("step_marker",), 7, 9)
+    assert other.policy == {"step_marker": ("fail",)}
+    assert read_ask({**body, "model": "scripted"}, Headers({}), settings, "o").request.max_attempts == 3
+    assert read_ask({**body, "model": "other", "max_attempts": 1}, Headers({}), settings, "o").request.max_attempts == 1
