@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Any
 import structlog
 
 from api_client.contract.errors import KeyNotFound, SettingsError
+from api_client.private_file import write_private
 
 log = structlog.get_logger(__name__)
 
@@ -151,13 +151,7 @@ def _changing(path: Path) -> Iterator[list[ApiKey]]:
         keys = list(read_keys(path))
         yield keys
         text = json.dumps({"version": _VERSION, "keys": [asdict(key) for key in keys]}, indent=2)
-        new = path.with_name(f"{path.name}.new")
-        new.unlink(missing_ok=True)  # one of a process that died here
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        write_private(path, f"{text}\n".encode())
 
 
 def _now() -> str:

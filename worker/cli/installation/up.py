@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from api_client.contract.settings import RUN_FILE, Settings, load, masked
+from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
 from api_client.web.identity.local_token import make_token
 from worker.cli.config import spell
@@ -141,10 +142,7 @@ def _log_directory(state: Path) -> Path:
 
 def _announce(installation: Installation, state: Path, as_json: bool) -> None:
     addresses = installation.addresses
-    draft = state / f"{RUN_FILE}.{os.getpid()}"
-    draft.touch(mode=0o600)
-    draft.write_text(json.dumps(addresses))
-    draft.replace(state / RUN_FILE)
+    write_private(state / RUN_FILE, json.dumps(addresses).encode())
     if as_json:
         write_json(addresses | {"flower_password": installation.flower_password})
         return

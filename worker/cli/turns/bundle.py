@@ -21,6 +21,7 @@ import api_client
 from api_client.client import TurnsClient
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.values.redaction import redacted, redactor
+from api_client.private_file import write_private
 from worker.cli.config import describe
 from worker.cli.output import json_option, write_json
 from worker.cli.turns.turn import with_client
@@ -52,7 +53,7 @@ def export(turn_id: str, output: str | None, as_json: bool) -> None:
     """
     text = json.dumps(with_client(lambda client: collect(client, turn_id)), indent=None if as_json else 1)
     if output and output != "-":
-        write_file(Path(output), text.encode() + b"\n")
+        write_private(Path(output), text.encode() + b"\n")
         click.echo(output)
     else:
         click.echo(text)
@@ -72,7 +73,7 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
     found = with_client(lambda client: collect(client, turn_id))
     output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
     members = contents(settings, found, with_prompts=with_prompts)
-    write_file(output, _archive(members))
+    write_private(output, _archive(members))
     if as_json:
         write_json({"turn_id": turn_id, "path": str(output), "files": sorted(members), "prompts": with_prompts})
     else:
@@ -161,20 +162,3 @@ def _archive(members: dict[str, Any]) -> bytes:
         for name, member in sorted(members.items()):
             archive.writestr(name, member if isinstance(member, str) else json.dumps(member, indent=1) + "\n")
     return content.getvalue()
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a private file, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written; names the file that was asked for.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-        draft.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
-    finally:
-        draft.unlink(missing_ok=True)
