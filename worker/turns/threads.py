@@ -32,7 +32,7 @@ class Threads:
         return await _in(self._runs, work, *args, **kwargs)
 
     async def checks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Judging: each of these threads has a child process in which validators run."""
+        """Judging: here, or in one of the children that all these threads share."""
         return await _in(self._checks, work, *args, **kwargs)
 
     async def files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

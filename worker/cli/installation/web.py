@@ -21,12 +21,11 @@ def web(host: str | None, port: int | None) -> None:
         web_host=settings.web_host if host is None else host,
         web_port=settings.web_port if port is None else port,
     )
-    from worker.turns.record.store import require_shards
-
-    require_shards(settings)
     free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     from api_client.web.app import serve
     from worker.logs import configure_logging
+    from worker.turns.record.store import require_shards
 
     configure_logging(settings)
+    require_shards(settings)
     serve(settings)
