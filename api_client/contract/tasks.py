@@ -21,6 +21,8 @@ PROBE = "worker.probe"
 
 #: Agents run here, and phases are verified (by commands and by agents): long, many at once.
 RUN_QUEUE = "helix.run"
+#: Agents of turns that have waited before: retries, and runs that were lost with their worker (``next_queue.py``).
+PREFERRED_QUEUE = "helix.run.preferred"
 #: Answers are judged here: short, and never behind a run.
 CHECK_QUEUE = "helix.check"
 
@@ -60,9 +62,14 @@ class Link(NamedTuple):
         return cls(task, int(attempt))
 
 
-def queue_of(link: Link) -> str:
-    """The queue a link is announced to."""
-    return QUEUES[link.task]
+#: Every queue that workers consume.
+ALL_QUEUES = (RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE)
+
+
+def queue_of(link: Link, *, preferred: bool = False) -> str:
+    """The queue a link is announced to. ``preferred``: its turn has waited before; a retry always has."""
+    queue = QUEUES[link.task]
+    return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or link.attempt > 1) else queue
 
 
 def first_link(request: TurnRequest) -> Link:
@@ -70,7 +77,7 @@ def first_link(request: TurnRequest) -> Link:
     return Link(RUN if request.phase is None else PHASE_RUN, 1)
 
 
-def chain_of(link: Link, turn_id: str, session_id: str) -> list[dict[str, Any]]:
+def chain_of(link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> list[dict[str, Any]]:
     """The Celery chain that carries a link out: a run is followed by what judges it.
 
     Each item is the keyword arguments of one immutable signature. Arguments are ids only, never prompts: operators read
@@ -81,7 +88,7 @@ def chain_of(link: Link, turn_id: str, session_id: str) -> list[dict[str, Any]]:
         {
             "name": task,
             "kwargs": {"turn_id": turn_id, "attempt": link.attempt, "session_id": session_id},
-            "queue": queue_of(Link(task, link.attempt)),
+            "queue": queue_of(Link(task, link.attempt), preferred=preferred),
         }
         for task in tasks
     ]

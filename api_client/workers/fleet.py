@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from api_client.contract.keys import Keys
-from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from api_client.store import Store
 from api_client.workers.queues import waiting_messages
 
@@ -43,7 +43,12 @@ async def backlog(store: Store, overdue_seconds: float) -> dict[str, int]:
     clock = await store.ask(store.redis.time())
     late = int((clock[0] - overdue_seconds) * 1000)
     waiting = await store.ask(waiting_messages(store))
-    found = {"run": waiting[RUN_QUEUE], "check": waiting[CHECK_QUEUE], "overdue": 0, "dead": 0}
+    found = {
+        "run": waiting[RUN_QUEUE] + waiting[PREFERRED_QUEUE],
+        "check": waiting[CHECK_QUEUE],
+        "overdue": 0,
+        "dead": 0,
+    }
     found["unfinished"] = await unfinished(store)
     for keys in store.shards:
         found["overdue"] += await store.ask(store.redis.zcount(keys.due, "-inf", late))

@@ -110,8 +110,8 @@ async def _workers(store: Store, now: float) -> dict[str, Any]:
     told = [worker for worker in map(json.loads, heard.values()) if worker["at"] > now - _HEARD_SECONDS]
     free = dict.fromkeys(sorted(set(QUEUES.values())), 0)
     for worker in told:
-        for queue in worker["queues"]:
-            free[queue] = free.get(queue, 0) + (0 if worker["deaf"] else worker["free"])
+        for queue in free.keys() & worker["queues"]:
+            free[queue] += 0 if worker["deaf"] else worker["free"]
     return {
         "workers": len(told),
         "deaf_workers": sum(worker["deaf"] for worker in told),

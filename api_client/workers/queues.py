@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import QUEUES, celery_settings
+from api_client.contract.tasks import ALL_QUEUES, celery_settings
 from api_client.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ async def waiting_messages(store: Store) -> dict[str, int]:
 
 async def _lengths(broker: Redis, settings: Settings) -> dict[str, int]:
     prefix = celery_settings(settings)["broker_transport_options"]["global_keyprefix"]
-    names = sorted(set(QUEUES.values()))
+    names = sorted(ALL_QUEUES)
     pipe = broker.pipeline(transaction=False)
     for name in names:
         pipe.llen(prefix + name)

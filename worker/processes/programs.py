@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
-from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from worker.processes.program import Program
 
 #: A worker touches the file this variable names once it consumes; `turns worker` when both do, `turns traces` again and
@@ -59,7 +59,8 @@ def environ_of(settings: Settings, **more: str) -> dict[str, str]:
 
 def worker_command(settings: Settings, role: str) -> list[str]:
     """The Celery worker that runs agents (``run``) or judges answers (``check``). Its name is unique on this host."""
-    slots, queue = (settings.run_slots, RUN_QUEUE) if role == "run" else (settings.check_slots, CHECK_QUEUE)
+    runs = (settings.run_slots, f"{RUN_QUEUE},{PREFERRED_QUEUE}")
+    slots, queue = runs if role == "run" else (settings.check_slots, CHECK_QUEUE)
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.processes.celery_worker"),

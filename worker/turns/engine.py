@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Engine:
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._pulse: Pulse | None = None
         self._leaving = False
-        self._reaper = None if alone else Reaper(settings, self.name, self.announce)
+        self._reaper = None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
         self._isolated: set[subprocess.Popen[bytes]] = set()
@@ -173,14 +174,18 @@ class Engine:
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def announce(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again."""
-        signatures = [
-            self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id)
-        ]
+    def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
+        """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again.
+
+        ``preferred``: the turn has waited before. So has another turn than the one at work: its session's next.
+        """
         told = _TASK.get()
         task = told.task if told else None
+        preferred = preferred or (task is not None and task.kwargs.get("turn_id") != turn_id)
+        signatures = [
+            self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
+            for item in chain_of(link, turn_id, session_id, preferred=preferred)
+        ]
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
         try:
             chain(*signatures).apply_async(retry=False, **family)

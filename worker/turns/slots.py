@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from api_client.contract.tasks import RUN_QUEUE
+from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE
+from worker.turns.next_queue import NextQueue
 
 
 class Slots:
@@ -15,6 +16,7 @@ class Slots:
         self._limits = dict(limits)
         self._busy = dict.fromkeys(limits, 0)
         self._on_free = on_free
+        self._next = NextQueue()
         self._lock = threading.Lock()
 
     def total(self, queues: Sequence[str]) -> int:
@@ -22,12 +24,17 @@ class Slots:
         return sum(self._limits.get(queue, 0) for queue in queues)
 
     def free(self, queue: str) -> int:
-        """How many of a queue's slots are free."""
+        """How many of a queue's slots are free. The preferred queue's turns take the slots of the other runs."""
+        queue = RUN_QUEUE if queue == PREFERRED_QUEUE else queue
         return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
 
     def order(self, queues: Sequence[str]) -> list[str]:
         """Which queues to take the next message from, the first of them first: this says which turn comes next."""
-        return [queue for queue in queues if self.free(queue)]
+        return self._next.order([queue for queue in queues if self.free(queue)])
+
+    def took(self, queue: str) -> None:
+        """A message was taken from this queue."""
+        self._next.took(queue)
 
     def enter(self, queue: str) -> Seat:
         """A slot for a message that was taken already: beyond the limit, if it must be."""

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 from api_client.contract.keys import Keys
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
+from api_client.contract.tasks import PREFERRED_QUEUE
 from worker.turns.leases.host import Host
 from worker.turns.record.store import connect
 
@@ -124,7 +125,7 @@ class Pulse:
         """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf."""
         sick = self._host.watch()
         work = self._work
-        free = 0 if sick else sum(work.free(queue) for queue in work.queues)
+        free = 0 if sick else sum(work.free(queue) for queue in work.queues if queue != PREFERRED_QUEUE)
         waiting = self._waiting()
         deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=free, waiting=waiting)
         if deaf:

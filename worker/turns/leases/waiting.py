@@ -14,7 +14,7 @@ from api_client.contract.tasks import Link, queue_of
 from api_client.contract.turn import TurnState
 
 #: What is read of a record.
-FIELDS = ("token", "state", "next", "announced", "announced_at", "not_before", "deadline_at", "double_text")
+FIELDS = ("token", "state", "next", "announced", "announced_at", "not_before", "deadline_at", "double_text", "delivery")
 #: A turn is looked at again at least every so many announcement delays.
 _LONGEST = 64
 _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
@@ -57,7 +57,9 @@ def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms
     times = int(record.get("announced") or 1)
     # Due is one delay behind the announcement, and the delay doubles (reap.lua); 0: it was put off since, and noted.
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
-    return Announced(turn_id=turn_id, score=score, at=at, queue=queue_of(link), deadline_at=deadline_at)
+    # A lost run was announced by a reaper, and so was any that was announced more than once.
+    queue = queue_of(link, preferred=times > 1 or int(record.get("delivery") or 0) > 0)
+    return Announced(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
 
 
 def look_again_at(turn: Announced, head: Head | None, now: int, announce_ms: int) -> int | None:

@@ -26,7 +26,7 @@ from kombu import Queue
 from kombu.transport.redis import Channel
 from kombu.utils.scheduling import round_robin_cycle
 
-from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.tasks import ALL_QUEUES
 from worker.turns.tasks.task_events import Task, TaskEvent
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ def worker_settings() -> dict[str, Any]:
     Messages are taken without acknowledgement: the turn's record is what must survive, and reapers announce it again.
     """
     return {
-        "task_queues": [Queue(name, routing_key=name, no_ack=True) for name in (RUN_QUEUE, CHECK_QUEUE)],
+        "task_queues": [Queue(name, routing_key=name, no_ack=True) for name in ALL_QUEUES],
         "worker_disable_prefetch": False,  # slots are the engine's; nothing is ever reserved in Celery
     }
 
@@ -76,10 +76,16 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
     """From which queues a channel takes its next message. ``order`` says it for the whole process."""
 
     order: ClassVar[Callable[[Sequence[str]], list[str]]] = list
+    took: ClassVar[Callable[[str], object]] = str
 
     def consume(self, n: int) -> Any:
         """The queues, the first of them first; none: no message is taken."""
         return type(self).order((self.items or [])[:n])
+
+    def rotate(self, last_used: str) -> Any:
+        """A message was taken from this queue."""
+        type(self).took(last_used)
+        return super().rotate(last_used)
 
 
 class Receiver:
@@ -90,11 +96,16 @@ class Receiver:
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._consumer: Any = None
 
-    def install(self, app: Any, order: Callable[[Sequence[str]], list[str]]) -> None:
-        """Have ``app``'s worker take messages from the queues that ``order`` names, and be woken by ``wake``."""
+    def install(
+        self, app: Any, order: Callable[[Sequence[str]], list[str]], took: Callable[[str], object] = str
+    ) -> None:
+        """Have ``app``'s worker take messages from the queues that ``order`` names, and be woken by ``wake``.
+
+        ``took`` hears from which queue each message was taken.
+        """
         receiver = self
         drop_what_is_none()
-        QueueOrder.order = staticmethod(order)
+        QueueOrder.order, QueueOrder.took = staticmethod(order), staticmethod(took)
         app.conf.broker_transport_options = {
             **app.conf.broker_transport_options,
             "queue_order_strategy": f"{__name__}:{QueueOrder.__name__}",
