@@ -1,8 +1,8 @@
 """Which turn comes next: from which queue a worker takes its next message.
 
-What has waited before goes first: runs that were lost with their worker, retries, and all announcements of a reaper are
-in the preferred queue. It gets at most ``PREFERRED_IN_A_ROW`` messages before the others get one, so that turns that keep
-failing hold up nobody. Fair shares between owners would have their place here too.
+Turns that have waited before go first: runs that were lost with their worker, retries, and all announcements of a
+reaper are in the preferred queue. It gets at most ``PREFERRED_IN_A_ROW`` messages before the others get one, so that
+turns that keep failing hold up nobody. Fair shares between owners would have their place here too.
 """
 
 from __future__ import annotations

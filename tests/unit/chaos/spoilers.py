@@ -283,6 +283,14 @@ def too_many_attempts(history: History) -> None:
     history.turns[CANCELLED].record["attempt"] = "4"
 
 
+def agents_started_without_a_fault(history: History) -> None:
+    """A livelock: the lease of a healthy run is lost again and again, and each delivery is legal."""
+    started = history.find("execution", turn=SECOND, event="start")
+    for delivery in range(2, 30):
+        history.lines.append({**started, "delivery": delivery})
+    history.turns[SECOND].record["delivery"] = "29"
+
+
 def more_agents_than_deliveries(history: History) -> None:
     line = history.find("execution", turn=FIRST, delivery=2, event="start")
     history.lines.append({**line, "delivery": 3})
@@ -350,6 +358,7 @@ BAD: list[tuple[Spoil, int, str]] = [
     (copies_left_behind, 15, "leftovers"),
     (key_that_never_expires, 15, "leftovers"),
     (somebody_still_listens, 15, "leftovers"),
+    (agents_started_without_a_fault, 20, "starts_unexplained"),
     (too_many_attempts, 16, "over_budget"),
     (more_agents_than_deliveries, 16, "over_budget"),
     (innocent_given_up_as_dead, 16, "dead_innocents"),

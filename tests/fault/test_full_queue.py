@@ -1,0 +1,68 @@
+"""A worker is killed while many turns wait: its turns start again before those that never ran."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.turn import Outcome
+from tests.fault.conftest import message
+from tests.fault.matrix import Stage
+from tests.support import wait_until
+
+TURNS, SLOTS = 120, 4
+#: So many turns that never ran may start between the loss of a run and its next start: of 100 and more that wait.
+MOST_BEFORE = 20
+SCRIPT = """
+- attempts:
+    - - wait: 1.0
+      - say: "fertig.\\n\\n<!-- STEP: done -->"
+"""
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    models = {"scripted": f"inline:{tmp_path}/meet/script.yaml"}
+    with Stage(tmp_path, SCRIPT, models=models, run_slots=SLOTS) as made:
+        made.start(workers=2)
+        yield made
+
+
+def witnessed(stage: Stage, event: str) -> list[dict[str, Any]]:
+    """The agent runs that were really started, or that ended, in order."""
+    if not stage.witness.exists():
+        return []
+    lines = [json.loads(line) for line in stage.witness.read_text().splitlines()]
+    return [line for line in lines if line["event"] == event]
+
+
+def running(stage: Stage, pid: int) -> int:
+    """How many agents a worker process runs just now: they run inside of it."""
+    counts = [sum(line["pid"] == pid for line in witnessed(stage, event)) for event in ("start", "end")]
+    return counts[0] - counts[1]
+
+
+async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> None:
+    async with TurnsClient(stage.settings) as client:
+        ids = [await client.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
+        victim = stage.workers[0].children()["run"]
+        await wait_until(lambda: running(stage, victim) >= SLOTS)
+        os.kill(victim, signal.SIGKILL)
+        turns = await asyncio.gather(*(client.result(turn_id, timeout=240) for turn_id in ids))
+        lost = {turn.turn_id: await client.events(turn.turn_id) for turn in turns if turn.delivery > 1}
+    assert {turn.outcome for turn in turns} == {Outcome.PASSED}
+    assert lost, "the killed worker held turns"
+    runs = witnessed(stage, "start")
+    for turn_id, events in lost.items():
+        [taken] = [event.at for event in events if event.kind == "attempt.lost"]
+        [again] = [run["at"] for run in runs if run["turn"] == turn_id and run["delivery"] == 2]
+        before = [run for run in runs if run["delivery"] == 1 and taken < run["at"] < again]
+        assert len(before) <= MOST_BEFORE, f"{len(before)} turns that never ran were started before {turn_id}"
