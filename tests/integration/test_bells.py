@@ -10,11 +10,13 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.turns.bells import LOOK, Ear
 from tests.support import wait_until
+from worker.processes.broker import EmbeddedBroker
 
 READERS = 40
 
@@ -94,6 +96,21 @@ async def test_readers_go_on_when_their_connection_is_lost(client: TurnsClient, 
     store.client_kill_filter(_type="pubsub")
     await client.cancel(turn_id)
     await asyncio.wait_for(asyncio.gather(*tasks), 60)
+    assert {tuple(event.seq for event in events) for events in seen} == {(1, 2)}
+
+
+async def test_readers_go_on_when_the_store_was_away_for_longer_than_its_client_tries(
+    client: TurnsClient, private_broker: EmbeddedBroker
+) -> None:
+    turn_id = await submit(client)
+    tasks, seen = await follow(client, [turn_id])
+    private_broker.kill()
+    with pytest.raises(StoreUnavailable):
+        await client.get(turn_id)
+    await asyncio.sleep(3)  # the subscription has given up, too
+    private_broker.start()
+    await client.cancel(turn_id)
+    await asyncio.wait_for(asyncio.gather(*tasks), 40)  # before the first ping
     assert {tuple(event.seq for event in events) for events in seen} == {(1, 2)}
 
 
