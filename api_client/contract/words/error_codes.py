@@ -98,6 +98,11 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The agent is not set up correctly.", "Please contact the administrator."),
         "`turns doctor` on the worker's machine.",
     ),
+    "host": ErrorCode(
+        ("Dem Rechner des Agenten fehlt Platz oder Speicher.", "Bitte versuche es später erneut."),
+        ("The agent's machine is short of disk, memory or processes.", "Please try again later."),
+        "`turns doctor` on the worker's machine: disk, memory, processes, open files.",
+    ),
     "session_lost": ErrorCode(
         ("Das Gespräch des Agenten ist verloren gegangen.", "Bitte versuche es erneut."),
         ("The agent's conversation was lost.", "Please try again."),
