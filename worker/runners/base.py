@@ -229,3 +229,6 @@ class AsyncRunner(Protocol):
 
 #: A runner offers one of the two ways to run; one that offers both is run in the loop.
 AnyRunner = Runner | AsyncRunner
+
+#: From a model's runner as HELIX_MODELS names it, to the runner and its option. Raises ``SettingsError``.
+BuildRunner = Callable[[str], tuple[AnyRunner, str]]

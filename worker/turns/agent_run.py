@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
@@ -15,11 +15,12 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
-from worker.files.workspace import DeliveryTaken
+from worker.files.workspace import DeliveryTaken, has_answer
 from worker.runners.base import (
     AgentEvent,
     AnyRunner,
     AsyncRunner,
+    BuildRunner,
     Emit,
     ErrorKind,
     Order,
@@ -39,9 +40,6 @@ from worker.turns.threads import Threads
 from worker.turns.writer import EventWriter, Log
 
 log = structlog.get_logger()
-
-#: From a model's runner as HELIX_MODELS names it, to the runner and its option. Raises ``SettingsError``.
-BuildRunner = Callable[[str], tuple[AnyRunner, str]]
 
 
 class AgentRun:
@@ -88,7 +86,7 @@ class AgentRun:
             Fenced: another worker has the turn.
         """
         try:
-            runner, order = await self._threads.files(self._ready)
+            runner, order = await self._threads.files(self._ready) if self._blocks() else self._ready()
         except (SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
@@ -119,8 +117,17 @@ class AgentRun:
 
         return await self._threads.runs(runner.run, order, emit_from_thread, self._lease)
 
+    def _blocks(self) -> bool:
+        """Whether making ready has to wait: for files, for what is left of an earlier delivery, or for the store."""
+        turn, lease = self._turn, self._lease
+        if turn.request.phase is not None or lease.lapsed or (turn.delivery > 1 and not lease.went_on):
+            return True
+        return folders.works_in_files(self._settings, turn, self._runners) or has_answer(
+            folders.folder_of(self._settings, turn)
+        )
+
     def _ready(self) -> tuple[AnyRunner, Order]:
-        """The runner and its order, with the turn confirmed to be ours. Blocks. Raises as ``_prepared``."""
+        """The runner and its order, with the turn confirmed to be ours. May block. Raises as ``_prepared``."""
         reach("run.claimed")
         if self._turn.request.phase is not None:
             self._require_gates()
@@ -158,7 +165,7 @@ class AgentRun:
         confirm = functools.partial(self._lease.confirm, self._ledger)
         directory = folders.begin(settings, turn, attempt, self._history, confirm, needed=needed)
         # Nobody is left to end what an agent started when its worker and its guard were killed together.
-        if turn.delivery > 1 and (left := sweep_before(turn.turn_id, turn.delivery)):
+        if turn.delivery > 1 and not self._lease.went_on and (left := sweep_before(turn.turn_id, turn.delivery)):
             log.error("attempt.left_processes", pids=left)
         order = Order(
             turn_id=turn.turn_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.enforcement.attempt import best, latest_set
@@ -23,6 +24,7 @@ from worker.files.workspace import (
     take_answer_back,
     written,
 )
+from worker.runners.base import BuildRunner, needs_folder
 from worker.turns.phases import phase_folders
 from worker.turns.phases.phase_folders import phase_directory
 from worker.turns.transitions.moves import judged, policy_of
@@ -37,6 +39,17 @@ def folder_of(settings: Settings, turn: Turn) -> Path:
     if turn.request.phase is not None:
         return phase_directory(settings.root, turn)
     return session_directory(settings.sessions_dir, turn.request.session_id)
+
+
+def works_in_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
+    """Whether agents of this turn may have written files; where only another worker knows, they may."""
+    model = settings.models.get(turn.request.model)
+    if model is None or turn.request.phase is not None or turn.stage:
+        return True
+    try:
+        return needs_folder(runners(model)[0])
+    except SettingsError:
+        return True
 
 
 def begin(

@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import arrive, reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
@@ -28,11 +28,14 @@ from api_client.contract.tasks import (
     VALIDATE,
 )
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
+from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Repaired, decide
 from worker.enforcement.refused import refused
+from worker.files.workspace import Written
+from worker.runners.base import BuildRunner
 from worker.turns import folders
-from worker.turns.agent_run import AgentRun, BuildRunner
-from worker.turns.judges import CannotJudge, Case
+from worker.turns.agent_run import AgentRun
+from worker.turns.judges import CannotJudge, Case, bounded
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
@@ -98,7 +101,7 @@ class Links:
         self._works: dict[str, Work] = {
             RUN: self._run,
             RETRY: self._run,
-            VALIDATE: self._in_checks(self._validate),
+            VALIDATE: self._validate,
             FALLBACK: self._in_checks(self._fallback),
             FAIL: self._in_checks(self._fail),
             RESUME: self._in_checks(self._resume),
@@ -161,24 +164,33 @@ class Links:
             return "unknown"
         return "" if before.outcome.success else before.outcome.value
 
-    def _validate(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Judge the attempt's answer with the active validators, and decide."""
+    async def _validate(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Judge the attempt's answer with the active validators, and decide. In the loop, where that takes no time."""
         turn, link = lease.claim.turn, lease.claim.link
         *before, this = attempts
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        delivered, lost = Written(), list[ValidationIssue]()
+        if folders.works_in_files(self._settings, turn, self._runners):
+            delivered, lost = await self._threads.files(folders.kept, self._settings, turn, attempts)
         history = judged(before)
-        delivered, lost = folders.kept(self._settings, turn, [*before, this])
         case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
+        quick = bounded(case)
         try:
-            attempt = self._judges.judge(case)
+            attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
-        reach("validation.started")
-        decision = decide([*history, attempt], policy_of(turn))
-        move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
-        return self._accept(lease, move, this, delivered.files)
+        await arrive("validation.started")
+
+        def decided() -> Move:
+            decision = decide([*history, attempt], policy_of(turn))
+            return after_validation(turn, link, attempt, decision, Usage.of(this.usage))
+
+        move = decided() if quick else await self._threads.checks(decided)
+        if move.outcome is None or not move.outcome.success:
+            return move
+        return await self._threads.files(self._accept, lease, move, this, delivered.files)
 
     def _fallback(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Repair the best answer as far as the active validators can, and judge it again."""

@@ -18,8 +18,8 @@ from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY, QUEUES, RUN, Link
 from api_client.contract.turn import AttemptRecord
+from worker.runners.base import BuildRunner
 from worker.turns import flower_text
-from worker.turns.agent_run import BuildRunner
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease, LeaseKeeper
 from worker.turns.links import Judging, Links

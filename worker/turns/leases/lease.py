@@ -37,6 +37,8 @@ class Lease:
 
     def __init__(self, claim: Claim, seconds: float, deadline: float) -> None:
         self.claim = claim
+        #: The holder carried out the link before this one too, and saw it end.
+        self.went_on = False
         self.deadline = deadline
         self._seconds = seconds
         self._reason = ""
@@ -75,6 +77,7 @@ class Lease:
     def go_on(self, claim: Claim) -> None:
         """The holder has the next link too, by the same token; its lease began again when that was asked for."""
         self.claim = claim
+        self.went_on = True
         self.deadline = claim.taken_at + claim.seconds_left
         self.acknowledge(claim.taken_at)
 
