@@ -20,6 +20,7 @@ from api_client.contract.failpoints import POINTS
 from api_client.contract.marker import answer_text
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
+from api_client.store import Store
 from tests.fault.conftest import judged, message
 from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.support import processes_with, wait_until
@@ -147,6 +148,7 @@ class Case:
             return await self.caller.turn_id(), asking
         # For the reaper: nobody hears of the turn but a worker that is never heard of again.
         with monkeypatch.context() as patched:
+            patched.setattr(Store, "has_queues", False)
             patched.setattr(Announcer, "announce", lambda *_: asyncio.sleep(0))
             turn_id = await self.client.submit(message(self.prompt, self.name))
         claim = Ledger(self.stage.settings, "nobody").claim(turn_id, self.name, Link(RUN, 1))

@@ -83,4 +83,6 @@ class Settings(Constants, Agents, Serving, Working, Answering, Storage):
             if getattr(self, each.name) != each.default
         }
         constants = {CONSTANTS: json.dumps(turned)} if turned else {}
+        if failpoint := turned.get("failpoint"):  # read where no settings are loaded
+            constants["HELIX_FAILPOINT"] = failpoint
         return {name: value for name, value in values.items() if value != ""} | constants
