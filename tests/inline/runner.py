@@ -80,6 +80,9 @@ class _InlinePlayer(Player):
             for name, fields in steps:
                 if name == "wait":
                     await self._pause(fields["seconds"])
+                elif name == "wait_for":
+                    while not (self.directory / fields["path"]).exists():
+                        await self._pause(0.05)
                 elif name == "say" and fields.get("seconds"):
                     parts = split(fields["text"], fields.get("pieces") or int(fields["seconds"] / 0.04))
                     for number, part in enumerate(parts):
