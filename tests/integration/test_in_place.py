@@ -52,15 +52,17 @@ async def test_the_log_is_the_same_whether_links_are_announced_or_carried_on_in_
 
 
 async def test_a_link_is_announced_when_every_slot_for_it_is_taken(bench: Bench) -> None:
-    bench.slots = Slots({RUN_QUEUE: 4, CHECK_QUEUE: 1})
-    judging = bench.slots.enter(CHECK_QUEUE)
-    turn_id = await bench.submit(says(GOOD))
-    bench.carry_out_one(Link(RUN, 1), turn_id)
-    turn = await bench.client.get(turn_id)
-    assert (turn.state, bench.announced) == (TurnState.RAN, [(Link(VALIDATE, 1), turn_id, "s")])
-    judging.leave()
+    bench.slots = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1})
+    turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
+    bench.loop.result_of(bench.service.carry_out(Link(RUN, 1), turn_id, "s"))
+    assert bench.announced.pop() == (Link(VALIDATE, 1), turn_id, "s")
+    running = bench.slots.enter(RUN_QUEUE)
     bench.carry_out_one(Link(VALIDATE, 1), turn_id)
-    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, bench.announced) == (TurnState.QUEUED, [(Link(RETRY, 2), turn_id, "s")])
+    running.leave()
+    bench.carry_out_one(Link(RETRY, 2), turn_id)
+    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED_AFTER_RETRY
 
 
 async def test_slots_are_given_back_however_a_turn_ends(bench: Bench) -> None:

@@ -62,8 +62,8 @@ class Slots:
 class Seat:
     """The slots that one turn has in this process while its links are carried on in place.
 
-    A turn that was taken to run its agent keeps that slot while its answer is judged, so that it can ask again at once;
-    judging takes a second slot for as long as it lasts.
+    A turn that was taken to run its agent keeps that slot while its answer is judged, so that it can ask again at once,
+    and needs no second one: how many are judged in children at once is the judges' own limit.
     """
 
     def __init__(self, slots: Slots, *queues: str) -> None:
@@ -72,7 +72,7 @@ class Seat:
 
     def may_go_on(self, queue: str) -> bool:
         """Whether this process has a slot for a link of ``queue``; then it is taken."""
-        if queue in self._held:
+        if queue in self._held or RUN_QUEUE in self._held:
             return True
         if self._slots.take(queue):
             self._held.add(queue)

@@ -40,22 +40,22 @@ def test_a_message_that_came_too_late_to_be_left_alone_has_a_seat_beyond_the_lim
     assert (made.free(RUN_QUEUE), woken) == (1, ["woken", "woken"])
 
 
-def test_a_turn_that_is_judged_in_place_keeps_its_slot_to_run_again() -> None:
+def test_a_turn_that_is_judged_in_place_keeps_its_slot_to_run_again_and_takes_none_from_other_answers() -> None:
     made, _ = slots(run=1, check=1)
     seat = made.enter(RUN_QUEUE)
     assert seat.may_go_on(CHECK_QUEUE)
     seat.settle(CHECK_QUEUE)
-    assert made.order(BOTH) == []
+    assert made.order(BOTH) == [CHECK_QUEUE]
     assert seat.may_go_on(RUN_QUEUE)
     seat.settle(RUN_QUEUE)
     assert made.order(BOTH) == [CHECK_QUEUE]
 
 
-def test_a_turn_does_not_go_on_in_place_where_no_slot_is_free_for_it() -> None:
-    made, _ = slots(check=1)
-    judged = made.enter(CHECK_QUEUE)
-    assert not made.enter(RUN_QUEUE).may_go_on(CHECK_QUEUE)
-    judged.leave()
+def test_a_turn_that_was_judged_does_not_run_again_in_place_where_no_slot_is_free_for_it() -> None:
+    made, _ = slots(run=1)
+    running = made.enter(RUN_QUEUE)
+    assert not made.enter(CHECK_QUEUE).may_go_on(RUN_QUEUE)
+    running.leave()
 
 
 def test_a_turn_that_was_taken_to_be_judged_gives_that_slot_back_when_it_runs_again() -> None:
