@@ -54,7 +54,8 @@ class Running:
         started = time.monotonic()
         with self._log.open("ab") as log:
             self.worker = self._start(self._worker_command, subprocess.DEVNULL, log, log)
-            self.client = self._start(self._client_command, subprocess.PIPE, subprocess.PIPE, log)
+            errors = self._log.with_suffix(".client.log").open("wb")
+            self.client = self._start(self._client_command, subprocess.PIPE, subprocess.PIPE, errors)
         try:
             self._answer(_READY_SECONDS)
             self.turns(work.FIRST, in_flight=1, seconds=_READY_SECONDS, most=1)
@@ -106,8 +107,10 @@ class Running:
         overdue.start()
         line = self.client.stdout.readline()
         overdue.cancel()
-        if not line or self.worker.poll() is not None:
-            raise RowFailed(f"{self.row.name}: client or worker ended: {_last_lines(self._log)}")
+        if self.worker.poll() is not None:
+            raise RowFailed(f"{self.row.name}: the worker ended: {_last_lines(self._log)}")
+        if not line:
+            raise RowFailed(f"{self.row.name}: the client ended: {_last_lines(self._log.with_suffix('.client.log'))}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
