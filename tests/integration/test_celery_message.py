@@ -15,7 +15,7 @@ from celery import Celery, chain
 from api_client.client import TurnsClient
 from api_client.contract.celery_message import Announcement, Stamp, announcement
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, QUEUES, RUN, RUN_QUEUE, Link, celery_settings, chain_of
+from api_client.contract.tasks import CHECK_QUEUE, QUEUES, RUN, RUN_QUEUE, Link, celery_settings, chain_of, queue_of
 from api_client.contract.turn import TurnRequest
 from tests.support import wait_for
 
@@ -62,18 +62,21 @@ def stamp_of(message: str, event: str) -> Stamp:
     )
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
 @pytest.mark.parametrize("task", QUEUES)
-def test_every_link_s_message_and_event_are_celery_s_own_byte_for_byte(settings: Settings, task: str) -> None:
-    heard, link = Heard(settings), Link(task, 2)
+def test_every_link_s_message_and_event_are_celery_s_own_byte_for_byte(
+    settings: Settings, task: str, attempt: int
+) -> None:
+    heard, link = Heard(settings), Link(task, attempt)
     app = Celery("helix-turns-client", set_as_current=False)
     app.conf.update(celery_settings(settings))
     items = chain_of(link, TURN, SESSION)
     chain(
         *(app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True) for item in items)
     ).apply_async(retry=False)
-    message, (channel, event) = heard.message(QUEUES[task]), heard.event()
+    message, (channel, event) = heard.message(queue_of(link)), heard.event()
     made = announcement(settings, link, TURN, SESSION, stamp_of(message, event))
-    sent = Announcement(heard.prefix + QUEUES[task], message, channel, event)
+    sent = Announcement(heard.prefix + queue_of(link), message, channel, event)
     assert made == sent, f"Celery {celery.__version__} sends something else"
     app.close()
 

@@ -124,4 +124,4 @@ def test_a_meeting_lasts_until_the_file_is_there(armed, tmp_path: Path) -> None:
 
 def test_every_point_of_the_matrix_is_passed_somewhere_in_the_code() -> None:
     code = "".join(path.read_text() for part in ("api_client", "worker") for path in (ROOT / part).rglob("*.py"))
-    assert set(re.findall(r'reach\("([a-z.]+)"\)', code)) == set(POINTS)
+    assert set(re.findall(r'(?:reach|await arrive)\("([a-z.]+)"\)', code)) == set(POINTS)

@@ -102,7 +102,10 @@ class Patience:
         said = str(error)[:80] if full else type(error).__name__
         if said != self._said:  # once, however often it is asked again
             self._said = said
-            log.warning("store.full" if full else "store.away", error=said)
+            if full:
+                log.warning("store.full", error=said)
+            else:
+                log.warning("store.away", error=said)
         return _PAUSE_SECONDS
 
 
