@@ -27,6 +27,7 @@ TIERS = {
 SHORT_FOLDERS = {"unit", "contract", "integration"}
 #: Files of tests/integration that start whole installations again and again.
 LONG = {
+    "test_broker.py",
     "test_broker_users.py",
     "test_bundle.py",
     "test_cli.py",
@@ -34,18 +35,22 @@ LONG = {
     "test_demo.py",
     "test_examples.py",
     "test_going_on.py",
+    "test_judges.py",
     "test_log_lines.py",
     "test_main_path.py",
     "test_metrics.py",
     "test_offered_validators.py",
     "test_one_marker.py",
-    "test_policy_replay.py",
     "test_openwebui_check.py",
-    "test_other_clients.py",
     "test_operators_questions.py",
+    "test_other_clients.py",
+    "test_phases.py",
+    "test_policy_replay.py",
     "test_readiness.py",
     "test_readme.py",
     "test_restore.py",
+    "test_shards.py",
+    "test_supervisor.py",
     "test_task_events.py",
     "test_top.py",
     "test_traces.py",
@@ -54,6 +59,7 @@ LONG = {
     "test_web_killed.py",
     "test_web_limits.py",
     "test_web_slow_readers.py",
+    "test_web_store.py",
 }
 #: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
 SHORT = {
