@@ -114,7 +114,7 @@ async def test_20_an_address_in_a_message_is_never_asked(turns: FakeTurns, turns
         part = {"type": "image_url", "image_url": {"url": url}}
         image = {"model": "scripted", "messages": [{"role": "user", "content": [part]}]}
         told = {"messages": [{"role": "user", "content": f"![x]({url})"}], "model": "scripted", "api_base": url}
-        assert (await turns_app.post("/v1/turns", json=image)).json()["error"]["code"] == "unsupported_content"
+        assert (await turns_app.post("/v1/turns", json=image)).json()["error"]["code"] == "image_not_read"
         assert (await turns_app.post("/v1/turns", json=told)).status_code == 202
         with pytest.raises(TimeoutError):
             canary.accept()

@@ -223,7 +223,7 @@ ENDINGS = [
         truth="limit",
         replies=(says("immer ", "weiter ", stop_reason="model_context_window_exceeded"),),
     ),
-    Ending(name="disk nearly full", truth="transient", replies=(_OK,), wrapper=FULL_DISK, small_disk=True),
+    Ending(name="disk nearly full", truth="host", replies=(_OK,), wrapper=FULL_DISK, small_disk=True),
     Ending(
         name="stdout lost, HTTP 429",
         truth="transient",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnRequest
 from api_client.index.selection import Filter
 from tests.conftest import WorkerProcess, environ_of, turns
@@ -35,7 +35,11 @@ async def test_a_probe_is_claimed_by_both_workers_and_leaves_no_trace(
             name: json.loads(text)
             for name, text in (await client.store.redis.hgetall(Keys(settings.namespace).workers)).items()
         }
-        assert sorted(queue for each in told.values() for queue in each["queues"]) == [CHECK_QUEUE, RUN_QUEUE]
+        assert sorted(queue for each in told.values() for queue in each["queues"]) == [
+            CHECK_QUEUE,
+            RUN_QUEUE,
+            PREFERRED_QUEUE,
+        ]
         assert len({each["sessions"] for each in told.values()} - {""}) == 1
         assert {found[0].worker.encode(), found[1].worker.encode()} == set(told)
 

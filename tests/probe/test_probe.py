@@ -23,7 +23,7 @@ OPEN = {"write: its own marks", "write: its own transcript"}
 ALWAYS_CLOSED = {
     "environment: the broker's address",
     "environment: a secret of the worker's",
-    "processes: a child in a session of its own stays",
+    "processes: a child in its own session stays",
     "processes: a child with a wiped environment stays",
 }
 

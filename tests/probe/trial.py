@@ -31,7 +31,7 @@ from worker.verification import Fence, check
 
 _PROBE = Path(__file__).with_name("ways.py")
 _STAYING = {
-    "processes: a child in a session of its own stays": "helix-probe-child",
+    "processes: a child in its own session stays": "helix-probe-child",
     "processes: a child with a wiped environment stays": "helix-probe-scrubbed",
 }
 

@@ -178,7 +178,7 @@ WAYS: dict[str, Callable[[Target], bool]] = {
     "processes: a signal to the worker": lambda at: _signal(at["worker"]),
     "processes: a signal to the guard": lambda at: _signal(at["guard"]),
     "processes: ptrace of another agent": lambda at: _ptrace(at["victim"]),
-    "processes: a child in a session of its own stays": lambda _: _stays(scrub=False),
+    "processes: a child in its own session stays": lambda _: _stays(scrub=False),
     "processes: a child with a wiped environment stays": lambda _: _stays(scrub=True),
     "sockets: the broker's": lambda at: speaks(socket.AF_UNIX, at["broker"]),
     "sockets: one in /tmp": lambda at: speaks(socket.AF_UNIX, at["tmp_socket"]),

@@ -63,7 +63,7 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
     try:
         text = path.read_text(encoding="utf-8")
         told = tomllib.loads(text)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter: HELIX_ROOT is reported by itself
         found.problems += [f"HELIX_CONFIG={name}: no such file"] if required else []
         return found
     except (OSError, ValueError) as error:  # TOML says the line itself
