@@ -14,7 +14,7 @@ import httpx2
 import pytest
 import redis
 
-from api_client.contract.keys import Keys
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, Limits
 from api_client.store import _KEPT_CONNECTIONS, Store
@@ -227,8 +227,11 @@ async def test_the_connections_of_closed_streams_are_given_back(settings: Settin
                 turn_id = (await http.post("/v1/turns", json=BODY)).json()["turn_id"]
                 async with contextlib.AsyncExitStack() as streams:
                     for _ in range(100):
-                        await streams.enter_async_context(http.stream("GET", f"/v1/turns/{turn_id}/events"))
-                    await wait_until(lambda: len(store.client_list()) >= before + 100)
+                        stream = http.stream("GET", f"/v1/turns/{turn_id}/events")
+                        assert (await streams.enter_async_context(stream)).status_code == 200
+                    bell = keys_of(settings.namespace, turn_id).bell(turn_id)
+                    await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 1)  # one for all of them
+            await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 0)
             wait_for(lambda: len(store.client_list()) <= before + _KEPT_CONNECTIONS + 4)
     finally:
         used.kill()
