@@ -36,7 +36,8 @@ up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 
 # Each file's tests stay in one process, and the files in their order: the long ones come early.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
+# The few tests that fail beside others run once more, alone; those that pass then are named (tests/again.py).
+PYTEST := $(BIN)/python -m tests.again $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 test: $(READY) ## Run the short tests: about 3 minutes on two cores (JOBS=1: one process; PYTEST_ARGS adds arguments)
 	$(PYTEST) -m "not long" --ignore tests/claude $(PYTEST_ARGS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import signal
@@ -67,7 +68,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield made
     finally:
         made.stop()
-        for pid in processes_with(f"sleep({CHILD}"):  # only after a test that failed
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(stage: Stage) -> Iterator[None]:
+    """A test that failed leaves its agents and their children to nobody."""
+    yield
+    (stage.meet / "go").touch()
+    for pid in processes_with(f"sleep({CHILD}"):
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 

@@ -40,12 +40,18 @@ class ProcessPlayer(Player):
         self.hang()
 
     def fork(self, seconds: float = 600.0, scrub: bool = False) -> None:
-        """Leave a child behind, in its own session, holding our output; ``scrub`` wipes its environment."""
+        """Leave a child behind, in its own session, holding our output; ``scrub`` wipes its environment.
+
+        Goes on when the child runs its own program: its end of the pipe closes there.
+        """
         reader, writer = os.pipe()
         middle = os.fork()
         if middle:
+            os.close(writer)
             os.waitpid(middle, 0)
-            self.tell({"event": "note", "text": "left behind", "detail": os.read(reader, 32).decode()})
+            with os.fdopen(reader, "rb") as pipe:
+                child = pipe.read().decode()
+            self.tell({"event": "note", "text": "left behind", "detail": child})
             return
         os.setsid()
         if os.fork() == 0:
