@@ -60,7 +60,11 @@ format: $(READY) ## Format the code and repair what the linter can repair
 	$(BIN)/ruff check --fix .
 
 SECONDS ?= 60
-.PHONY: fuzz
+.PHONY: fuzz properties
+properties: $(READY) ## Run the property tests ROUNDS times (default 5) with new random examples
+	for round in $$(seq $(or $(ROUNDS),5)); do \
+	  $(PYTEST) -m hypothesis --hypothesis-profile new tests/unit tests/contract $(PYTEST_ARGS) || exit; done
+
 fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no internal error, no hang, flat memory
 	$(BIN)/python -m tests.fuzz $(SECONDS)
 

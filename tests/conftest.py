@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from api_client.contract.settings import Settings
@@ -18,6 +19,11 @@ from tests.inline import offer
 from tests.support import processes_with, wait_for
 from tests.tiers import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401 - hooks of pytest
 from worker.processes.broker import EmbeddedBroker
+
+# A commit's tests are the same in each run. `make properties` looks for new examples.
+hypothesis.settings.register_profile("same", derandomize=True, database=None)
+hypothesis.settings.register_profile("new", print_blob=True)
+hypothesis.settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,8 @@ from worker.enforcement.repair.repaired import repair_attempt
 TITLES = ("Kontext", "Entscheidung", "Akzeptanzkriterien", "Konsequenzen", "Notizen", "Context", "Decision")
 FIELDS = ("adr_id", "title", "status", "owner", "files")
 STEP = "<!-- STEP: done -->"
+#: A section may come back under its English name.
+ENGLISH = {"Kontext": "Context", "Entscheidung": "Decision"}
 PARTS = ("step_marker", "yaml_header", *(f"yaml_header.{key}" for key in FIELDS), *(f"## {title}" for title in TITLES))
 NOISE = st.text(alphabet="aä #-`~>\n\r<!*:|[](){}\"'.0\u200b\ufeff", max_size=40)
 
@@ -143,7 +145,7 @@ def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list
     has_header = any(part == "yaml_header" for part, _ in answer)
     wide = named if has_header or not any(p.startswith("yaml") for p in named) else [*named, "yaml_header"]
     event("changed" if after != text else "same")
-    german = {"## Context": "## Kontext", "## Decision": "## Entscheidung"}
+    german = {f"## {english}": f"## {title}" for title, english in ENGLISH.items()}
     assert survives(outside(answer, [german.get(part, part) for part in wide]), after)
 
 
@@ -204,5 +206,6 @@ def test_a_turn_that_passes_has_lost_no_adr_and_no_good_section(
         passed = ""
     event(f"{type(decision).__name__} {bool(passed)}")
     for part, _ in pieces if passed else ():
-        assert part.removeprefix("## ") in passed or part == "step_marker"
+        title = part.removeprefix("## ")
+        assert title in passed or ENGLISH.get(title, title) in passed or part == "step_marker"
     assert not passed or len(re.findall(_FILLED, passed.replace("\r", ""), re.MULTILINE)) >= len(pieces) - 2
