@@ -103,7 +103,7 @@ e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is in
 	if test -n "$$problem"; then echo "skipped: $$problem"; else \
 	  $(BIN)/python -m pytest $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.probe; fi
 BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
-  tests/integration/test_gates.py tests/integration/test_limits.py
+  tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
 
 OPENWEBUI := .helix-tools/openwebui/venv
 OPENWEBUI_VERSION := 0.12.4

@@ -44,7 +44,7 @@ class Rules:
         rules: validators, or names of validators that are offered here.
         policy: a policy file's text or path, instead of rules.
         root: what paths in answers are relative to.
-        locale: language of messages.
+        locale: language of messages. Rules that run programs or ask models use the settings of the environment.
     """
 
     def __init__(
@@ -55,6 +55,9 @@ class Rules:
         locale: str = "en",
     ) -> None:
         from worker.enforcement import Policy, build_validators
+        from worker.external import provide
+
+        provide()
 
         self.locale = locale
         self.policy: Policy = Policy(locale=locale)

@@ -82,6 +82,22 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
 
 
+def test_a_validator_that_waits_for_a_program_has_the_time_it_asks_for(
+    install: Callable[[str], None], tmp_path: Path
+) -> None:
+    install("time.sleep(2.5); return []")
+    module = tmp_path / "own_validator.py"
+    module.write_text(
+        module.read_text().replace("class Own(ResponseValidator):", f"class Own(ResponseValidator):{WAITS}")
+    )
+    assert codes(Judges(1.0), case("Ja.", "own")) == []
+    module.write_text(module.read_text().replace(WAITS, ""))
+    assert codes(Judges(1.0), case("Ja.", "own")) == [("own", "VALIDATOR_ERROR")]
+
+
+WAITS = "\n    patience = 60.0"
+
+
 def test_this_process_goes_on_while_a_validator_holds_its_own(install: Callable[[str], None]) -> None:
     install("__import__('re').match(r'(a+)+$', 'a' * 64 + 'b')")
     judges, beats, done = Judges(1.5), 0, threading.Event()

@@ -23,6 +23,7 @@ from worker.enforcement import (
     offered_validators,
 )
 from worker.enforcement.policies import Subject, choose
+from worker.external import provide
 
 NO = 1  # exit code: the answer is "no"
 
@@ -68,6 +69,7 @@ def validate(
     """
     if names and policy_file:
         raise click.UsageError("--validator and --policy exclude each other")
+    provide()
     if policy_file:
         chosen = choose(read_file(policy_file), Subject(model=model), root=root, locale=locale)
         validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale

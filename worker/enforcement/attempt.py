@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from worker.enforcement.external.services import NOTHING_SPENT, Spent
 from worker.enforcement.issue import ValidationIssue
 
 
@@ -22,6 +23,7 @@ class Attempt:
         changes: what that repair changed, in words for the user.
         feedback: what the agent was told before this attempt; empty for the first.
         fresh: the agent was asked again, by a person or as another model; what came before is not an answer to keep.
+        spent: what rules used of models to judge it.
     """
 
     number: int
@@ -33,6 +35,7 @@ class Attempt:
     changes: tuple[str, ...] = ()
     feedback: str = ""
     fresh: bool = False
+    spent: Spent = NOTHING_SPENT
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:

@@ -10,6 +10,7 @@ from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.content_guard import assemble, lost, still_lost
 from worker.enforcement.examine import examine
+from worker.enforcement.external.services import tally
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Policy, weighed
 from worker.enforcement.repair.repaired import repair_answer
@@ -36,15 +37,28 @@ def judge(
         context: as for ``examine``.
         policy: which validators repair before anything else; the default policy repairs none first.
         complete: whether the agent really finished; else nothing is assembled, examined or repaired.
-        feedback: what the agent was told before this run.
+        feedback: the feedback the agent got before this run.
         fresh: it was asked again, not by the feedback of ``decide``.
     """
     new = Attempt(number=len(history) + 1, text=text, answer=text, feedback=feedback, fresh=fresh)
     if not complete:
         return replace(new, complete=False)
-    context = context or {}
+    with tally() as counted:
+        judged = _judged(new, history, validators, dict(context or {}), policy, fresh=fresh)
+    return replace(judged, spent=counted.spent)
+
+
+def _judged(
+    new: Attempt,
+    history: Sequence[Attempt],
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any],
+    policy: Policy | None,
+    *,
+    fresh: bool,
+) -> Attempt:
     before = weighed(history, policy or Policy())
-    answer = text if fresh else assemble(before, text, _documents(context))
+    answer = new.text if fresh else assemble(before, new.text, _documents(context))
     repairing = [validator for validator in validators if policy and policy.repairs(validator.name)]
     if repairing:
         repaired = repair_answer(answer, repairing, context)

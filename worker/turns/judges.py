@@ -28,9 +28,10 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
-from worker.enforcement.repair.repaired import Repaired, repair_attempt
+from worker.enforcement.repair.repaired import MAX_ROUNDS, Repaired, repair_attempt
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.file_existence import may_look_at_files
+from worker.external import provide
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -126,11 +127,16 @@ def repair_case(case: Case) -> Repaired:
     return repair_attempt(chosen, case.history, _validators(case), case.context)
 
 
+def _patience(case: Case) -> float:
+    """Seconds that its validators may wait for programs and models; a repair judges several times."""
+    return MAX_ROUNDS * sum(validator.patience for validator in _validators(case))
+
+
 class Judges:
     """Judges and repairs, each case within ``seconds``. One per process, used by many threads.
 
     Args:
-        seconds: how long validators may take that run in a child.
+        seconds: how long validators may take that run in a child, besides what they wait for programs and models.
         children: how many cases are judged in children at once; the next one waits.
     """
 
@@ -242,6 +248,11 @@ class _Child:
             self._pipe.send((work, case))
             if not self._pipe.poll(seconds):
                 return None
+            patience: float | CannotJudge = self._pipe.recv()
+            if isinstance(patience, CannotJudge):
+                return patience
+            if not self._pipe.poll(seconds + patience):
+                return None
             answer: Found | CannotJudge = self._pipe.recv()
         except (EOFError, OSError):
             return None
@@ -263,6 +274,7 @@ def _serve(pipe: Connection, parent: int) -> None:
     if os.getppid() != parent:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the worker decides when this ends
+    provide()
     pipe.send(True)
     while True:
         try:
@@ -270,6 +282,7 @@ def _serve(pipe: Connection, parent: int) -> None:
         except EOFError:
             return
         try:
+            pipe.send(_patience(case))
             pipe.send(work(case))
         except CannotJudge as error:
             pipe.send(CannotJudge(str(error)))

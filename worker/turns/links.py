@@ -51,7 +51,7 @@ from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.after_verification import after_verification, not_reached
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
-from worker.turns.transitions.usage import Usage
+from worker.turns.transitions.usage import Usage, with_judging
 
 log = structlog.get_logger()
 
@@ -185,7 +185,8 @@ class Links:
 
         def decided() -> Move:
             decision = decide([*history, attempt], policy_of(turn))
-            return after_validation(turn, link, attempt, decision, Usage.of(this.usage))
+            move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
+            return with_judging(turn, move, attempt.spent)
 
         move = decided() if quick else await self._threads.checks(decided)
         if move.outcome is None or not move.outcome.success:
@@ -206,7 +207,7 @@ class Links:
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         repaired = replace(repaired, issues=(*repaired.issues, *lost, *refused(delivered.refused, turn.request.locale)))
-        move = after_fallback(turn, link, best.number, repaired)
+        move = with_judging(turn, after_fallback(turn, link, best.number, repaired), repaired.spent)
         return self._accept(lease, move, best, {**delivered.files, **repaired.files})
 
     def _verify(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
@@ -278,7 +279,12 @@ class Links:
             history=tuple(history),
             names=request.validators,
             root=self._settings.root,
-            context={"files": files, "locale": request.locale, "session_id": request.session_id},
+            context={
+                "files": files,
+                "locale": request.locale,
+                "session_id": request.session_id,
+                "prompt": request.prompt,
+            },
             policy=policy_of(turn),
             fresh=fresh,
         )

@@ -19,6 +19,7 @@ from worker.cli.output import json_option, number_of, one_line, write_json, writ
 from worker.cli.policy import read_file
 from worker.cli.turns.turn import with_client
 from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Subject, choose
+from worker.external import provide
 
 #: Turns whose attempts are read at once.
 _PAGE = 50
@@ -40,6 +41,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     """
     policy = read_file(file)
     settings = load()
+    provide(settings)
 
     async def read(client: TurnsClient) -> Comparison:
         comparison, gives = Comparison(most=show), _Gives(policy, settings.root)

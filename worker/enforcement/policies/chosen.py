@@ -87,6 +87,16 @@ class _Conditional(ResponseValidator):
         """As the validator's own."""
         return self._inner.mends_files
 
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        """As the validator's own."""
+        return self._inner.bounded
+
+    @property
+    def patience(self) -> float:  # type: ignore[override]
+        """As the validator's own."""
+        return self._inner.patience
+
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """The validator's issues; none for an answer that it does not judge."""
         if not self._applies_to.fits(response):

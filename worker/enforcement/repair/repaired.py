@@ -12,6 +12,7 @@ from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import LOST, holds, restored, still_lost
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
 from worker.enforcement.examine import examine
+from worker.enforcement.external.services import NOTHING_SPENT, Spent, tally
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
@@ -33,6 +34,7 @@ class Repaired:
         step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
         files: the files that were repaired, name to new text.
         context: what a later examination of the text must be told: that ``unknown`` is the fallback's own word.
+        spent: what rules used of models to judge it.
     """
 
     text: str
@@ -43,6 +45,7 @@ class Repaired:
     step_source: StepSource = "unknown"
     files: Mapping[str, str] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
+    spent: Spent = NOTHING_SPENT
 
     @property
     def accepted(self) -> bool:
@@ -99,7 +102,8 @@ def repair_attempt(
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
     text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
-    repaired = repair_answer(text, validators, context)
+    with tally() as counted:
+        repaired = repair_answer(text, validators, context)
     left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
     return replace(
@@ -107,6 +111,7 @@ def repair_attempt(
         fixed_issues=(*(i for i in missing if i.message not in left), *repaired.fixed_issues),
         issues=(*repaired.issues, *(i for i in missing if i.message in left)),
         changes=(*(words(locale, german, english).format(title) for title in back), *repaired.changes),
+        spent=counted.spent,
     )
 
 

@@ -5,6 +5,8 @@ docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file 
 
 from worker.enforcement.rules.citations import Citations
 from worker.enforcement.rules.code_blocks import CodeBlocks
+from worker.enforcement.rules.external.command import Command
+from worker.enforcement.rules.external.llm_judge import LlmJudge
 from worker.enforcement.rules.forbidden import Forbidden
 from worker.enforcement.rules.json_schema import JsonSchema
 from worker.enforcement.rules.language import Language
@@ -21,11 +23,13 @@ RULES: dict[str, type[Rule]] = {
     for rule in (
         Citations,
         CodeBlocks,
+        Command,
         Forbidden,
         JsonSchema,
         Language,
         Length,
         Links,
+        LlmJudge,
         PydanticModel,
         Regex,
         Structure,
@@ -36,11 +40,13 @@ __all__ = [
     "RULES",
     "Citations",
     "CodeBlocks",
+    "Command",
     "Forbidden",
     "JsonSchema",
     "Language",
     "Length",
     "Links",
+    "LlmJudge",
     "PydanticModel",
     "Regex",
     "Rule",

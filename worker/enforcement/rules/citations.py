@@ -27,10 +27,15 @@ MAX_CITED = 500
 
 
 class Cited(NamedTuple):
-    """A file that an answer names: the path, the last line it cites (0 for none), and the line of the answer."""
+    """A file that an answer names: the path, the lines it cites as it writes them, and the line of the answer.
+
+    ``last`` is the last of these lines, 0 for none; ``real``: the range begins at line 1 or later and runs forward.
+    """
 
     path: str
+    lines: str
     last: int
+    real: bool
     line: int
 
 
@@ -46,11 +51,11 @@ class Citations(Rule):
         """CITED_FILE_NOT_FOUND and CITED_LINES_NOT_FOUND; the agent's own files of this turn count as there."""
         locale, root, issues = self.words_in(context), Root.at(self.root), []
         written = {name.removeprefix("output/") for name in context.get("files") or {}}
-        seen: set[tuple[str, int]] = set()
+        seen: set[tuple[str, str]] = set()
         for cited in _cited(response, lines_only=not self.paths):
-            if cited.path.removeprefix("output/") in written or (cited.path, cited.last) in seen:
+            if cited.path.removeprefix("output/") in written or (cited.path, cited.lines) in seen:
                 continue
-            seen.add((cited.path, cited.last))
+            seen.add((cited.path, cited.lines))
             if len(seen) > MAX_CITED:
                 break
             kind = root.find(cited.path)
@@ -58,10 +63,10 @@ class Citations(Rule):
                 near = root.suggest(cited.path)
                 values = {"path": cited.path, "suggestion": f": {near}?" if near else ""}
                 issues.append(rule_issue("CITED_FILE_NOT_FOUND", locale, line=cited.line, **values))
-            elif kind is Found.FILE and cited.last:
+            elif kind is Found.FILE and cited.lines:
                 count = _lines(Path(root.real) / cited.path)
-                if count is not None and cited.last > count:
-                    lines: dict[str, Any] = {"path": cited.path, "last": cited.last, "count": count}
+                if count is not None and (cited.last > count or not cited.real):
+                    lines: dict[str, Any] = {"path": cited.path, "lines": cited.lines, "count": count}
                     issues.append(rule_issue("CITED_LINES_NOT_FOUND", locale, line=cited.line, **lines))
         return issues
 
@@ -74,9 +79,11 @@ def _cited(text: str, *, lines_only: bool) -> Iterator[Cited]:
         if number in hidden or "." not in line:
             continue
         for found in _CITED.finditer(line):
-            yield Cited(found[1], int(found[3] or found[2]), number + 1)
+            first, last = int(found[2]), int(found[3] or found[2])
+            shown = f"{first}-{last}" if found[3] else str(first)
+            yield Cited(found[1], shown, max(first, last), 1 <= first <= last, number + 1)
         for found in () if lines_only else _QUOTED.finditer(line):
-            yield Cited(found[1], 0, number + 1)
+            yield Cited(found[1], "", 0, True, number + 1)
 
 
 def _lines(path: Path) -> int | None:

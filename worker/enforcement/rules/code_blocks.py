@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import yaml
 
+from worker.enforcement.codes import words
 from worker.enforcement.documents.document import parse
+from worker.enforcement.external.shell import problems
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.fences import Block, blocks
 from worker.enforcement.rules.rule import Rule, option
 
 #: A longer block is not parsed, in characters: parsers of foreign text are bounded.
 MAX_BLOCK = 200_000
-_ALSO = {"py": "python", "python3": "python", "yml": "yaml"}
+#: Lines that mark an excerpt.
+_LEFT_OUT = frozenset({"...", "…", "# ...", "# …"})
+SHELL = "shell"
+#: A string, which stays, or a comma before a closing bracket.
+_TRAILING = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|,(?=\s*[\]}])')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,36 +35,76 @@ class CodeBlocks(Rule):
 
     kind: ClassVar[str] = "code"
 
-    languages: tuple[str, ...] = option(("python", "json", "yaml"), "Languages whose blocks must parse.")
+    languages: tuple[str, ...] = option(
+        ("python", "json", "yaml"), "Languages whose blocks must parse: python, json, yaml, shell."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unknown = [language for language in self.languages if language not in _PARSERS]
+        unknown = [language for language in self.languages if language not in (*_PARSERS, SHELL)]
         if unknown:
-            raise ValueError(f"languages: {', '.join(unknown)} is not one of {', '.join(_PARSERS)}")
+            raise ValueError(f"languages: {', '.join(unknown)} is not one of {', '.join((*_PARSERS, SHELL))}")
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        """False with shell, which is read by a program."""
+        return SHELL not in self.languages
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """CODE_DOES_NOT_PARSE with the line in the answer."""
-        out, issues = parse(response).out, []
-        for fence in out.fences:
-            word = fence.info.split(maxsplit=1)[0].lower() if fence.info.split() else ""
-            language = _ALSO.get(word, word)
-            if language not in self.languages or not fence.closed:
+        """CODE_DOES_NOT_PARSE with the line in the answer.
+
+        Raises:
+            CannotRun: shell is asked for, and there is no box or no bash (``examine``: VALIDATOR_ERROR).
+        """
+        found = [block for block in blocks(parse(response).out) if block.language in self.languages and _whole(block)]
+        wrong = {}
+        for place, block in enumerate(found):
+            if block.language != SHELL and (problem := _PARSERS[block.language](block.text)):
+                wrong[place] = problem
+        scripts = [place for place, block in enumerate(found) if block.language == SHELL]
+        for number, line, said in problems([found[place].text for place in scripts]) if scripts else ():
+            wrong[scripts[number]] = line, said
+        locale = self.words_in(context)
+        return [
+            rule_issue(
+                "CODE_DOES_NOT_PARSE",
+                locale,
+                line=found[place].line + line,
+                language=found[place].language,
+                problem=said,
+            )
+            for place, (line, said) in sorted(wrong.items())
+        ]
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Remove trailing commas from JSON blocks that parse without them: there is no other way to read those."""
+        lines = response.split("\n")
+        for block in blocks(parse(response).out):
+            if block.language != "json" or "json" not in self.languages or not _whole(block) or not _json(block.text):
                 continue
-            lines = [line[min(fence.indent, len(line) - len(line.lstrip(" "))) :] for line in _inside(out.lines, fence)]
-            block = "\n".join(lines) + "\n"
-            if len(block) > MAX_BLOCK or any(line.strip() in ("...", "…", "# ...", "# …") for line in lines):
-                continue
-            if problem := _PARSERS[language](block):
-                line, words = problem
-                at = fence.start + 1 + line
-                values = {"language": language, "problem": words}
-                issues.append(rule_issue("CODE_DOES_NOT_PARSE", self.words_in(context), line=at, **values))
-        return issues
+            repaired = without_trailing_commas(block.text)
+            if not _json(repaired):
+                own = lines[block.line : block.line + len(block.text.split("\n")) - 1]
+                for place, (before, shown, after) in enumerate(
+                    zip(own, block.text.split("\n"), repaired.split("\n"), strict=False)
+                ):
+                    if shown != after:
+                        lines[block.line + place] = before[: len(before) - len(shown)] + after
+        after = "\n".join(lines)
+        return None if after == response else after
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """That commas were removed."""
+        return [words(self.words_in(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed")]
 
 
-def _inside(lines: list[str], fence: Any) -> list[str]:
-    return lines[fence.start + 1 : fence.end - 1]
+def without_trailing_commas(text: str) -> str:
+    """JSON text without commas before a closing bracket; strings keep theirs."""
+    return _TRAILING.sub(lambda found: found[1] or "", text)
+
+
+def _whole(block: Block) -> bool:
+    return len(block.text) <= MAX_BLOCK and not any(line.strip() in _LEFT_OUT for line in block.text.split("\n"))
 
 
 Problem = tuple[int, str]  # line within the block, from 1, and words

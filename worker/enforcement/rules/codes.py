@@ -63,6 +63,7 @@ RULE_CODES: Mapping[str, Code] = {
         "A fenced block does not parse in its language.",
         ("Der {language}-Block ist fehlerhaft: {problem}", "Korrigiere den Block"),
         ("The {language} block does not parse: {problem}", "Correct the block"),
+        "The fallback removes trailing commas from JSON.",
     ),
     "CITED_FILE_NOT_FOUND": _code(
         "The answer cites a file with a line, and the file does not exist in the project.",
@@ -71,8 +72,8 @@ RULE_CODES: Mapping[str, Code] = {
     ),
     "CITED_LINES_NOT_FOUND": _code(
         "The answer cites lines that the file does not have.",
-        ("{path} hat keine Zeile {last} (nur {count})", "Prüfe die Zeilenangabe"),
-        ("{path} has no line {last} (only {count})", "Check the line numbers"),
+        ("{path} hat keine Zeile {lines} (nur {count})", "Prüfe die Zeilenangabe"),
+        ("{path} has no line {lines} (only {count})", "Check the line numbers"),
     ),
     "MISSING_SECTION": _code(
         "A heading that the template wants is missing.",
@@ -93,6 +94,21 @@ RULE_CODES: Mapping[str, Code] = {
         "There is no JSON where the rule looks for it.",
         ("Die Antwort enthält kein JSON", "{how}"),
         ("The answer holds no JSON", "{how}"),
+    ),
+    "COMMAND_REJECTED": _code(
+        "The program ended with an exit code that does not accept, and named no line.",
+        ("{program} lehnt die Antwort ab (Exit-Code {code}){problem}", "Behebe, was das Programm meldet"),
+        ("{program} rejects the answer (exit code {code}){problem}", "Repair what the program reports"),
+    ),
+    "COMMAND_FOUND": _code(
+        "The program ended with an exit code that does not accept, and named this line.",
+        ("{program}: {problem}", "Behebe, was das Programm in dieser Zeile meldet"),
+        ("{program}: {problem}", "Repair what the program reports in this line"),
+    ),
+    "JUDGE_REJECTED": _code(
+        "The judging model rejects the answer; its words are in the message.",
+        ("Die prüfende KI lehnt die Antwort ab", "Behebe den genannten Mangel"),
+        ("The judging model rejects the answer", "Repair what it names"),
     ),
     "JSON_MISMATCH": _code(
         "The JSON does not fit its schema or model.",

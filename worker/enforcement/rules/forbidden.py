@@ -35,6 +35,7 @@ class Forbidden(Rule):
     """Looks for whole words in any letter case, and for well-known forms of secrets."""
 
     kind: ClassVar[str] = "forbidden"
+    bounded: ClassVar[bool] = True
     mends_files: ClassVar[bool] = True
 
     words: tuple[str, ...] = option((), "Words and phrases that must not stand in the answer, in any letter case.")

@@ -44,6 +44,7 @@ class Language(Rule):
     """Counts function words in the prose outside code; what is too short to tell is accepted."""
 
     kind: ClassVar[str] = "language"
+    bounded: ClassVar[bool] = True
 
     expect: str = option("de", "The language: de, en, es, fr, it or nl.")
 

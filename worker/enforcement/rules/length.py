@@ -18,6 +18,7 @@ class Length(Rule):
     """Counts characters and words of the answer without its step marker."""
 
     kind: ClassVar[str] = "length"
+    bounded: ClassVar[bool] = True
 
     min_chars: int = option(0, "The fewest characters that are accepted.")
     max_chars: int = option(0, "The most characters that are accepted; 0 for no bound.")

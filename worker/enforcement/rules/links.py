@@ -23,6 +23,7 @@ class Links(Rule):
     """Judges addresses outside fenced code: in Markdown links, in angle brackets, and bare."""
 
     kind: ClassVar[str] = "links"
+    bounded: ClassVar[bool] = True
 
     hosts: tuple[str, ...] = option((), "Hosts that links may lead to; `*.example.org` means every host below it.")
     schemes: tuple[str, ...] = option(("https",), "Schemes that links may have.")

@@ -36,6 +36,8 @@ class Rule(ResponseValidator):
 
     #: The rule's name in a policy file.
     kind: ClassVar[str] = ""
+    #: True when the rule starts programs or asks models: a request may add it only where the policy file has it.
+    reaches_out: ClassVar[bool] = False
 
     name: str = ""
     root: Path = Path()

@@ -28,6 +28,7 @@ class Structure(Rule):
     """Compares headings without their mark-up, numbers and letter case."""
 
     kind: ClassVar[str] = "structure"
+    bounded: ClassVar[bool] = True
 
     preset: str = option("", "A template by name: adr-madr or adr-nygard.")
     sections: tuple[str, ...] = option((), "Headings that must be there; `Context|Kontext` names one section twice.")

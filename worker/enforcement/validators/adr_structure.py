@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from worker.enforcement.codes import DEFAULT_LOCALE, issue
 from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
@@ -29,6 +29,7 @@ _LEADING_ZERO = re.compile(r"0\d+")
 class ADRStructureValidator(ResponseValidator):
     """Judges every ADR in the answer and in the files; an answer without one has nothing to be judged."""
 
+    bounded: ClassVar[bool] = True
     REQUIRED_SECTIONS = REQUIRED_SECTIONS
     REQUIRED_YAML_FIELDS = REQUIRED_FIELDS
 

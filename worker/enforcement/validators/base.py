@@ -19,6 +19,11 @@ class ResponseValidator(ABC):
 
     #: True when the fallback may also be applied to the files the agent wrote, each as its own text.
     mends_files: ClassVar[bool] = False
+    #: True when its time and memory grow with the text alone, and it reads no file: it is then judged in place. All
+    #: others are judged in a child process, where one that hangs can be ended.
+    bounded: ClassVar[bool] = False
+    #: Seconds it may wait for programs or models, beyond what judging takes by itself.
+    patience: ClassVar[float] = 0.0
 
     @property
     @abstractmethod

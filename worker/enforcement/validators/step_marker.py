@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from api_client.contract.marker import STEPS, UNKNOWN
 from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
@@ -20,6 +20,7 @@ FALLBACK_STEP = "fallback_step"
 class StepMarkerValidator(ResponseValidator):
     """The last marker outside code and quotes names one of the six steps, in any letter case."""
 
+    bounded: ClassVar[bool] = True
     VALID_STEPS = frozenset(STEPS)
 
     def __init__(self, locale: str = DEFAULT_LOCALE) -> None:

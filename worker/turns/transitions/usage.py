@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.contract.counters import counter
+from api_client.contract.counters import counter, model_of
+from api_client.contract.turn import Turn
+from worker.enforcement.external.services import Spent
+from worker.turns.transitions.moves import Move
 
 #: Whatever an agent reports beyond this it did not use.
 _MOST_USED = 1e12
@@ -28,6 +31,11 @@ class Usage:
             output_tokens=int(_amount(reported.get("output_tokens"))),
             cost_usd=_amount(reported.get("cost_usd")),
         )
+
+    @classmethod
+    def spent(cls, spent: Spent) -> Usage:
+        """What rules used of models while they judged."""
+        return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property
     def tokens(self) -> int:
@@ -58,6 +66,21 @@ class Usage:
         """The counters of a run that used this for an answer that was not accepted."""
         amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
         return {counter(name, model): amount for name, amount in amounts.items() if amount}
+
+
+def with_judging(turn: Turn, move: Move, spent: Spent) -> Move:
+    """The move that also charges the turn what its rules used of models: its budgets cover that too."""
+    if not spent:
+        return move
+    used = Usage.spent(spent)
+    charged = {
+        "tokens_used": str(turn.tokens_used + used.tokens),
+        "cost_used": str(turn.cost_used + used.microdollars),
+    }
+    counters = dict(move.counters)
+    for name, amount in used.counted(model_of(turn)).items():
+        counters[name] = counters.get(name, 0) + amount
+    return replace(move, fields=move.fields | charged, counters=counters)
 
 
 def _amount(value: object) -> float:

@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from api_client.contract.settings import Settings
 from worker.enforcement import examine
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.external import services
 from worker.enforcement.policies import AppliesTo, Chosen, Subject, choose, read_policy
 from worker.enforcement.policies.policy_file import ENTRY_KEYS, KEYS
 from worker.enforcement.policies.reading import default_of, settable
-from worker.enforcement.rules import RULES
+from worker.enforcement.repair.repaired import repair_answer
+from worker.enforcement.rules import RULES, Rule
 from worker.enforcement.rules.codes import RULE_CODES
+from worker.external import provide
 
 ROOT = Path(__file__).parents[4]
 PAGES = ROOT / "docs" / "rules"
+
+
+#: The judging model of docs/rules/llm_judge.md: it really reads the answer, so far as a script can.
+JUDGE = """
+- when: best choice in every way
+  attempts: [[verdict: {success: false, errors: [It names no disadvantage.]}]]
+- attempts: [[verdict: true]]
+"""
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path) -> Iterator[None]:
+    """Programs run here without a box, and the judge is a scripted agent."""
+    (tmp_path / "judge.yaml").write_text(JUDGE)
+    provide(Settings(root=ROOT, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"}))
+    yield
+    services.provide(services.NOTHING)
 
 
 def page(rule: str) -> str:
@@ -30,6 +53,9 @@ def policy_of(rule: str) -> str:
 def answer(rule: str, word: str) -> str:
     found = re.search(rf"{word}:\n\n(`{{3,4}})markdown\n(.*?)\n\1\n", page(rule), re.DOTALL)
     return found[2]
+
+
+REPAIRED = [rule for rule in RULES if "\nRepaired:\n" in page(rule)]
 
 
 def chosen(rule: str) -> Chosen:
@@ -51,6 +77,20 @@ def test_the_rejected_answer_of_the_page_is_rejected_by_codes_of_the_page(rule: 
     assert found
     assert {issue.validator for issue in found} == {rule}
     assert all(f"| `{issue.code}` | {RULE_CODES[issue.code].when} |" in page(rule) for issue in found)
+
+
+@pytest.mark.parametrize("rule", REPAIRED)
+def test_the_fallback_repairs_the_answer_of_the_page(rule: str) -> None:
+    validators = chosen(rule).validators
+    before, after = answer(rule, "Rejected, and repaired by the fallback"), answer(rule, "Repaired")
+    assert examine(before, validators)
+    repaired = repair_answer(before, validators, {"locale": "en"})
+    assert (strip_marker(repaired.text).strip(), repaired.issues) == (after.strip(), ())
+    assert repaired.changes
+
+
+def test_every_rule_with_a_fallback_shows_it_on_its_page() -> None:
+    assert {name for name, rule in RULES.items() if rule.apply_fallback is not Rule.apply_fallback} == set(REPAIRED)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -1,0 +1,1 @@
+"""What rules may ask of the machine, and how programs and models are asked to judge."""

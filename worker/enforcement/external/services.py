@@ -1,0 +1,151 @@
+"""What rules may ask of the machine: run a program in the box, ask a configured model. The host provides both.
+
+Enforcement starts no process and opens no connection by itself: ``worker.external`` does, for workers, for the command
+line, and for your own code. docs/policy.md says who may use such rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class CannotRun(Exception):
+    """A program or a model could not judge: it did not start, was ended, or gave no verdict. The message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program that judges.
+
+    Attributes:
+        argv: program and arguments; no shell has a part in it.
+        files: texts by their paths, laid into the folder it runs in.
+        stdin: what it reads.
+        seconds: time for all of it. memory_mb: address space of each of its processes, in MiB.
+    """
+
+    argv: Sequence[str]
+    files: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = ""
+    seconds: float = 30
+    memory_mb: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended: its exit code, and the last lines of its output, standard error among them."""
+
+    code: int
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a model is asked: its name in the settings, the prompt, and the time limit in seconds."""
+
+    model: str
+    prompt: str
+    seconds: float = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What models used while rules judged: tokens in and out, US dollars."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.input_tokens or self.output_tokens or self.cost_usd)
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+        )
+
+
+NOTHING_SPENT = Spent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A model's answer and what it used."""
+
+    text: str
+    spent: Spent = NOTHING_SPENT
+
+
+class Services(Protocol):
+    """Runs programs and asks models."""
+
+    def run(self, program: Program) -> Ended:
+        """Run a program and wait for it.
+
+        Raises:
+            CannotRun: there is no box, it did not start, or it went over a limit.
+        """
+
+    def ask(self, question: Question) -> Reply:
+        """Ask a model once.
+
+        Raises:
+            CannotRun: the model is not configured, or did not finish in time.
+        """
+
+
+class _Nothing:
+    """A process that has provided nothing."""
+
+    def run(self, program: Program) -> Ended:
+        raise CannotRun("this process runs no programs; call worker.external.provide() first")
+
+    def ask(self, question: Question) -> Reply:
+        raise CannotRun("this process asks no models; call worker.external.provide() first")
+
+
+NOTHING: Services = _Nothing()
+_provided: list[Services] = [NOTHING]
+_tally: ContextVar[Tally | None] = ContextVar("tally", default=None)
+
+
+def provide(services: Services) -> None:
+    """Set what the rules of this process run programs and ask models with."""
+    _provided[0] = services
+
+
+def services() -> Services:
+    """What this process provides; without any, both calls raise ``CannotRun``."""
+    return _provided[0]
+
+
+class Tally:
+    """Adds up what rules use of models; ``spent`` is the sum so far."""
+
+    def __init__(self) -> None:
+        self.spent = Spent()
+
+
+@contextmanager
+def tally() -> Iterator[Tally]:
+    """Count what rules use of models in this block. An outer tally counts it too."""
+    outer, mine = _tally.get(), Tally()
+    token = _tally.set(mine)
+    try:
+        yield mine
+    finally:
+        _tally.reset(token)
+        if outer is not None:
+            outer.spent += mine.spent
+
+
+def spend(spent: Spent) -> None:
+    """Count a use in the innermost tally."""
+    if (counting := _tally.get()) is not None:
+        counting.spent += spent

@@ -1,0 +1,1 @@
+"""Rules that run programs or ask models (``worker.enforcement.external``)."""
