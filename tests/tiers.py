@@ -29,6 +29,7 @@ SHORT_FOLDERS = {"unit", "contract", "integration"}
 LONG = {
     "test_broker.py",
     "test_broker_users.py",
+    "test_backup.py",
     "test_bundle.py",
     "test_cli.py",
     "test_compose_services.py",
@@ -48,7 +49,6 @@ LONG = {
     "test_policy_replay.py",
     "test_readiness.py",
     "test_readme.py",
-    "test_restore.py",
     "test_shards.py",
     "test_supervisor.py",
     "test_task_events.py",

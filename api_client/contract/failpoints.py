@@ -40,6 +40,12 @@ POINTS = {
     "answer.sealed": "validate: the answer is sealed, a file of it not written",
 }
 
+#: Points of what is beside turns: each has a test of its own.
+BESIDE_TURNS = {
+    "restore.file": "restore: a file was put in its place",
+    "restore.keys": "restore: some keys were copied into the store",
+}
+
 
 class FailpointError(Exception):
     """What an armed failpoint raises."""

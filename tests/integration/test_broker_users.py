@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
@@ -101,6 +102,28 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
         turns("doctor", "--json"), env=environ_of(guarded.settings_of("operator")), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_the_operator_takes_and_restores_a_backup_and_nobody_else_does(guarded: Guarded, tmp_path: Path) -> None:
+    def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(turns(*arguments), env=environ_of(settings), capture_output=True, text=True, timeout=120)
+
+    operator = guarded.settings_of("operator")
+    submitted = run(operator, "submit", "hello", "--model", "scripted", "--json")
+    turn_id = json.loads(submitted.stdout)["turn_id"]
+    refused = run(guarded.settings_of("relay"), "backup", str(tmp_path / "refused"))
+    assert (refused.returncode, "+psync" in refused.stderr) == (2, True)
+    assert not (tmp_path / "refused").exists()
+    assert run(operator, "backup", str(tmp_path / "backup")).returncode == 0
+    with redis.Redis.from_url(guarded.urls["operator"]) as client:
+        for key in client.scan_iter(match=f"{guarded.settings.namespace}:*"):
+            client.delete(key)
+    shown = run(operator, "show", turn_id)
+    assert shown.returncode == 1
+    (tmp_path / "elsewhere").mkdir()
+    restored = run(replace(operator, root=tmp_path / "elsewhere"), "restore", str(tmp_path / "backup"))
+    assert restored.returncode == 0, restored.stderr
+    assert run(operator, "show", turn_id).returncode == 0
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -74,6 +74,8 @@ COMMANDS = {
         "Look for what is wrong: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
     "gc": ("worker.cli.gc:gc", "Let go what is older than it is to be kept; --dry-run counts."),
+    "backup": ("worker.cli.backup:backup", "Save store, sessions, phases, keys and settings into one archive."),
+    "restore": ("worker.cli.backup:restore", "Bring a backup into an empty installation."),
     "traces": ("worker.cli.figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("worker.cli.installation.worker:worker", "Run the workers: one for agents, one for judging."),
     "web": ("worker.cli.installation.web:web", "Run the OpenAI-compatible relay."),

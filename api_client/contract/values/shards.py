@@ -13,6 +13,8 @@ from api_client.contract.keys import Keys
 
 #: The field of ``Keys.installation`` that has the number, and the most that HELIX_SHARDS can be.
 FIELD, MOST = "shards", 1024
+#: The field that says which backup the store is being restored from (``worker.backup``): nothing starts meanwhile.
+RESTORING = "restoring"
 
 
 def traces(namespace: str) -> list[str]:

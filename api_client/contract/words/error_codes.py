@@ -393,6 +393,16 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("The phase's output was not verified.", "The message names what was wrong with the last attempt."),
         "docs/WORKFLOW-SYSTEM.md, Troubleshooting.",
     ),
+    "backup_failed": ErrorCode(
+        ("Die Sicherung konnte nicht erstellt werden.", "Die Meldung nennt den Grund."),
+        ("The backup could not be taken.", "The message says why."),
+        "docs/operations.md, Back up and restore.",
+    ),
+    "restore_refused": ErrorCode(
+        ("Diese Sicherung kann hier nicht eingespielt werden.", "Die Meldung nennt den Grund."),
+        ("This backup cannot be restored here.", "The message says why."),
+        "docs/operations.md, Back up and restore.",
+    ),
     "tracing_off": ErrorCode(
         ("Traces sind hier nicht eingerichtet.", "Die Meldung nennt, was fehlt."),
         ("Traces are not set up here.", "The message says what is missing."),

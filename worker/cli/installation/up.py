@@ -20,6 +20,7 @@ from api_client.contract.settings import RUN_FILE, Settings, load, masked
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
 from api_client.web.identity.local_token import make_token
+from worker.backup.restoring import require_whole
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port
 from worker.cli.output import json_option, write_json
@@ -73,7 +74,8 @@ def up(verbose: bool, as_json: bool) -> None:
     """
     settings = load()
     state = programs.state_dir(settings)
-    with _only_one(state):
+    with only_one(state):
+        require_whole(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
         installation = plan(load())
         configure_logging(settings)
@@ -115,7 +117,12 @@ def plan(settings: Settings) -> Installation:
 
 
 @contextlib.contextmanager
-def _only_one(state: Path) -> Iterator[None]:
+def only_one(state: Path) -> Iterator[None]:
+    """Hold the lock of an installation.
+
+    Raises:
+        CannotStart: `turns up` (or a restore) runs on it; names the process.
+    """
     with (state / "up.lock").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,9 +23,11 @@ def web(host: str | None, port: int | None) -> None:
     )
     free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     from api_client.web.app import serve
+    from worker.backup.restoring import require_whole
     from worker.logs import configure_logging
     from worker.turns.record.store import require_shards
 
     configure_logging(settings)
+    require_whole(settings.root)
     require_shards(settings)
     serve(settings)

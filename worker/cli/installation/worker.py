@@ -21,8 +21,10 @@ def worker(only: str | None) -> None:
     A worker that dies is started again. SIGTERM or Ctrl-C ends both; a second Ctrl-C does so at once.
     """
     settings = require_store(load())
+    from worker.backup.restoring import require_whole
     from worker.turns.record.store import require_shards
 
+    require_whole(settings.root)
     require_shards(settings)
     state = programs.state_dir(settings)
     if only:

@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.values import shards
@@ -56,10 +57,16 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
 
 
 def stored_shards(settings: Settings) -> int:
-    """The number of shards of the store, which the first process writes there; 0 when the store does not answer."""
+    """The number of shards of the store, which the first process writes there; 0 when the store does not answer.
+
+    Raises:
+        SettingsError: a restore of the store did not end.
+    """
     key = Keys(settings.namespace).installation
     try:
         with connect(settings, answer_seconds=2.0, resends=0) as store:
+            if store.hexists(key, shards.RESTORING):
+                raise SettingsError(["the store is half restored: run the same `turns restore` again, then start"])
             if (stored := store.hget(key, shards.FIELD)) is None:
                 pipe = store.pipeline(transaction=False)
                 for trace in shards.traces(settings.namespace):
@@ -76,7 +83,7 @@ def require_shards(settings: Settings) -> None:
     """Refuse to work with another number of shards than the store's; one that does not answer is not waited for.
 
     Raises:
-        SettingsError: HELIX_SHARDS is another number; says what to do.
+        SettingsError: HELIX_SHARDS is another number, or the store is half restored; says what to do.
     """
     if number := stored_shards(settings):
         shards.require_same(number, settings.shards, settings.namespace)

@@ -1,0 +1,232 @@
+"""Back-up of a running installation and restore into an empty one, as docs/operations.md describes them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import signal
+import stat
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.phases.phase import Phase
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from api_client.index.selection import Filter
+from tests.conftest import WorkerProcess, end_all, environ_of, turns
+from tests.relay import RelayProcess
+from tests.support import playing, wait_until
+from worker.processes.broker import EmbeddedBroker
+
+#: A chat's agent that answers, and one of a phase that writes its file.
+SCRIPT = """
+- when: add.py
+  attempts:
+    - - write: {path: output/add.py, content: "def add(a, b):\\n    return a + b\\n"}
+      - say: Fertig.
+      - verdict: true
+- attempts:
+    - - say: "Hello.\\n\\n<!-- STEP: what -->"
+"""
+PHASE = {"id": "build", "description": "Write add.py.", "output_files": ["add.py"], "verify_agent": False}
+
+
+def run(settings: Settings, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """``turns`` under these settings."""
+    return subprocess.run(
+        turns(*arguments), env=environ_of(settings, **environ), capture_output=True, text=True, timeout=120
+    )
+
+
+def message(text: str) -> tuple[dict[str, Any], ...]:
+    return ({"role": "user", "content": text},)
+
+
+@pytest.fixture
+def before(private_settings: Settings) -> Settings:
+    """The installation that is backed up."""
+    return playing(private_settings, SCRIPT)
+
+
+@pytest.fixture
+def after(before: Settings, tmp_path: Path) -> Settings:
+    """An empty one, without a server of its own."""
+    root = tmp_path / "after"
+    root.mkdir()
+    return replace(before, root=root, broker_url="", store_url="")
+
+
+@pytest.fixture
+def started(after: Settings) -> Iterator[Callable[[], Settings]]:
+    """Starts the embedded broker of the restored installation."""
+    servers: list[EmbeddedBroker] = []
+
+    def start() -> Settings:
+        servers.append(EmbeddedBroker(after.root / ".helix" / "broker"))
+        servers[-1].start()
+        return replace(after, broker_url=servers[-1].url, store_url=servers[-1].url)
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_goes_on(
+    before: Settings,
+    after: Settings,
+    started: Callable[[], Settings],
+    worker_process: Callable[..., WorkerProcess],
+    tmp_path: Path,
+) -> None:
+    (before.root / "work").mkdir()
+    (before.root / "work" / "notes.md").write_text("read me")
+    key = run(before, "keys", "create", "alice").stdout.strip()
+    worker = worker_process(settings=before)
+    async with TurnsClient(before) as client:
+        answered = await client.submit(TurnRequest(model="scripted", messages=message("hello"), session_id="a"))
+        await client.result(answered, timeout=60)
+        [built] = await client.submit_phases([Phase.from_dict(PHASE)], directory="work")
+        assert (await client.result(built, timeout=60)).outcome == "passed"
+        end_all([worker])
+        waiting = await client.submit(TurnRequest(model="scripted", messages=message("hello"), session_id="b"))
+        reading = Phase.from_dict({**PHASE, "id": "next", "input_files": ["notes.md"]})
+        [queued] = await client.submit_phases([reading], directory="work")
+        events = await client.events(answered)
+    archive = tmp_path / "backup"
+    done = run(before, "backup", str(archive), "--json")
+    assert done.returncode == 0, done.stderr
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".backup")] == []
+
+    killed = 0
+    for point in ("restore.file=kill@1", "restore.file=kill@4", "restore.keys=kill@1"):
+        half = run(after, "restore", str(archive), HELIX_FAILPOINT=point)
+        killed += half.returncode == -signal.SIGKILL
+        refused = run(after, "up")
+        assert (refused.returncode, "half restored" in refused.stderr) == (2, True)
+    assert killed == 3
+    done = run(after, "restore", str(archive), "--json")
+    assert done.returncode == 0, done.stderr
+    assert not (after.root / ".helix" / "restoring").exists()
+
+    restored = started()
+    sessions = Path("projects/sessions/a")
+    assert files_below(after.root / sessions) == files_below(before.root / sessions)
+    assert (after.root / "work/phases/build/output/add.py").read_text().startswith("def add")
+    assert (after.root / "work/notes.md").read_text() == "read me"
+    async with TurnsClient(restored) as client:
+        assert await client.events(answered) == events
+        assert run(after, "restore", str(archive)).returncode == 2, "it is not empty any more"
+        worker = worker_process(settings=restored)
+        assert (await client.result(waiting, timeout=60)).outcome == "passed"
+        assert (await client.result(queued, timeout=60)).outcome == "passed"
+    relay = RelayProcess(restored)
+    relay.start()
+    try:
+        asked = httpx2.get(f"{relay.url}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=30)
+        assert asked.status_code == 200
+        assert httpx2.get(f"{relay.url}/v1/models", timeout=30).status_code == 401
+    finally:
+        relay.kill()
+
+
+async def test_every_turn_acknowledged_before_a_backup_began_is_in_it_under_load(
+    before: Settings, after: Settings, started: Callable[[], Settings], tmp_path: Path
+) -> None:
+    acknowledged: list[str] = []
+    async with TurnsClient(before) as client:
+
+        async def load(session: str) -> None:
+            while not stop.is_set():
+                request = TurnRequest(model="scripted", messages=message("hello"), session_id=session)
+                acknowledged.append(await client.submit(request))
+
+        stop = threading.Event()
+        loads = [asyncio.create_task(load(f"s{number}")) for number in range(8)]
+        archives = []
+        for number in range(3):
+            await wait_until(lambda number=number: len(acknowledged) > 50 * (number + 1))
+            known = set(acknowledged)
+            path = tmp_path / f"backup-{number}"
+            done = await asyncio.to_thread(run, before, "backup", str(path))
+            assert done.returncode == 0, done.stderr
+            archives.append((path, known))
+        stop.set()
+        await asyncio.gather(*loads)
+    path, known = archives[-1]
+    assert run(after, "restore", str(path)).returncode == 0
+    async with TurnsClient(started()) as client:
+        there = {found.turn_id for found in await client.select(Filter())}
+    assert len(known) > 150
+    assert known <= there
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.7, 0.999])
+def test_half_an_archive_is_refused_and_nothing_is_written(
+    before: Settings, after: Settings, tmp_path: Path, part: float
+) -> None:
+    (before.root / "projects" / "sessions" / "s").mkdir(parents=True)
+    (before.root / "projects" / "sessions" / "s" / "big").write_bytes(bytes(range(256)) * 400)
+    archive = tmp_path / "backup"
+    assert run(before, "backup", str(archive)).returncode == 0
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(len(content) * part)])
+    refused = run(after, "restore", str(archive))
+    assert refused.returncode == 2
+    assert "[restore_refused]" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert list(after.root.rglob("projects")) == []
+    assert not (after.root / ".helix" / "restoring").exists()
+
+
+def test_a_changed_archive_is_refused_by_its_checksum(before: Settings, after: Settings, tmp_path: Path) -> None:
+    (before.root / "projects" / "sessions" / "s").mkdir(parents=True)
+    (before.root / "projects" / "sessions" / "s" / "answer").write_text("as it was")
+    archive = tmp_path / "backup"
+    assert run(before, "backup", str(archive)).returncode == 0
+    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()).replace(b"as it was", b"not as it")))
+    refused = run(after, "restore", str(archive))
+    assert (refused.returncode, "checksum" in refused.stderr) == (2, True)
+
+
+def test_a_restore_goes_only_into_what_is_empty(before: Settings, after: Settings, tmp_path: Path) -> None:
+    (before.root / "projects" / "sessions" / "s").mkdir(parents=True)
+    (before.root / "projects" / "sessions" / "s" / "answer").write_text("mine")
+    archive = tmp_path / "backup"
+    assert run(before, "backup", str(archive)).returncode == 0
+    into_itself = run(replace(before, root=after.root), "restore", str(archive))
+    assert (into_itself.returncode, "not empty" in into_itself.stderr) == (2, True)
+    assert not (after.root / "projects").exists()
+    assert not (after.root / ".helix" / "restoring").exists()
+    (after.root / "projects" / "sessions" / "s").mkdir(parents=True)
+    (after.root / "projects" / "sessions" / "s" / "answer").write_text("other")
+    over = run(after, "restore", str(archive))
+    assert (over.returncode, "empty HELIX_ROOT" in over.stderr) == (2, True)
+    again = run(before, "backup", str(archive))
+    assert (again.returncode, "exists already" in again.stderr) == (2, True)
+
+
+def test_a_restore_says_which_settings_differ_and_masks_secrets(
+    before: Settings, after: Settings, tmp_path: Path
+) -> None:
+    archive = tmp_path / "backup"
+    had = replace(before, run_slots=7, api_keys=("a-secret-key-of-mine",))
+    assert run(had, "backup", str(archive)).returncode == 0
+    assert b"a-secret-key-of-mine" not in gzip.decompress(archive.read_bytes())
+    told = json.loads(run(after, "restore", str(archive), "--json").stdout)
+    rows = {row["name"]: row for row in told["settings_that_differ"]}
+    assert (rows["HELIX_RUN_SLOTS"]["was"], rows["HELIX_RUN_SLOTS"]["now"]) == ("7", "16")
+    assert rows["HELIX_API_KEYS"]["was"]

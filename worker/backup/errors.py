@@ -1,0 +1,17 @@
+"""Why a backup cannot be taken or restored."""
+
+from __future__ import annotations
+
+from api_client.contract.errors import HelixError
+
+
+class BackupFailed(HelixError):
+    """The backup cannot be taken; nothing was written in the place of an archive."""
+
+    code = "backup_failed"
+
+
+class RestoreRefused(HelixError):
+    """The archive is not whole, or the installation is not empty; the message says which, and what to do."""
+
+    code = "restore_refused"
