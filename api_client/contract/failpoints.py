@@ -40,7 +40,7 @@ POINTS = {
     "answer.sealed": "validate: the answer is sealed, a file of it not written",
 }
 
-#: Points of what is beside turns: each has a test of its own.
+#: Points of what is beside turns: each has a separate test.
 BESIDE_TURNS = {
     "restore.file": "restore: a file was put in its place",
     "restore.keys": "restore: some keys were copied into the store",
@@ -108,7 +108,7 @@ def reach(name: str) -> None:
 
     Raises:
         FailpointError: it is armed with ``raise``.
-        ValueError: it is armed with something that is no action.
+        ValueError: it is armed with something else.
     """
     if _points is not None and (action := _points.action(name)):
         _fire(name, action)

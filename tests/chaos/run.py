@@ -17,7 +17,7 @@ from types import FrameType
 from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys
-from tests.chaos import aftermath
+from tests.chaos import aftermath, backup
 from tests.chaos.history import LOGS, Recorder, read
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.options import FAULTY, Options
@@ -56,6 +56,8 @@ def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] 
             tell("reading what is left")
             turns = aftermath.dump_store(stage.settings, recorder)
             aftermath.ask_relays(stage.relays, turns, recorder)
+        tell("restoring the backup")
+        backup.restore(stage.settings, directory, recorder)
         aftermath.look_at_files(stage.settings, recorder)
         aftermath.look_at_phases(stage.settings, recorder)
         aftermath.count_log_events(logs, recorder)
@@ -107,6 +109,9 @@ async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder
     tell(f"{counted} over {options.seconds:g} s, {len(faults)} faults")
     recorder.write("phase", name="load and faults")
     playing = asyncio.create_task(load.play(sessions, begun))
+    halfway = begun + options.seconds * FAULTY / 2
+    archive = stage.settings.root.parent / backup.ARCHIVE
+    saving = asyncio.create_task(backup.take(stage.settings, archive, recorder, halfway))
     await nemesis.play(faults, begun)
     await asyncio.sleep(max(0.0, begun + options.seconds * FAULTY - time.monotonic()))
     tell("healing")
@@ -114,6 +119,7 @@ async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder
     await nemesis.heal()
     recorder.write("phase", name="load without faults")
     await playing
+    await saving
     tell(f"all turns are sent; waiting for {load.waiting} clients")
     recorder.write("phase", name="quiet")
     until = time.monotonic() + QUIET_SECONDS

@@ -1,4 +1,4 @@
-"""The checker: judges a stored history by the 20 invariants, without any server.
+"""The checker: judges a stored history by the 21 invariants, without any server.
 
 It imports nothing of the engine. Each rule reads ``Facts`` and yields ``Problem``; an invariant whose evidence is
 missing gets no good verdict but ``unknown``.
@@ -25,6 +25,7 @@ from tests.chaos.checker.phases import verified_files, verified_once
 from tests.chaos.checker.rare import SURE, rare_events
 from tests.chaos.checker.readers import readers_agree
 from tests.chaos.checker.recovery import bounded_recovery, recoveries
+from tests.chaos.checker.restored import backup_whole
 from tests.chaos.checker.starts import starts_explained
 from tests.chaos.checker.texts import client_texts, committed_texts, decided_texts
 
@@ -50,18 +51,19 @@ INVARIANTS: dict[int, tuple[str, tuple[str, ...]]] = {
     18: ("parked turns hold nothing", ("server", "alive")),
     19: ("decisions applied once", ("server", "decide")),
     20: ("agent starts explained", ("server", "execution", "fault")),
+    21: ("backup has what was acknowledged", ("server", "submit", "restored")),
 }
 _RULES: tuple[Callable[[Facts], Iterable[Problem]], ...] = (
     *(one_end, nothing_follows, nothing_lost, nothing_invented, legal_path, one_commit, no_overlap, session_order),
     *(counters_equal, readers_agree, whole_log, client_texts, committed_texts, decided_texts, files_marked),
     *(bounded_recovery, nothing_left, within_budget, verified_once, verified_files, parked_hold_nothing, decided_once),
-    starts_explained,
+    *(starts_explained, backup_whole),
 )
 #: Figures that must be zero, as the result names them; any other figure a rule counts must be zero too.
 MUST_BE_ZERO = (
     *("lost", "finished_twice", "late_commits_accepted", "seq_gaps", "seq_duplicates", "order_violations"),
     *("client_text_differs", "counters_differ", "verified_twice", "blocked_by_parked", "decided_twice"),
-    "starts_unexplained",
+    *("starts_unexplained", "missing_in_backup"),
 )
 
 

@@ -311,6 +311,10 @@ class History:
                     told = {"turn": turn, "attempt": attempt, "delivery": delivery, "event": event}
                     self.add(at, "execution", event, **told)["at"] = BEGIN + at
         self.add(4.5, "alive", marks=[f"{SECOND}.1.1", f"{CANCELLED}.1.1", "a stranger's", "t0-9.1.1"])
+        self.add(4.9, "backup", "invoke")
+        self.add(5.0, "backup", began=int(4.9e9), wall_began=BEGIN + 4.9)
+        found = {FIRST: "passed_after_retry", SECOND: "", CANCELLED: "cancelled"}
+        self.add(21.0, "restored", killed=True, code=0, said="", turns=found, outputs={"work/p0": ["result.json"]})
         self.add(20.0, "phase", name="final reads", clients_left=0)
         self.add(20.0, "server", memory_bytes=1, channels=["/0.celery.pidbox"])
         self.add(21.0, "logged", events={"turn.fenced": 1})
@@ -379,6 +383,7 @@ def meet_everything(history: History) -> None:
         passed = counters.pop("turn.finished|passed_after_retry|m|v2|done|1")
         counters["turn.finished|passed_by_fallback|m|v2|done|1"] = passed
     history.find("logged")["events"]["turn.announced"] = 1
+    history.find("restored")["turns"][FIRST] = "passed_by_fallback"
 
 
 Spoil = Callable[[History], None]

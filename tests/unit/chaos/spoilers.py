@@ -301,6 +301,23 @@ def innocent_given_up_as_dead(history: History) -> None:
     turn.record["outcome"] = turn.log[-1]["data"]["outcome"] = "dead"
 
 
+def acknowledged_and_not_in_the_backup(history: History) -> None:
+    del history.find("restored")["turns"][SECOND]
+
+
+def ended_and_not_so_in_the_backup(history: History) -> None:
+    history.find("restored")["turns"][CANCELLED] = ""
+
+
+def restore_that_fails(history: History) -> None:
+    history.find("restored").update(code=2, said="turns: half a backup")
+
+
+def verified_output_missing_in_the_backup(history: History) -> None:
+    history.find("backup", type="ok")["wall_began"] += 20.0
+    history.find("restored")["outputs"].clear()
+
+
 #: spoiled history -> the invariant and the figure that must notice.
 BAD: list[tuple[Spoil, int, str]] = [
     (ends_twice, 1, "finished_twice"),
@@ -359,6 +376,10 @@ BAD: list[tuple[Spoil, int, str]] = [
     (key_that_never_expires, 15, "leftovers"),
     (somebody_still_listens, 15, "leftovers"),
     (agents_started_without_a_fault, 20, "starts_unexplained"),
+    (acknowledged_and_not_in_the_backup, 21, "missing_in_backup"),
+    (ended_and_not_so_in_the_backup, 21, "missing_in_backup"),
+    (restore_that_fails, 21, "missing_in_backup"),
+    (verified_output_missing_in_the_backup, 21, "missing_in_backup"),
     (too_many_attempts, 16, "over_budget"),
     (more_agents_than_deliveries, 16, "over_budget"),
     (innocent_given_up_as_dead, 16, "dead_innocents"),

@@ -70,7 +70,20 @@ def test_every_invariant_has_a_bad_history() -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", ["server", "execution", "files", "processes", "chat", "event", "fault", "phase_files", "alive", "decide"]
+    "missing",
+    [
+        "server",
+        "execution",
+        "files",
+        "processes",
+        "chat",
+        "event",
+        "fault",
+        "phase_files",
+        "alive",
+        "decide",
+        "restored",
+    ],
 )
 def test_without_its_evidence_an_invariant_is_unknown_never_true(missing: str) -> None:
     lines = [line for line in History().made() if line["f"] != missing]
