@@ -123,7 +123,7 @@ class WorkerProcess:
         """Send a signal to the supervisor; after SIGKILL nothing of it may survive."""
         self.process.send_signal(number)
         if number == signal.SIGKILL:
-            self.process.wait(10)
+            self.process.wait(60)
 
     def ask_to_end(self) -> None:
         """Ask it to end, as Ctrl-C does."""
@@ -138,7 +138,7 @@ class WorkerProcess:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(10)
+                self.process.wait(60)
 
 
 def end_all(workers: Iterable[WorkerProcess]) -> None:

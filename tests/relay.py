@@ -38,4 +38,4 @@ class RelayProcess:
     def kill(self) -> None:
         assert self.process
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)

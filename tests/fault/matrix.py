@@ -117,7 +117,7 @@ class Stage:
         end_all(self.workers)
         if self.relay:
             self.relay.kill()
-            self.relay.wait(10)
+            self.relay.wait(60)
         self.broker.stop()
         left = processes_with(f"HELIX_NAMESPACE={self.settings.namespace}")
         assert not left, "processes were left running"

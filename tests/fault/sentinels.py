@@ -57,7 +57,7 @@ class SentinelSetUp:
         """Send a server a signal; after SIGKILL it is gone."""
         self._servers[port].send_signal(number)
         if number == signal.SIGKILL:
-            self._servers[port].wait(10)
+            self._servers[port].wait(60)
 
     def client(self, port: int) -> redis.Redis:
         """A client of one server, whatever it is now."""
@@ -77,7 +77,7 @@ class SentinelSetUp:
     def stop(self) -> None:
         for process in (*self._servers.values(), *self._sentinels):
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
     def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([self.binary, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -87,7 +87,7 @@ async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
 
 
 async def until(client: TurnsClient, turn_id: str, kind: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in client.follow(turn_id):
             if event is not None and event.kind == kind:
                 return

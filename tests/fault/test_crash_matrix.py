@@ -164,7 +164,7 @@ class Case:
         self.hit_at = time.monotonic()
         self.said = self.stage.logged(self.boundary.last_word, turn_id)
         if self.action == "kill" and self.point in IN_RELAY and self.stage.relay:
-            self.stage.relay.wait(10)
+            self.stage.relay.wait(60)
             self.stage.start_relay()
         elif self.action == "broker":
             await self.stage.restart_broker()
@@ -191,7 +191,7 @@ class Case:
         self.stage.broker.start()
         self.stage.start_relay()
         for turn_id in self.turns:  # a case that failed must not run into the next one
-            await self.client.result(turn_id, timeout=30)
+            await self.client.result(turn_id, timeout=60)
         await self.caller.close()
 
 

@@ -112,7 +112,7 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
     wait_for(lambda: next(woken) > 10)  # its loop sleeps: it is woken until it has seen that it shall end
     assert not handed_over.is_set()
     listening.clear()
-    assert handed_over.wait(10)
+    assert handed_over.wait(60)
     engine.close()
 
 

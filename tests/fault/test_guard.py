@@ -89,7 +89,7 @@ def guard_of(agents: Processes) -> int:
 def test_an_agents_output_errors_and_exit_code_come_back(start: Callable[..., AgentProcess]) -> None:
     agent = start("import sys; print(sys.stdin.read()); print('oh', file=sys.stderr); sys.exit(3)", stdin=b"hello")
     assert line(agent) == "hello"
-    assert agent.wait(10) == Exit(code=3, pid=agent.wait(0).pid)  # type: ignore[union-attr]
+    assert agent.wait(60) == Exit(code=3, pid=agent.wait(0).pid)  # type: ignore[union-attr]
     assert agent.read(0.1) is None
     assert agent.stderr() == "oh\n"
     agent.close()

@@ -51,7 +51,7 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
         await wait_until(lambda: not processes_with(mark) and not processes_with(f"time.sleep({CHILD}"))
         (tmp_path / "script.yaml").write_text(GOOD)
         worker_process(settings=boxed)
-        turn = await client.result(turn_id, timeout=30)
+        turn = await client.result(turn_id, timeout=60)
         (attempt,) = await client.attempts(turn_id)
     assert turn.outcome is Outcome.PASSED
     assert attempt.completion["evidence"]["box"] == "bubblewrap"

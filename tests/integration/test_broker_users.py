@@ -66,7 +66,7 @@ def guarded(settings: Settings, tmp_path: Path) -> Iterator[Guarded]:
         yield Guarded(urls, settings)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def _pings(url: str) -> bool:
@@ -84,9 +84,9 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
     relay = RelayProcess(guarded.settings_of("relay"))
     relay.start()
     try:
-        wait_for(lambda: httpx2.get(f"{relay.url}/readyz", timeout=10).status_code == 200)
+        wait_for(lambda: httpx2.get(f"{relay.url}/readyz", timeout=60).status_code == 200)
         body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
-        answer = httpx2.post(f"{relay.url}/v1/turns", json=body, timeout=10).json()
+        answer = httpx2.post(f"{relay.url}/v1/turns", json=body, timeout=60).json()
         events = httpx2.get(f"{relay.url}/v1/turns/{answer['turn_id']}/events", timeout=30).text
         assert "event: turn.finished" in events
     finally:

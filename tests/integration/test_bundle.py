@@ -36,7 +36,7 @@ async def turn_id(settings: Settings, worker_process: Callable[..., WorkerProces
             model="scripted", messages=({"role": "user", "content": PROMPT},), session_id="s", max_attempts=2
         )
         turn_id = await client.submit(request)
-        await client.result(turn_id, timeout=20)
+        await client.result(turn_id, timeout=60)
     return turn_id
 
 

@@ -92,7 +92,7 @@ class Stack:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10)
+                process.wait(60)
 
 
 @pytest.fixture
@@ -134,8 +134,8 @@ def test_every_service_starts_gets_healthy_and_a_turn_goes_through_all_of_them(
     wait_for(lambda: receiver.trace(turn_id))
     login = tuple((stack.folder / "secrets" / "flower_login").read_text().strip().split(":"))
     flower = f"http://127.0.0.1:{stack.ports['5555']}"
-    assert httpx2.get(f"{flower}/tasks", timeout=10).status_code == 401
-    assert httpx2.get(f"{flower}/tasks", auth=login, timeout=10).status_code == 200  # type: ignore[arg-type]
+    assert httpx2.get(f"{flower}/tasks", timeout=60).status_code == 401
+    assert httpx2.get(f"{flower}/tasks", auth=login, timeout=60).status_code == 200  # type: ignore[arg-type]
     assert "NOPERM" not in "".join(file.read_text() for file in stack.folder.glob("*.log"))
 
 

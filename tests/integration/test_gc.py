@@ -215,7 +215,7 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
         assert await client.clear(dry_run=False) == {"records": 0, "events": 1, "attempts": 0}
         assert await client.events(turns["finished"]) == []
         assert [event async for event in client.follow(turns["finished"])] == []  # and it does not wait for ever
-        assert (await client.result(turns["finished"], timeout=5)).outcome == "cancelled"
+        assert (await client.result(turns["finished"], timeout=60)).outcome == "cancelled"
         for name in ("waiting", "dead"):
             assert await client.store.redis.ttl(keys.turn(turns[name])) == -1
             assert len(await client.events(turns[name])) > 0

@@ -71,7 +71,7 @@ def guarded(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
         log_level="debug",
     )
     process.kill()
-    process.wait(10)
+    process.wait(60)
 
 
 def _pings(url: str) -> bool:
@@ -103,7 +103,7 @@ def test_a_turn_is_found_by_its_ids_and_no_line_holds_a_secret_or_a_text(
         wait_for(lambda: worker.log_file.read_text().count("pulse.store_away") >= 2)
     finally:
         relay.kill()
-        relay.wait(10)
+        relay.wait(60)
     said = worker.log_file.read_text() + log.read_text()
     assert 1 <= said.count('"reaper.store_away"') <= 2, "once a worker, not with every look"
     for secret in (PASSWORD, KEY, PROMPT, ANSWER, TROUBLE):

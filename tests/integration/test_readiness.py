@@ -82,7 +82,7 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
     async with TurnsClient(impatient) as client:
         message = {"role": "user", "content": "hello"}
         turn_id = await client.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
-        await client.result(turn_id, timeout=30)
+        await client.result(turn_id, timeout=60)
     after = worker.children()
     assert after["run"] != before["run"]
     assert "worker.deaf" in worker.log_file.read_text()

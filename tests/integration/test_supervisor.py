@@ -213,7 +213,7 @@ print(spawn(Program(name="x", command=["touch", {str(tmp_path / "ran")!r}])).wai
 
 def test_a_program_starts_with_the_default_signals(tmp_path: Path) -> None:
     process = spawn(Program(name="x", command=["grep", "SigIgn", "/proc/self/status"]), tmp_path / "log")
-    process.wait(10)
+    process.wait(60)
     ignored = int((tmp_path / "log").read_text().split()[1], 16)
     # What Python ignores for itself; that a shell had us ignore SIGHUP or SIGINT is the caller's wish, and is kept.
     assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored >> (number - 1) & 1] == []

@@ -61,7 +61,7 @@ class Watcher:
 @pytest.fixture
 def watcher(settings: Settings) -> Iterator[Watcher]:
     made = Watcher(settings)
-    assert made.listening.wait(10)
+    assert made.listening.wait(60)
     yield made
     made.close()
 
@@ -74,7 +74,7 @@ async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
     async with TurnsClient(used) as client:
         request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="chat-7")
         turn_id = await client.submit(request)
-        assert (await client.result(turn_id, timeout=30)).outcome is Outcome.PASSED_AFTER_RETRY
+        assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
 
     accepted = ("SUCCESS", "attempt 2/3: accepted; turn passed_after_retry")
     await wait_until(lambda: accepted in watcher.seen["turn.validate"])

@@ -52,7 +52,7 @@ def terminal(settings: Settings, *arguments: str) -> Iterator[Terminal]:
         yield Terminal(process, master)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         os.close(master)
 
 
@@ -66,7 +66,7 @@ async def test_top_shows_what_runs_and_goes_on_looking_until_ctrl_c(bench: Bench
         assert not shown.shows(waiting)
         shown.process.send_signal(signal.SIGINT)
         wait_for(lambda: shown.shows(re.escape("\x1b[?1049l")))  # the terminal is as it was
-        assert shown.process.wait(10) == 130
+        assert shown.process.wait(60) == 130
 
 
 async def test_top_writes_once_into_a_pipe_and_json_for_programs(bench: Bench, settings: Settings) -> None:

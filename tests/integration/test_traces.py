@@ -188,7 +188,7 @@ async def test_a_receiver_that_is_away_loses_nothing_though_the_sender_dies_mean
         process = sender(settings, receiver, log)
         await wait_until(lambda: all(receiver.trace(turn_id) for turn_id in ids))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -87,7 +87,7 @@ def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callab
     }
     assert stat.S_IMODE(installation.run_file.stat().st_mode) == 0o600
     assert load(installation.environ).redis_url == told["redis_url"]  # other commands find the broker
-    with urllib.request.urlopen(f"{told['web_url']}/readyz", timeout=5) as answer:
+    with urllib.request.urlopen(f"{told['web_url']}/readyz", timeout=60) as answer:
         assert answer.status == 200
     assert len(installation.processes()) >= 5  # itself, broker, two workers, web
 
@@ -159,7 +159,7 @@ def test_flower_opens_no_page_without_its_password_and_changes_nothing(up: Calla
         if password:
             request.add_header("Authorization", f"Basic {base64.b64encode(f'turns:{password}'.encode()).decode()}")
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -54,7 +54,7 @@ async def test_regenerate_after_the_relay_was_killed(
             for payload in payloads(answer):
                 if "Ich fange an" in page.read([payload]).text:
                     relay.kill()
-        relay.wait(10)
+        relay.wait(60)
         relay = start_relay(settings)
         seen = Reader()
         with httpx2.stream("POST", url, json=BODY, headers=REGENERATE, timeout=60) as answer:
@@ -70,6 +70,6 @@ async def test_regenerate_after_the_relay_was_killed(
         assert len(meeting.runs()) == 2
     finally:
         relay.kill()
-        relay.wait(10)
+        relay.wait(60)
     async with TurnsClient(settings) as client:
         assert (await client.get(turn_id)).delivery == 1

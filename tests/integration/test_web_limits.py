@@ -135,7 +135,7 @@ def process(settings: Settings) -> Any:
 
 
 async def test_an_owner_has_so_many_streams_and_gets_them_back(process: RelayProcess) -> None:
-    async with httpx2.AsyncClient(base_url=process.url, timeout=10) as http, contextlib.AsyncExitStack() as streams:
+    async with httpx2.AsyncClient(base_url=process.url, timeout=60) as http, contextlib.AsyncExitStack() as streams:
         turn_id = (await http.post("/v1/turns", json=BODY, headers=ONE)).json()["turn_id"]
         url = f"/v1/turns/{turn_id}/events"
         for _ in range(3):
@@ -175,7 +175,7 @@ def _asked(address: tuple[str, int]) -> bytes:
 
 
 async def test_head_works_where_get_does_and_ends_at_once(process: RelayProcess) -> None:
-    async with httpx2.AsyncClient(base_url=process.url, timeout=10, headers=ONE) as http:
+    async with httpx2.AsyncClient(base_url=process.url, timeout=60, headers=ONE) as http:
         turn_id = (await http.post("/v1/turns", json=BODY)).json()["turn_id"]
         for path in ("/healthz", "/v1/models", f"/v1/turns/{turn_id}", "/sign-in", "/openapi.json", "/nothing"):
             asked, head = await http.get(path), await http.head(path)

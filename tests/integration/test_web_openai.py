@@ -180,7 +180,7 @@ async def test_the_first_words_come_before_the_turn_ends(serve: Serve) -> None:
     turns.hold = asyncio.Event()
     body = {"model": "scripted", "messages": HI, "stream": True}
     async with (
-        httpx2.AsyncClient(timeout=5) as client,
+        httpx2.AsyncClient(timeout=60) as client,
         client.stream("POST", f"{serve(turns)}/v1/chat/completions", json=body) as answer,
     ):
         lines = answer.aiter_lines()

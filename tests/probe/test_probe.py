@@ -56,7 +56,7 @@ def test_what_is_in_a_box_dies_with_it_also_where_nobody_sweeps() -> None:
         wait_for(lambda: [c for c in processes_with(seconds).values() if c.startswith("sleep")])
     finally:
         outer.kill()
-        outer.wait(10)
+        outer.wait(60)
     wait_for(lambda: not processes_with(seconds))
 
 

@@ -139,7 +139,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert (process.stderr.read(), process.wait(10)) == ("", 0)
+        assert (process.stderr.read(), process.wait(60)) == ("", 0)
 
 
 def test_ctrl_c_is_quiet_and_has_its_own_exit_code(
