@@ -60,9 +60,6 @@ class Answering:
         "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1.",
         per_model=True,
     )
-    escalation_runs: int = setting(
-        1, integer(0, 10), "How often that model is run at most; 0: no stage 1.", per_model=True
-    )
     escalation_human: str = setting(
         "yes",
         choice("yes", "no"),
@@ -73,12 +70,6 @@ class Answering:
         86_400.0,
         number(1, 2_592_000),
         "How long a turn lies in the inbox before the default is decided.",
-        per_model=True,
-    )
-    escalation_default: str = setting(
-        "reject",
-        choice("reject", "approve"),
-        "What is decided on a parked turn when nobody does in time.",
         per_model=True,
     )
     flow_version: dict[str, int] = setting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api_client.contract.settings.declaring import constant
-from api_client.contract.values.setting_values import integer, number, text
+from api_client.contract.values.setting_values import choice, integer, number, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +15,11 @@ class Constants:
     reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns nobody looks after.")
     announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
     transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")
+    busy_delay_seconds: float = constant(
+        15.0, number(0, 3600), "First delay where the service is too busy or limits us (429, 529); doubles three times."
+    )
+    transient_retries: int = constant(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
+    kill_grace_seconds: float = constant(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
     deaf_seconds: float = constant(
         60.0,
         number(0, 86_400),
@@ -44,3 +49,9 @@ class Constants:
     witness: str = constant("", text, "File in which the scripted agent records what it really executed (tests).")
     failpoint: str = constant("", text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
     audit_seconds: float = constant(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")
+    escalation_runs: int = constant(1, integer(0, 10), "How often that model is run at most; 0: no stage 1.")
+    escalation_default: str = constant(
+        "reject",
+        choice("reject", "approve"),
+        "What is decided on a parked turn when nobody does in time.",
+    )

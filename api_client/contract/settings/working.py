@@ -17,11 +17,6 @@ class Working:
     idle_seconds: float = setting(
         600.0, number(0.1, 86_400), "An agent silent for this long is stopped.", per_model=True
     )
-    kill_grace_seconds: float = setting(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
-    transient_retries: int = setting(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
-    busy_delay_seconds: float = setting(
-        15.0, number(0, 3600), "The same where the service is too busy or limits us (429, 529); doubles three times."
-    )
     lease_seconds: float = setting(6.0, number(0.5, 600), "A worker silent for this long has lost its turn.")
     shutdown_seconds: float = setting(
         20.0, number(0, 86_400), "On SIGTERM running agents may finish for this long; then their turns are handed over."

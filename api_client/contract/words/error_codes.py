@@ -84,7 +84,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "transient": ErrorCode(
         ("Der Dienst des Agenten war vorübergehend nicht erreichbar.", "Bitte versuche es später erneut."),
         ("The agent's service was temporarily not available.", "Please try again later."),
-        "It was asked HELIX_TRANSIENT_RETRIES times, after 429 and 529 from HELIX_BUSY_DELAY_SECONDS on. Look "
+        "It was asked four more times, after 429 and 529 with waits of 15 to 120 seconds. Look "
         "at the service's own status and limits, or at the disk where the reason names it.",
     ),
     "permanent": ErrorCode(

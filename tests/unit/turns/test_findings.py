@@ -8,7 +8,6 @@ import pytest
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
-from api_client.contract.settings import load
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState
 from api_client.contract.words.messages import line_of
@@ -103,4 +102,3 @@ def test_runs_beyond_the_limits_are_refused_with_what_zero_means() -> None:
     for runs in (-1, 11):
         with pytest.raises(BadRequest, match=rf"from 0 \(no stage 1\) to 10, not {runs}"):
             check_escalation(Escalation(model="big", runs=runs), {"big": "scripted"})
-    assert load({"HELIX_ESCALATION_RUNS": "0"}).escalation_runs == 0
