@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import structlog
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
-from redis.commands.core import AsyncScript
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
-from api_client.contract.commands import command_text, common_settings, turn_keys
+from api_client.contract.commands import Script, Word, load_script, turn_keys
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
@@ -100,7 +98,6 @@ class Store:
         self.settings = require_store(settings)
         self.redis = open_store(settings)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
-        self._common = common_settings(settings)
         self._known_shards, self._asking_shards = False, asyncio.Lock()
 
     @property
@@ -146,7 +143,7 @@ class Store:
         if (stored := await self.ask(self.redis.hget(key, shards.FIELD))) is None:
             pipe = self.redis.pipeline(transaction=False)
             for trace in shards.traces(self.namespace):
-                pipe.exists(trace)
+                pipe.exists(*trace)
             used = shards.number_used(await self.ask(pipe.execute()), asked)
             await self.ask(self.redis.hsetnx(key, shards.FIELD, str(used)))
             stored = await self.ask(self.redis.hget(key, shards.FIELD))
@@ -157,17 +154,23 @@ class Store:
             raise
         self._known_shards = True
 
-    def command(self, path: Path) -> AsyncScript:
+    def command(self, path: Path) -> Script:
         """The Lua command in this file, for ``change``."""
-        return self.redis.register_script(command_text(path))
+        return load_script(path, self.settings)
 
     async def change(
-        self, command: AsyncScript, turn_id: str, session_id: str, args: list[Any], more_keys: list[str] | None = None
+        self, command: Script, turn_id: str, session_id: str, values: dict[str, Word], more_keys: Sequence[str] = ()
     ) -> Any:
-        """Change a turn by a command that takes the turn's keys and what all of them need first. Raises as ``ask``."""
-        keys = turn_keys(self.namespace, turn_id, session_id, time.time()) + (more_keys or [])
-        bell = keys_of(self.namespace, turn_id).bell(turn_id)
-        return await self.ask(command(keys=keys, args=[bell, turn_id, self._common, *args]))
+        """Change a turn by a command that takes the turn's keys; ``values`` are its arguments. Raises as ``ask``."""
+        keys = [*turn_keys(self.namespace, turn_id, session_id), *more_keys]
+        return await self.ask(self._run(command, (len(keys), *keys, *command.words(turn_id, values))))
+
+    async def _run(self, command: Script, words: tuple[Any, ...]) -> Any:
+        try:
+            return await self.redis.evalsha(command.sha, *words)
+        except NoScriptError:
+            await self.redis.script_load(command.text)
+            return await self.redis.evalsha(command.sha, *words)
 
     async def settle(self, turn_id: str, seq: int) -> None:
         """With ``power`` (``replicated``) wait until the disk (a replica) has the turn up to its event ``seq``.

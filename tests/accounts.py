@@ -9,6 +9,7 @@ import redis
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from tests import records
 from tests.chaos.checker.counters import folded
 
 
@@ -19,12 +20,12 @@ def disagreements(settings: Settings) -> dict[str, tuple[int, int]]:
     with redis.Redis.from_url(settings.redis_url) as store:
         for shard in range(settings.shards):
             keys = Keys(settings.namespace, shard)
-            stored.update({name.decode(): int(value) for name, value in store.hgetall(keys.totals).items()})
+            stored.update(records.counters(store, keys))
             for key in store.scan_iter(f"{keys.turn('t')}*:log", count=1000):
                 turn_id = key.decode().rsplit(":", 2)[1]
-                record = {name.decode(): value.decode() for name, value in store.hgetall(keys.turn(turn_id)).items()}
+                record = records.record(store, keys, turn_id)
                 if not record:
                     return {}  # the test took a record away: nobody can say what belongs to it
-                log = [Event.decode(fields[b"e"]).to_dict() for _, fields in store.xrange(key)]
+                log = [event.to_dict() for _, fields in store.xrange(key) for event in Event.decode_entry(fields[b"e"])]
                 told.update(folded(record, log))
     return {name: (stored[name], told[name]) for name in told | stored if stored[name] != told[name]}

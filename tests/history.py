@@ -14,6 +14,7 @@ import redis
 
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.settings import Settings
+from tests import records
 
 _TIMES = ("created_at", "finished_at", "deadline_at")
 
@@ -37,8 +38,7 @@ class Past:
 
     def counters(self) -> Counter[str]:
         """The counters since the beginning: taken before and after a turn they say what it counted."""
-        found = self._store.hgetall(self._keys.totals)
-        return Counter({name.decode(): int(value) for name, value in found.items()})
+        return records.counters(self._store, self._keys)
 
     def finished(self, played: Played, at: float, *, waited: float = 0.0) -> str:
         """One more turn like this one, that finished ``at`` (seconds since the epoch) and waited so long before."""
@@ -71,7 +71,7 @@ class Past:
         self._number += 1
         copy = f"t0-{random.Random(self._number).getrandbits(128):032x}"
         pipe = self._store.pipeline(transaction=False)
-        for name in ("turn", "log", "attempts"):
+        for name in ("turn", "log", "attempts", "texts"):
             pipe.copy(getattr(self._keys, name)(turn_id), getattr(self._keys, name)(copy))
         times = dict(zip(_TIMES, self._store.hmget(self._keys.turn(turn_id), _TIMES), strict=True))
         moved = {name: int(value) + shift_ms for name, value in times.items() if value and int(value)}

@@ -1,17 +1,28 @@
-"""How the Lua commands are called: what each needs besides its own arguments, and where its text is.
+"""The Lua commands that change a turn: how each one's text is built, and how it is called.
 
-Every command's text is ``lua/turn.lua`` (what all have in common) followed by the command's own file.
+A command's file declares its arguments once, in its header: ``-- args: token nth# ...`` (``#``: a number, ``...``: any
+number of texts behind them), and with ``-- reads: ...`` the fields of the record it needs, where these are not all.
+Its whole text is the settings as constants, ``lua/turn.lua`` (what all have in common), the arguments by name, and the
+command. Python passes the arguments by the same names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 from api_client.contract.counters import BOUNDS_MS
-from api_client.contract.keys import bucket_lives, keys_of
+from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.words.messages import GIVEN_UP
+
+Word: TypeAlias = str | bytes | int
 
 _LUA = Path(__file__).with_name("lua")
 _COMMON = _LUA / "turn.lua"
@@ -23,42 +34,118 @@ RESUME_SECONDS = 600.0
 CANCEL = _LUA / "cancel.lua"
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua command.
+
+    Attributes:
+        text: its whole text. sha: how EVALSHA names that.
+        arguments: their names, in order. rest: more texts may follow.
+    """
+
+    name: str
+    text: str
+    sha: str
+    arguments: tuple[str, ...]
+    rest: bool
+
+    def words(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
+        """ARGV for these arguments.
+
+        Raises:
+            TypeError: an argument is missing, or unknown to the command's header.
+        """
+        if values.keys() != {*self.arguments} or (rest and not self.rest):
+            wrong = sorted(values.keys() ^ {*self.arguments})
+            raise TypeError(f"{self.name}.lua has other arguments: {', '.join(wrong) or 'no rest'}")
+        return (turn_id, *(values[name] for name in self.arguments), *rest)
+
+
+def load_script(path: Path, settings: Settings) -> Script:
+    """The command in ``path``, with the settings it is built for."""
+    return _built(path, _constants(settings))
+
+
+def plain_script(path: Path) -> Script:
+    """A script that stands alone: its header names its KEYS and ARGV."""
+    text = path.read_text()
+    return Script(path.stem, text, _sha(text), (), rest=True)
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 def command_text(path: Path) -> str:
-    """The whole text of the command in ``path``."""
-    return f"{_COMMON.read_text()}\n{path.read_text()}"
+    """A command's own text."""
+    return path.read_text()
 
 
-def common_settings(settings: Settings) -> str:
-    """ARGV[3] of every command."""
-    return json.dumps(
-        {
-            "announce_ms": int(settings.announce_seconds * 1000),
-            "retention_ms": int(settings.retention_seconds * 1000),
-            "resume_ms": int(RESUME_SECONDS * 1000),
-            "bucket_ttl": [int(life) for life in bucket_lives(settings).values()],
-            "bounds_ms": BOUNDS_MS,
-            "errors": GIVEN_UP,
-        }
+@cache
+def _built(path: Path, constants: str) -> Script:
+    own = command_text(path)
+    declared = " ".join(re.findall(r"^-- args: (.*)$", own, re.MULTILINE)).split()
+    rest = declared[-1:] == ["..."]
+    names = declared[:-1] if rest else declared
+    reads = " ".join(re.findall(r"^-- reads: (.*)$", own, re.MULTILINE)).split()
+    text = "\n".join(
+        [
+            "#!lua",
+            constants,
+            _COMMON.read_text(),
+            *(_argument(name, at) for at, name in enumerate(names, 2)),
+            f"local REST = {len(names) + 2}" if rest else "",
+            f"read({_literal(reads)})" if reads else "read(FIELDS)",
+            f"local function command()\n{own}\nend",
+            "local reply = command()\nflush()\nreturn reply\n",
+        ]
     )
+    return Script(path.stem, text, _sha(text), tuple(name.rstrip("#") for name in names), rest)
 
 
-def turn_keys(namespace: str, turn_id: str, session_id: str, at: float) -> list[str]:
-    """KEYS[1..12] of every command, in the order ``lua/turn.lua`` lists them.
+def _argument(name: str, at: int) -> str:
+    return f"local {name[:-1]} = tonumber(ARGV[{at}])" if name.endswith("#") else f"local {name} = ARGV[{at}]"
 
-    ``at`` (seconds since the epoch, the caller's clock) chooses the metrics buckets.
+
+def _constants(settings: Settings) -> str:
+    """The settings the commands need, as Lua."""
+    values = {
+        "ANNOUNCE_MS": int(settings.announce_seconds * 1000),
+        "RETENTION_MS": int(settings.retention_seconds * 1000),
+        "RESUME_MS": int(RESUME_SECONDS * 1000),
+        "LEASE_MS": int(settings.lease_seconds * 1000),
+        "STRIKES": settings.strikes,
+        "BOUNDS_MS": list(BOUNDS_MS),
+        "GIVEN_UP": GIVEN_UP,
+    }
+    return "\n".join(f"local {name} = {_literal(value)}" for name, value in values.items())
+
+
+def _literal(value: object) -> str:
+    """A number, text, list or mapping as Lua writes it."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'[{_literal(name)}] = {_literal(part)}' for name, part in value.items())} }}"
+    if isinstance(value, list):
+        return f"{{ {', '.join(map(_literal, value))} }}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
+
+
+def turn_keys(namespace: str, turn_id: str, session_id: str) -> list[str]:
+    """KEYS[1..10] of every command, in the order ``lua/turn.lua`` names them.
 
     Raises:
-        ValueError: this is no turn id.
+        ValueError: ``turn_id`` has the wrong form.
     """
     keys = keys_of(namespace, turn_id)
     return [
         keys.turn(turn_id),
         keys.log(turn_id),
         keys.attempts(turn_id),
+        keys.texts(turn_id),
         keys.session(session_id),
         keys.due,
         keys.finished,
         keys.dead,
-        *keys.metrics(at),
         keys.inbox,
+        keys.pending,
     ]

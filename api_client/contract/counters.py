@@ -1,11 +1,13 @@
 """Every counter, once: its name, its labels, what it counts (docs/operations.md has the same table).
 
-A counter is a field of the metrics hashes, ``name|label|label``, and is moved by the Lua command that changes the turn.
+A counter is a field of the metrics hashes, ``name|label|label``. The Lua command that changes the turn appends what it
+counts to the list of pending counters; reapers add that to the hashes, and readers add what is still pending.
 Label sets are bounded: models and validators are those of the settings, steps and outcomes those of the contract.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from api_client.contract.turn import Turn
@@ -83,6 +85,16 @@ def label(text: str) -> str:
     """A label as it is stored: no separator, nothing unprintable, not long."""
     clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)
     return clean[:_LONGEST_LABEL] or NONE
+
+
+def read_pending(entry: bytes) -> tuple[float, Counter[str]]:
+    """When a command counted (seconds since the epoch, the store's clock), and what."""
+    at, *lines = entry.decode().split("\n")
+    counted: Counter[str] = Counter()
+    for line in lines:
+        name, _, by = line.rpartition("\t")
+        counted[name] += int(by)
+    return int(at) / 1000, counted
 
 
 def parse(field: str) -> tuple[str, tuple[str, ...]]:

@@ -81,6 +81,16 @@ class Event:
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an event: {wire[:80]!r}") from error
 
+    @classmethod
+    def decode_entry(cls, entry: str | bytes) -> list[Event]:
+        """The events of one command, as the log and the bell carry them: one a line.
+
+        Raises:
+            ValueError: one is not an event.
+        """
+        text = entry.decode() if isinstance(entry, bytes) else entry
+        return [cls.decode(line) for line in text.split("\n")]
+
 
 def reset(reason: str) -> Event:
     """Tells a reader that all it has is void; see ``LogReset``. It has no number and no id."""

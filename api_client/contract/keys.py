@@ -39,8 +39,12 @@ class Keys:
         """Hash: the turn's record."""
         return self._name(f"turn:{turn_id}")
 
+    def texts(self, turn_id: str) -> str:
+        """Hash: the turn's request and answer, apart from the record because they may be long."""
+        return self._name(f"turn:{turn_id}:texts")
+
     def log(self, turn_id: str) -> str:
-        """Stream: the turn's events; the entry id is ``seq-0``."""
+        """Stream: the turn's events, of each command an entry, a line per event; its id is ``seq-0`` of the last."""
         return self._name(f"turn:{turn_id}:log")
 
     def attempts(self, turn_id: str) -> str:
@@ -154,6 +158,16 @@ class Keys:
     def inbox(self) -> str:
         """Sorted set: parked turns, which wait for a decision, by the time they were parked, in milliseconds."""
         return self._name("inbox")
+
+    @property
+    def pending(self) -> str:
+        """List: counters that are not yet in the hashes below, of each command an entry; see ``counters``."""
+        return self._name("metrics:pending")
+
+    @property
+    def folds(self) -> str:
+        """String: how often pending counters were added to the hashes below."""
+        return self._name("metrics:folds")
 
     @property
     def totals(self) -> str:

@@ -1,103 +1,96 @@
 """Reading the stored records: what Redis returns becomes a ``Turn`` and its ``AttemptRecord``s.
 
-A record may be of another version, or damaged: unknown fields are left alone, missing ones get their defaults.
+A field is declared once, in its dataclass: its type there says how it is read. A record may be of another version, or
+damaged: unknown fields are left alone, missing ones get their defaults.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 
 
-def _seconds(value: str) -> float:
-    return int(value or 0) / 1000
+def _seconds(text: str) -> float:
+    return int(text or 0) / 1000
 
 
-def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
-    """The turn in a stored hash.
+#: How a stored text is read, by the type its field is declared with. Times are stored in milliseconds.
+_READ: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": lambda text: int(text or 0),
+    "bool": bool,
+    "float": _seconds,
+    "TurnState": TurnState,
+    "TurnRequest": TurnRequest.from_json,
+    "Outcome | None": lambda text: Outcome(text) if text else None,
+    "dict[str, Any]": lambda text: json.loads(text or "{}"),
+    "dict[str, str]": lambda text: json.loads(text or "{}"),
+    "tuple[dict[str, Any], ...]": lambda text: tuple(json.loads(text or "[]")),
+    "tuple[str, ...]": lambda text: tuple(json.loads(text or "[]")),
+}
+#: What is stored under another name than the field's, or read with the help of another field.
+_STORED_AS = {"turn_id": "id"}
+_APART = {"markers", "number"}
+Plan = tuple[tuple[str, str, Callable[[str], Any], bool], ...]
+
+
+def _plan(record: type[Turn | AttemptRecord]) -> Plan:
+    """Of each field: its name, its stored name, how it is read, and whether it has to be there."""
+    return tuple(
+        (
+            each.name,
+            _STORED_AS.get(each.name, each.name),
+            _READ[str(each.type)],
+            each.default is MISSING and each.default_factory is MISSING,
+        )
+        for each in fields(record)
+        if each.name not in _APART
+    )
+
+
+_TURN, _ATTEMPT = _plan(Turn), _plan(AttemptRecord)
+
+
+def _values(plan: Plan, raw: Mapping[str, str], **known: Any) -> dict[str, Any]:
+    found = {
+        name: read(raw[stored])
+        for name, stored, read, needed in plan
+        if name not in known and (needed or stored in raw)
+    }
+    return found | known
+
+
+def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = None) -> Turn:
+    """The turn in a stored record: the fields of its hash, and those of its texts that are wanted.
+
+    ``request`` is for readers that have it already.
 
     Raises:
-        ValueError: the hash is no turn's record.
+        ValueError: it is not a turn's record.
     """
     raw = {key.decode(): value.decode("utf-8", "replace") for key, value in stored.items()}
     try:
-        return Turn(
-            turn_id=raw["id"],
-            epoch=raw["epoch"],
-            state=TurnState(raw["state"]),
-            request=TurnRequest.from_json(raw["request"]),
-            attempt=int(raw.get("attempt", 1)),
-            delivery=int(raw.get("delivery", 0)),
-            next=raw.get("next", ""),
-            outcome=Outcome(raw["outcome"]) if raw.get("outcome") else None,
-            response=raw.get("response", ""),
-            step=raw.get("step", ""),
-            step_source=raw.get("step_source", ""),
-            markers=read_spans(json.loads(raw.get("markers") or "null"), raw.get("response", "")),
-            error=json.loads(raw.get("error") or "{}"),
-            stop=raw.get("stop", ""),
-            created_at=_seconds(raw.get("created_at", "0")),
-            finished_at=_seconds(raw.get("finished_at", "0")),
-            deadline_at=_seconds(raw.get("deadline_at", "0")),
-            lease_until=_seconds(raw.get("lease_until", "0")),
-            seq=int(raw.get("seq", 0)),
-            strikes=int(raw.get("strikes", 0)),
-            retries=int(raw.get("retries", 0)),
-            transients=int(raw.get("transients", 0)),
-            handed_over=int(raw.get("handed_over", 0)),
-            best=int(raw.get("best", 0)),
-            tokens_used=int(raw.get("tokens_used", 0)),
-            cost_used=int(raw.get("cost_used", 0)),
-            replay_of=raw.get("replay_of", ""),
-            failing=json.loads(raw.get("failing") or "{}"),
-            agent_session=raw.get("agent_session", ""),
-            worker=raw.get("worker", ""),
-            flow=raw.get("flow", ""),
-            parked_at=_seconds(raw.get("parked_at", "0")),
-            decide_by=_seconds(raw.get("decide_by", "0")),
-            decide_default=raw.get("decide_default", ""),
-            decision=json.loads(raw.get("decision") or "{}"),
-            stage=int(raw.get("stage", 0)),
-            allowed=int(raw.get("allowed", 0)),
-            stage_model=raw.get("stage_model", ""),
-            fresh_from=int(raw.get("fresh_from", 0)),
-            unverified=int(raw.get("unverified", 0)),
-        )
+        markers = read_spans(json.loads(raw.get("markers") or "null"), raw.get("response", ""))
+        known = {"request": request} if request else {}
+        return Turn(**_values(_TURN, raw, markers=markers, **known))
     except KeyError as error:
         raise ValueError(f"not a turn's record: {error.args[0]} is missing") from error
     except (AttributeError, TypeError) as error:  # JSON of another shape
         raise ValueError(f"not a turn's record: {error}") from error
 
 
-def _attempt(number: int, raw: Mapping[str, str]) -> AttemptRecord:
-    def parsed(name: str, empty: str) -> Any:
-        return json.loads(raw.get(name) or empty)
+#: The texts of a turn that are stored apart from its record.
+LONG = ("request", "response")
 
-    return AttemptRecord(
-        number=number,
-        prompt=raw.get("prompt", ""),
-        text=raw.get("text", ""),
-        answer=raw.get("answer", ""),
-        completion=parsed("completion", "{}"),
-        issues=tuple(parsed("issues", "[]")),
-        decision=raw.get("decision", ""),
-        feedback=raw.get("feedback", ""),
-        goes_on=bool(raw.get("goes_on")),
-        mended=raw.get("mended", ""),
-        remaining=tuple(parsed("remaining", "[]")),
-        changes=tuple(parsed("changes", "[]")),
-        usage=parsed("usage", "{}"),
-        verification=parsed("verification", "{}"),
-        started_at=_seconds(raw.get("started_at", "0")),
-        finished_at=_seconds(raw.get("finished_at", "0")),
-        worker=raw.get("worker", ""),
-        deliveries=int(raw.get("deliveries", 0)),
-        last_delivery=int(raw.get("last_delivery", 0)),
-    )
+
+def with_texts(stored: Mapping[bytes, bytes], texts: Sequence[bytes | None]) -> dict[bytes, bytes]:
+    """A stored record with its texts ``LONG``; one of version 1 has them itself."""
+    return {**stored, **{name.encode(): text for name, text in zip(LONG, texts, strict=True) if text is not None}}
 
 
 def decode_attempts(stored: Mapping[bytes, bytes]) -> list[AttemptRecord]:
@@ -110,4 +103,4 @@ def decode_attempts(stored: Mapping[bytes, bytes]) -> list[AttemptRecord]:
     for key, value in stored.items():
         number, _, name = key.decode().partition(":")
         by_number.setdefault(int(number), {})[name] = value.decode("utf-8", "replace")
-    return [_attempt(number, by_number[number]) for number in sorted(by_number)]
+    return [AttemptRecord(**_values(_ATTEMPT, by_number[number], number=number)) for number in sorted(by_number)]

@@ -1,7 +1,8 @@
 """Reading the counters that every change of a turn adds to: which buckets, and what they add up to.
 
-Counters are written by the same Lua command that changes the turn, so they cannot disagree with the turns. What they
-say about a span of time is in ``stats``; what they count is in ``contract.counters``.
+Counters are written by the same Lua command that changes the turn, so they cannot disagree with the turns; those that
+no reaper has added to their buckets yet are read from the list of pending ones. What they say about a span of time is
+in ``stats``; what they count is in ``contract.counters``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from api_client.contract.counters import read_pending
 from api_client.contract.keys import BUCKETS, bucket_lives
 from api_client.contract.settings import Settings
 from api_client.figures.rollup import retry_rate_of, stats_of
@@ -21,6 +23,7 @@ from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Sh
 from api_client.store import Store
 
 Bucket = tuple[str, float]
+Pending = tuple[float, Counter[str]]
 
 #: Pieces one question about a course of time gets at most: a month by the hour, a day by the minute.
 MOST_PIECES = 1500
@@ -54,30 +57,38 @@ def buckets_between(since: float, until: float, now: float, lives: dict[str, flo
 
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
-    """The counters of each bucket, over all shards."""
-    pipe = store.redis.pipeline(transaction=False)
-    for size, at in wanted:
-        for keys in store.shards:
-            pipe.hgetall(keys.bucket(size, at))
-    found = await pipe.execute()
-    shards = len(store.shards)
-    return [_added(found[i : i + shards]) for i in range(0, len(found), shards)]
+    """The counters of each bucket, over all shards, pending ones included."""
+    found, pending = await _read(store, [[keys.bucket(size, at) for size, at in wanted] for keys in store.shards])
+    for at, counted in pending:
+        for place, (size, start) in enumerate(wanted):
+            if start <= at < start + BUCKETS[size]:
+                found[place].update(counted)
+    return found
 
 
 async def totals(store: Store) -> Counter[str]:
-    """The counters since the beginning, over all shards."""
-    pipe = store.redis.pipeline(transaction=False)
-    for keys in store.shards:
-        pipe.hgetall(keys.totals)
-    return _added(await pipe.execute())
+    """The counters since the beginning, over all shards, pending ones included."""
+    [total], pending = await _read(store, [[keys.totals] for keys in store.shards])
+    for _, counted in pending:
+        total.update(counted)
+    return total
 
 
-def _added(hashes: Sequence[dict[bytes, bytes]]) -> Counter[str]:
-    total: dict[bytes, int] = {}
-    for found in hashes:
-        for name, value in found.items():
-            total[name] = total.get(name, 0) + int(value)
-    return Counter({name.decode(): value for name, value in total.items()})
+async def _read(store: Store, names: Sequence[Sequence[str]]) -> tuple[list[Counter[str]], list[Pending]]:
+    """The hashes at each place of ``names``, added up over the shards, and what is pending: both of one moment."""
+    added: list[Counter[str]] = [Counter() for _ in names[0]]
+    pending: list[Pending] = []
+    for keys, hashes in zip(store.shards, names, strict=True):
+        pipe = store.redis.pipeline(transaction=True)
+        pipe.lrange(keys.pending, 0, -1)
+        for name in hashes:
+            pipe.hgetall(name)
+        waiting, *found = await pipe.execute()
+        pending += map(read_pending, waiting)
+        for total, stored in zip(added, found, strict=True):
+            for field, value in stored.items():
+                total[field.decode()] += int(value)
+    return added, pending
 
 
 async def counters(store: Store, since: float, until: float) -> Counter[str]:

@@ -58,6 +58,7 @@ async def _shorten(
                 looks.exists(key)
                 order.append(what)
             ends.pexpireat(key, int(end * 1000), lt=True)
+        ends.pexpireat(keys.texts(turn.turn_id), int((turn.finished_at + lives["records"]) * 1000), lt=True)
     there = await store.ask(looks.execute())
     if not dry_run:
         await store.ask(ends.execute())

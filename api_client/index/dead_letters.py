@@ -34,6 +34,6 @@ class DeadLetters:
     async def drop(self, turn_id: str) -> None:
         """Take a turn off the list; it is then kept as long as any finished turn. Idempotent."""
         turn = await self._reader.get(turn_id)
-        [said] = await self._store.change(self._drop, turn_id, turn.request.session_id, [turn.request.owner])
+        [said] = await self._store.change(self._drop, turn_id, turn.request.session_id, {"owner": turn.request.owner})
         if said == b"alive":
             raise NotFinished(turn_id, "is no dead letter")

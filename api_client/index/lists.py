@@ -185,10 +185,15 @@ class TurnLists:
         """The turns with these ids, in this order; without those that are gone."""
         pipe = self._redis.pipeline(transaction=False)
         for turn_id in turn_ids:
-            pipe.hmget(keys_of(self._namespace, turn_id).turn(turn_id), _FIELDS)
+            keys = keys_of(self._namespace, turn_id)
+            pipe.hmget(keys.turn(turn_id), _FIELDS)
+            pipe.hget(keys.texts(turn_id), "request")
         turns = []
-        for values in await self._ask(pipe.execute()):
+        found = await self._ask(pipe.execute())
+        for values, request in zip(found[::2], found[1::2], strict=True):
             stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
+            if request is not None:  # else the record is of version 1, and has it
+                stored[b"request"] = request
             with suppress(ValueError):  # gone, or damaged: `turns show` tells which
                 turns.append(decode_turn(stored))
         return turns

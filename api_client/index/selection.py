@@ -11,6 +11,7 @@ from api_client.contract.turn import Outcome, TurnState
 from api_client.store import Store
 
 _BATCH = 200
+#: The last is there in records of version 1 only.
 _FIELDS = ("state", "outcome", "created_at", "finished_at", "request")
 
 
@@ -90,13 +91,14 @@ async def _read(store: Store, ids: Iterable[bytes]) -> list[Selected]:
     names = [turn_id.decode() for turn_id in ids]
     pipe = store.redis.pipeline(transaction=False)
     for turn_id in names:
-        pipe.hmget(keys_of(store.namespace, turn_id).turn(turn_id), _FIELDS)
+        keys = keys_of(store.namespace, turn_id)
+        pipe.hmget(keys.turn(turn_id), _FIELDS)
+        pipe.hget(keys.texts(turn_id), "request")
     found = []
-    for turn_id, (state, outcome, created, finished, request) in zip(
-        names, await store.ask(pipe.execute()), strict=True
-    ):
-        if state and request:  # gone meanwhile
-            asked = json.loads(request)
+    read = await store.ask(pipe.execute())
+    for turn_id, (state, outcome, created, finished, own), request in zip(names, read[::2], read[1::2], strict=True):
+        if state and (request or own):  # gone meanwhile
+            asked = json.loads(request or own)
             found.append(
                 Selected(
                     turn_id=turn_id,

@@ -29,7 +29,9 @@ class Canceller:
         turn = await self._reader.get(turn_id, owner=owner)
         if turn.state is not TurnState.FINISHED:
             session_id = turn.request.session_id
-            said, head = await self._store.change(self._cancel, turn_id, session_id, [turn.request.owner, "cancelled"])
+            said, head = await self._store.change(
+                self._cancel, turn_id, session_id, {"owner": turn.request.owner, "reason": "cancelled"}
+            )
             log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
             if head:
                 await self._announce_next(head.decode(), session_id)

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from api_client.announcer import Announcer
+from api_client.contract.commands import Word
 from api_client.contract.errors import NotParked, TurnNotFound
 from api_client.contract.escalation import check_decision
 from api_client.contract.tasks import Link
@@ -59,8 +60,9 @@ class Inbox:
         # The same id with another decision is no repeat: it is refused like any other second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
-        arguments = [turn.request.owner, once, kind, by[:200], note, text, name[:200]]
-        said, what = await self._store.change(self._decide, turn_id, session_id, arguments)
+        values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
+        values |= {"note": note, "said": text, "name": name[:200]}
+        said, what = await self._store.change(self._decide, turn_id, session_id, values)
         if said == b"not_parked":
             raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))
         log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())

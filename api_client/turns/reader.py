@@ -10,7 +10,7 @@ from pathlib import Path
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
-from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.record import LONG, decode_attempts, decode_turn, with_texts
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from api_client.store import Store
 from api_client.turns.bells import Bells
@@ -38,10 +38,13 @@ class TurnReader:
             key = keys_of(self._store.namespace, turn_id).turn(turn_id)
         except ValueError as error:
             raise TurnNotFound(turn_id) from error
-        stored = await self._ask(self._redis.hgetall(key))
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.hgetall(key)
+        pipe.hmget(keys_of(self._store.namespace, turn_id).texts(turn_id), *LONG)
+        stored, texts = await self._ask(pipe.execute())
         if not stored:
             raise TurnNotFound(turn_id)
-        turn = decode_turn(stored)
+        turn = decode_turn(with_texts(stored, texts))
         if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
             raise TurnNotFound(turn_id)
         if turn.state is TurnState.FINISHED:

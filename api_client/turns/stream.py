@@ -49,13 +49,12 @@ class Position(NamedTuple):
         """Behind this event."""
         return cls(event.seq, event.at_ms)
 
-    def holds(self, entries: list[Any]) -> bool:
-        """True when entries of the log that were read from here on begin with the event of this position."""
+    def holds(self, events: list[Event]) -> bool:
+        """True when the log that was read from here on has the event of this position."""
         if not self.seq:
             return True
-        if not entries or entries[0][0] != b"%d-0" % self.seq:
-            return False
-        return not self.at or self.at == Event.decode(entries[0][1][b"e"]).at_ms
+        here = next((event for event in events if event.seq == self.seq), None)
+        return here is not None and self.at in {0, here.at_ms}
 
 
 async def follow(
@@ -104,14 +103,15 @@ async def _listen(
             entries: list[Any] = await redis.xrange(log_key, min=f"{position.seq}-0", count=_PAGE) or []
             if not entries and position.seq and not await redis.exists(log_key):
                 raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
-            if not position.holds(entries):
+            found = _events(entries)
+            if not position.holds(found):
                 position = Position(0)
                 yield reset("the store lost the end of its log")
                 continue
-            for _, fields in entries[1 if position.seq else 0 :]:
-                event = Event.decode(fields[b"e"])
-                position = Position.of(event)
-                yield event
+            for event in found:
+                if event.seq > position.seq:
+                    position = Position.of(event)
+                    yield event
             behind = len(entries) == _PAGE
         heed_cancellation()
         heard = await bell.next(ping_seconds)
@@ -121,12 +121,15 @@ async def _listen(
             yield None
             continue
         rung = _rung(heard)
-        # One that was read already is no news, unless it was written later: then it is another one in its place.
-        if rung is None or rung.seq > position.seq + 1 or (rung.seq <= position.seq and rung.at_ms > position.at):
-            behind = True
-        elif rung.seq == position.seq + 1:
-            position = Position.of(rung)
-            yield rung
+        for event in rung:
+            # One that was read already is no news, unless it was written later: then it is another one in its place.
+            if event.seq > position.seq + 1 or (event.seq <= position.seq and event.at_ms > position.at):
+                behind = True
+                break
+            if event.seq == position.seq + 1:
+                position = Position.of(event)
+                yield event
+        behind = behind or not rung
 
 
 async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
@@ -135,14 +138,18 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
     while True:
         start = f"({found[-1].seq}-0" if found else "-"
         entries: list[Any] = await redis.xrange(log_key, min=start, count=_PAGE) or []
-        found += [Event.decode(fields[b"e"]) for _, fields in entries]
+        found += _events(entries)
         if len(entries) < _PAGE:
             return found
 
 
-def _rung(data: bytes) -> Event | None:
-    """The event a bell message carries; None for anything else, for only the log is the truth."""
+def _events(entries: list[Any]) -> list[Event]:
+    return [event for _, fields in entries for event in Event.decode_entry(fields[b"e"])]
+
+
+def _rung(data: bytes) -> list[Event]:
+    """The events a bell message carries; none for anything else, for only the log is the truth."""
     try:
-        return Event.decode(data)
+        return Event.decode_entry(data)
     except ValueError:
-        return None
+        return []

@@ -6,8 +6,8 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from api_client.contract.commands import Word
 from api_client.contract.counters import label
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import first_link
@@ -16,29 +16,30 @@ from api_client.contract.turn import TurnRequest
 _DAY_MS = 86_400_000
 
 
-def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> list[Any]:
-    """ARGV[4...] of ``submit.lua``; ``keyed`` says that the request came with an idempotency key."""
+def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> dict[str, Word]:
+    """The arguments of ``submit.lua``; ``keyed`` says that the request came with an idempotency key."""
     cost_budget = int(request.cost_budget_usd * 1e6)
-    return [
-        request.to_json(),
-        secrets.token_hex(6),
-        request.owner,
-        request.locale,
-        int(request.deadline_seconds * 1000),
-        request.double_text.value,
-        digest(request) if keyed else "",
-        keep_key_ms(request, settings),
-        request.session_id,
-        replay_of,
-        request.token_budget,
-        cost_budget,
-        request.token_budget // request.max_attempts,
-        cost_budget // request.max_attempts,
-        label(request.model),
-        flow_of(request.session_id, settings.flow_version),
-        str(first_link(request)),
-        int(request.phase is not None),
-    ]
+    return {
+        "request": request.to_json(),
+        "epoch": secrets.token_hex(6),
+        "owner": request.owner,
+        "locale": request.locale,
+        "deadline_ms": int(request.deadline_seconds * 1000),
+        "double_text": request.double_text.value,
+        "body": digest(request) if keyed else "",
+        "key_ms": keep_key_ms(request, settings),
+        "session_id": request.session_id,
+        "replay_of": replay_of,
+        "token_budget": request.token_budget,
+        "cost_budget": cost_budget,
+        "token_reserve": request.token_budget // request.max_attempts,
+        "cost_reserve": cost_budget // request.max_attempts,
+        "model_label": label(request.model),
+        "flow": flow_of(request.session_id, settings.flow_version),
+        "first_link": str(first_link(request)),
+        "from_claim": int(request.phase is not None),
+        "max_attempts": request.max_attempts,
+    }
 
 
 def digest(request: TurnRequest) -> str:

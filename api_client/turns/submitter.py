@@ -11,6 +11,7 @@ import structlog
 
 from api_client.announcer import Announcer
 from api_client.contract.celery_message import Stamp, announcement
+from api_client.contract.commands import Word
 from api_client.contract.errors import IdempotencyConflict, SessionBusy
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
@@ -58,12 +59,17 @@ class Submitter:
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         link = first_link(request)
         pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
-        once = [pushed.message, pushed.channel, pushed.event] if self._store.has_queues else ["", "", ""]
+        here = self._store.has_queues
+        once: dict[str, Word] = {
+            "message": pushed.message if here else "",
+            "channel": pushed.channel if here else "",
+            "event": pushed.event if here else "",
+        }
         reply = await self._store.change(
             self._submit,
             turn_id,
             request.session_id,
-            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of) + once,
+            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of) | once,
             more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id), pushed.queue],
         )
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()

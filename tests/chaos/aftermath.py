@@ -50,7 +50,7 @@ def _value(store: redis.Redis, key: bytes, kind: str) -> Any:
     if kind == "stream":
         found = store.xrange(key)
         # The audit log is a stream too, and none of events.
-        return [_text(fields.get(b"e", b"")) for _, fields in found]
+        return [line for _, fields in found for line in _text(fields.get(b"e", b"")).split("\n")]
     if kind == "zset":
         found = store.zrange(key, 0, -1, withscores=True)
         return {_text(member): score for member, score in found}

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from api_client.contract.event_kinds import KINDS, TurnQueued, TurnRetrying, Unknown, body_of, data_of
 from api_client.contract.events import Event, read_event_id
+from api_client.contract.turn import Outcome
+from worker.turns.transitions.moves import Answer, Move
 
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 
@@ -67,12 +69,17 @@ def test_the_recorded_events_have_every_kind() -> None:
     assert {json.loads(wire)["kind"] for wire in RECORDED} == set(KINDS)
 
 
+ENDS = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done"))
+
+
 def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
     root = Path(__file__).parents[2]
     found = {}
     for path in [*root.glob("api_client/**/*.lua"), *root.glob("worker/**/*.lua")]:
         for kind, data in re.findall(r"emit\('([a-z.]+)',((?:.|\n)*?)\}'\)", path.read_text()):
             found[kind] = re.findall(r'"(\w+)":', data)
+    # The answer in the event of the end comes from the worker as text.
+    found["turn.finished"] += json.loads("{" + str(ENDS.arguments()["told"]) + "}")
     empty = {kind: list(data_of(body_of(kind, {}))) for kind in found}
     by_the_store = {"turn.queued", "attempt.started", "attempt.lost", "turn.decided", "turn.stopping", "turn.finished"}
     assert set(found) == by_the_store

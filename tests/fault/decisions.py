@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
-from api_client.contract.event_kinds import Body, body_of, data_of
+from api_client.contract.commands import Word, load_script
+from api_client.contract.event_kinds import Body, body_of
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -22,17 +22,58 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
+from tests.fault import scripts
 from worker.turns.transitions.moves import Answer, Move
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)
 
 
+_COMMIT = load_script(scripts.FILES["commit"], scripts.SETTINGS).arguments
+#: Where a commit's own arguments begin: behind token, number, keep.
+_OWN = 3
+
+
 @cache
-def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[str, ...]:
-    """Move and events of a commit, as the ledger sends them."""
+def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[Word, ...]:
+    """The arguments of a commit behind token, number and keep, as the ledger sends them."""
     move = _MOVES[move_name](link, retries, delay_ms)
-    return (move.to_json(), *(part for body in move.events for part in (body.KIND, json.dumps(data_of(body)))))
+    values = move.arguments()
+    return (*(values[name] for name in _COMMIT[_OWN:]), *move.rest())
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a commit was sent with. ``response``: the answer's text; ``events``: kind, data, kind, data ..."""
+
+    next: str
+    state: str
+    delay_ms: int
+    park_ms: int
+    outcome: str
+    response: str
+    fields: dict[str, str]
+    events: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def read_commit(arguments: tuple[Any, ...]) -> Sent:
+    """The other way round: what ``commit_arguments`` returned."""
+    own = dict(zip(_COMMIT[_OWN:], arguments, strict=False))
+    rest = arguments[len(_COMMIT) - _OWN :]
+    fields, answer = (
+        rest[start : start + own[n]] for start, n in ((0, "n_fields"), (own["n_fields"] + own["n_facts"], "n_answer"))
+    )
+    return Sent(
+        next=own["next"],
+        state=own["state"],
+        delay_ms=own["delay_ms"],
+        park_ms=own["park_ms"],
+        outcome=own["outcome"],
+        response=dict(zip(answer[::2], answer[1::2], strict=True)).get("response", ""),
+        fields=dict(zip(fields[::2], fields[1::2], strict=True)),
+        events=rest[own["n_fields"] + own["n_facts"] + own["n_answer"] :],
+    )
 
 
 def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:

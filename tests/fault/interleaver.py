@@ -53,7 +53,7 @@ class Interleaver:
             wire.close()
 
     def _hear(self, bell: bytes, wire: bytes) -> None:
-        self._heard.setdefault(bell, []).append(wire)
+        self._heard.setdefault(bell, []).extend(wire.split(b"\n"))
 
     def _next(self, place: int, seeds: Iterator[int]) -> Steps | None:
         seed = next(seeds, None)

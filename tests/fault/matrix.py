@@ -32,6 +32,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
+from tests import records
 from tests.chaos.checker import counters
 from tests.conftest import WorkerProcess, end_all, environ_of, turns
 from tests.relay import relay_answers
@@ -41,7 +42,7 @@ from worker.processes.broker import EmbeddedBroker
 #: Short, because the workers here die; but a living one that stutters for a second must not lose its turn as well.
 LEASE_SECONDS = 3.0
 #: The only keys that may live for ever; Celery's own bindings are declared there too.
-_NO_EXPIRY = {"installation", "metrics:total", "finished", "dead"}
+_NO_EXPIRY = {"installation", "metrics:total", "metrics:pending", "metrics:folds", "finished", "dead"}
 
 
 def free_port() -> int:
@@ -159,14 +160,13 @@ class Stage:
 
     def totals(self) -> Counter[str]:
         with self.store() as store:
-            return Counter({name.decode(): int(n) for name, n in store.hgetall(self.keys.totals).items()})
+            return records.counters(store, self.keys)
 
     def folded(self, turn: Turn, events: list[Event]) -> Counter[str]:
         """What one turn must have added to the counters, by its log."""
         with self.store() as store:
-            record = store.hgetall(self.keys.turn(turn.turn_id))
-        texts = {name.decode(): value.decode() for name, value in record.items()}
-        return counters.folded(texts, [event.to_dict() for event in events])
+            record = records.record(store, self.keys, turn.turn_id)
+        return counters.folded(record, [event.to_dict() for event in events])
 
     def files_of(self, turn: Turn) -> tuple[str, str]:
         """The session's response.md, and the delivery its .done names."""

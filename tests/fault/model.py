@@ -5,9 +5,11 @@ Replies are lists of texts and numbers as the commands give them; ``Turn.record`
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.fault.decisions import Sent
+from tests.fault.scripts import LEASE_MS, STRIKES
 
 Reply = list[Any]
 
@@ -85,13 +87,13 @@ class Model:
         turn.log.append("turn.queued")
         return ["stored", position, ""]
 
-    def claim(self, turn_id: str, link: str, token: str, lease_ms: int, alone: int, strikes: int) -> Reply:
+    def claim(self, turn_id: str, link: str, token: str, alone: int) -> Reply:
         turn = self.turns.get(turn_id)
         if turn is None:
             return ["refused", "missing"]
         if turn.text("token") == token:
             return ["claimed"]
-        why = self._why_not(turn_id, turn, link, token, alone, strikes)
+        why = self._why_not(turn_id, turn, link, token, alone)
         if why:
             if why == "called_off":
                 self._look_again(turn_id, self.now)
@@ -100,18 +102,18 @@ class Model:
             turn.write(deadline_at=self.now + turn.number("deadline_ms"))
         turn.tokens.add(token)
         turn.write(token=token, cmd=0, alone=alone)
-        self._begin(turn_id, turn, link, lease_ms, runs=turn.text("state") == "queued")
+        self._begin(turn_id, turn, link, runs=turn.text("state") == "queued")
         return ["claimed"]
 
-    def _begin(self, turn_id: str, turn: Turn, link: str, lease_ms: int, *, runs: bool) -> None:
-        turn.write(state="running" if runs else "validating", next=link, lease_until=self.now + lease_ms)
+    def _begin(self, turn_id: str, turn: Turn, link: str, *, runs: bool) -> None:
+        turn.write(state="running" if runs else "validating", next=link, lease_until=self.now + LEASE_MS)
         turn.write(attempt=link.partition("/")[2], not_before=0, announced=1)
-        self._look_again(turn_id, self.now + lease_ms)
+        self._look_again(turn_id, self.now + LEASE_MS)
         if runs:
             turn.write(delivery=turn.number("delivery") + 1)
             turn.log.append("attempt.started")
 
-    def _why_not(self, turn_id: str, turn: Turn, link: str, token: str, alone: int, strikes: int) -> str:
+    def _why_not(self, turn_id: str, turn: Turn, link: str, token: str, alone: int) -> str:
         refusals = {
             "finished": turn.text("state") == "finished",
             "late": token in turn.tokens,
@@ -120,16 +122,16 @@ class Model:
             "waiting": self._line(turn)[:1] != [turn_id],
             "called_off": self._called_off(turn, turn.text("state") == "queued") != "",
             "early": turn.number("not_before") > self.now,
-            "alone": not alone and turn.number("strikes") >= strikes - 1,
+            "alone": not alone and turn.number("strikes") >= STRIKES - 1,
         }
         return next((why for why, holds in refusals.items() if holds), "")
 
-    def beat(self, turn_id: str, token: str, lease_ms: int) -> Reply:
+    def beat(self, turn_id: str, token: str) -> Reply:
         turn = self._held(turn_id, token)
         if turn is None:
             return ["fenced", ""]
-        turn.write(lease_until=self.now + lease_ms)
-        self._look_again(turn_id, self.now + lease_ms)
+        turn.write(lease_until=self.now + LEASE_MS)
+        self._look_again(turn_id, self.now + LEASE_MS)
         return ["held", turn.text("stop")]
 
     def append(self, turn_id: str, token: str, number: int, kinds: list[str]) -> Reply:
@@ -152,7 +154,7 @@ class Model:
         turn.write(accepted=accepted)
         return ["sealed"]
 
-    def commit(self, turn_id: str, token: str, number: int, keep_ms: int, move_json: str, kinds: list[str]) -> Reply:
+    def commit(self, turn_id: str, token: str, number: int, keep: int, move: Sent) -> Reply:
         turn = self.turns.get(turn_id)
         if turn is not None and turn.text("last_token") == token and number <= turn.number("last_cmd"):
             return ["done", turn.text("last_head"), turn.text("last_outcome")]
@@ -163,20 +165,19 @@ class Model:
             return ["behind", turn.number("cmd"), ""]
         if number <= turn.number("cmd"):
             return ["claimed"]
-        move = json.loads(move_json)
-        turn.write(cmd=number, accepted="", **move["fields"])
-        turn.log += kinds
-        outcome = turn.text("stop") or move["outcome"] or self._called_off(turn, move["state"] == "queued")
+        turn.write(cmd=number, accepted="", **move.fields)
+        turn.log += move.events[::2]
+        outcome = turn.text("stop") or move.outcome or self._called_off(turn, move.state == "queued")
         head = ""
         if outcome:
-            head = self._finish(turn_id, outcome, move["answer"]["response"] if outcome == move["outcome"] else "")
+            head = self._finish(turn_id, outcome, move.response if outcome == move.outcome else "")
         else:
-            delay, parks = move["delay_ms"], move["park_ms"]
-            if keep_ms and move["next"] and not delay:
-                self._begin(turn_id, turn, move["next"], keep_ms, runs=move["state"] == "queued")
+            delay, parks = move.delay_ms, move.park_ms
+            if keep and move.next and not delay:
+                self._begin(turn_id, turn, move.next, runs=move.state == "queued")
                 return ["claimed"]
             turn.write(token="", lease_until=0)
-            turn.write(state=move["state"], next=move["next"], announced=1, not_before=self.now + delay if delay else 0)
+            turn.write(state=move.state, next=move.next, announced=1, not_before=self.now + delay if delay else 0)
             if parks:
                 turn.write(decide_by=self.now + parks, deadline_at=turn.number("deadline_at") + parks)
                 self.inbox[turn_id] = self.now
@@ -184,7 +185,7 @@ class Model:
         turn.write(last_token=token, last_cmd=number, last_head=head, last_outcome=outcome)
         return ["done", head, outcome]
 
-    def reap(self, turn_id: str, may_take: int, strikes: int) -> Reply:
+    def reap(self, turn_id: str, may_take: int) -> Reply:
         turn = self.turns.get(turn_id)
         session = turn.text("session_id") if turn else ""
         if turn is None or turn.text("state") == "finished":
@@ -199,7 +200,7 @@ class Model:
             if not may_take:
                 return ["later", "", session, "", ""]
             self._lose(turn)
-            if turn.number("strikes") >= strikes and turn.text("alone") == "1" and not self._called_off(turn, False):
+            if turn.number("strikes") >= STRIKES and turn.text("alone") == "1" and not self._called_off(turn, False):
                 return ["finished", "", session, self._finish(turn_id, "dead"), "dead"]
         if turn.text("state") == "parked":
             return self._reap_parked(turn_id, turn, session)

@@ -15,23 +15,22 @@ from typing import Any
 
 import hiredis
 
-from api_client.contract.commands import common_settings, turn_keys
-from api_client.contract.event_kinds import AttemptOutput, Body, body_of, data_of
+from api_client.contract.commands import turn_keys
+from api_client.contract.event_kinds import AttemptOutput, Body, body_of
 from api_client.contract.keys import keys_of
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
 from api_client.contract.turn import TurnRequest
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
-from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, commit_arguments
-from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES, Step, Violation, rule
+from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, Sent, commit_arguments, read_commit
+from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
 from worker.turns.record.outbox import Outbox
+from worker.turns.transitions.moves import flat
 
 Ask = Generator[list[Command], list[Any], Any]
 
-COMMON = common_settings(Settings(announce_seconds=ANNOUNCE_MS / 1000, retention_seconds=86_400))
 _LONG_MS, _START_MS = 3_600_000, 1_800_000_000_000
 SESSIONS = ("s-0", "s-1")
 REQUESTS = {
@@ -73,7 +72,7 @@ class Schedule:
         self._messages: list[tuple[PretendTurn, Link]] = []
         self._history: list[tuple[str, PretendTurn, tuple[Any, ...]]] = []
         self._bodies: dict[tuple[str, str], tuple[str, bytes]] = {}
-        self._keys: dict[tuple[str, int], list[str]] = {}
+        self._keys: dict[str, list[str]] = {}
         self._pieces = 0
         self._trace: list[tuple[Any, ...]] = []
         #: How often each command got each answer, and turns each outcome.
@@ -154,7 +153,7 @@ class Schedule:
         request = (REQUESTS[session], epoch, owner, "de", deadline, policy, body, 2 * _LONG_MS, session, "")
         phase = int(random.random() < 0.25)
         first = str(Link(PHASE_RUN if phase else RUN, 1))
-        args = (*request, budget, 0, budget // 2, 0, "m", "v2", first, phase, key)
+        args = (*request, budget, 0, budget // 2, 0, "m", "v2", first, phase, 3, "", "", "", key)
         self._turns.append(turn)
         turn.submit = args
         yield from self._send_submit(turn)
@@ -192,7 +191,7 @@ class Schedule:
     def _claim(self, turn: PretendTurn, link: Link) -> Ask:
         token = f"{self._random.getrandbits(96):024x}"
         alone = int(self._healed or self._random.random() < 0.6)
-        reply = yield from self._do("claim", turn, str(link), token, LEASE_MS, '"w"', alone, STRIKES)
+        reply = yield from self._do("claim", turn, str(link), token, '"w"', alone)
         if reply[0] == b"claimed":
             record = dict(zip(reply[2::2], reply[3::2], strict=True))
             rule(record[b"token"] == token.encode(), "a claim answered another's record")
@@ -205,7 +204,7 @@ class Schedule:
         if dice < 0.12:
             self._runs.remove(run)  # the worker dies
         elif dice < 0.25:
-            reply = yield from self._do("beat", run.turn, run.token, LEASE_MS)
+            reply = yield from self._do("beat", run.turn, run.token)
             self._notice(run, reply)
         elif dice < 0.5:
             self._pieces += 1
@@ -226,7 +225,8 @@ class Schedule:
     def _numbered(self, name: str, run: Run, more: list[Any], events: list[Body]) -> Ask:
         """A numbered command, and before it what the store has forgotten, as ``Changes._numbered`` does it."""
         number = run.sent.number
-        run.sent.add((name, (run.token, number, *more, *_flat(events)), events))
+        own = more if name == "commit" else flat(events)
+        run.sent.add((name, (run.token, number, *own), events))
         reply = yield from self._do(name, run.turn, *run.sent.commands[-1][1])
         while reply[0] == b"behind":
             for earlier, args, _ in run.sent.between(reply[1], number):
@@ -239,7 +239,7 @@ class Schedule:
         at = self._random.randrange(len(turn.appends))
         cmd, seq = turn.appends[at]
         keys = self._keys_of(turn)
-        forgot, look = yield [("EVALSHA", _FORGET, 2, *keys[:2], cmd, seq), ("EVALSHA", _LOOK, 6, *keys[:5], keys[11])]
+        forgot, look = yield [("EVALSHA", _FORGET, 2, *keys[:2], cmd, seq), ("EVALSHA", _LOOK, len(keys), *keys)]
         if isinstance(forgot, hiredis.ReplyError):
             raise Violation(f"the store cannot forget: {forgot}")
         self._trace.append((self._now, "FORGET", turn, (cmd, seq), ["behind", cmd]))
@@ -266,25 +266,28 @@ class Schedule:
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
         retries = int((run.turn.seen and run.turn.seen.others[4]) or 0)
-        keep = LEASE_MS if self._random.random() < 0.5 else 0
-        move, *told = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))
-        events = [body_of(kind, json.loads(data)) for kind, data in zip(told[::2], told[1::2], strict=True)]
-        reply = yield from self._numbered("commit", run, [keep, move], events)
+        keep = int(self._random.random() < 0.5)
+        arguments = commit_arguments(name, run.link, retries, self._random.choice((1, 700, 5_000)))
+        move = read_commit(arguments)
+        events = [
+            body_of(kind, json.loads(data)) for kind, data in zip(move.events[::2], move.events[1::2], strict=True)
+        ]
+        reply = yield from self._numbered("commit", run, [keep, *arguments], events)
         self._runs.remove(run)
         if reply[0] in {b"done", b"claimed"}:
             said = [event for _, _, events in run.sent.commands[run.before :] for event in events]
             rules.told_whole(run.turn, said if run.link.task in RUNS else None, reply[0] == b"claimed")
         if reply[0] == b"claimed":
-            link = Link.parse(rules.read_move(move)["next"])
+            link = Link.parse(move.next)
             self._runs.append(Run(run.turn, link, run.token, run.sent, len(run.sent.commands)))
         elif reply[0] == b"done":
-            self._go_on(run, rules.read_move(move), reply)
+            self._go_on(run, move, reply)
 
-    def _go_on(self, run: Run, move: dict[str, Any], reply: list[Any]) -> None:
+    def _go_on(self, run: Run, move: Sent, reply: list[Any]) -> None:
         if reply[2]:
             self._announce_head(reply[1])
-        elif move["next"] and not move["delay_ms"]:
-            self._announce(run.turn, Link.parse(move["next"]))
+        elif move.next and not move.delay_ms:
+            self._announce(run.turn, Link.parse(move.next))
 
     def _announce_head(self, head: bytes) -> None:
         if head:
@@ -339,7 +342,7 @@ class Schedule:
         return self._turns[int(turn_id[3:], 16)]
 
     def _reap(self, turn: PretendTurn, may_take: bool) -> Ask:
-        reply = yield from self._do("reap", turn, int(may_take), LEASE_MS, STRIKES)
+        reply = yield from self._do("reap", turn, int(may_take))
         if reply[0] == b"announce":
             self._announce(turn, Link.parse(reply[1].decode()))
         elif reply[0] == b"interrupt":
@@ -387,14 +390,13 @@ class Schedule:
     def _do(self, name: str, turn: PretendTurn, *args: Any) -> Ask:
         self._history.append((name, turn, args))
         keys = self._keys_of(turn)
-        look = ("EVALSHA", _LOOK, 6, *keys[:5], keys[11])
+        look = ("EVALSHA", _LOOK, len(keys), *keys)
         before = (turn.seen or NOTHING)._replace(line=self._lines[turn.session_id], due=self._due, inbox=self._inbox)
         own = list(args)
         if name == "submit":
             owner, key = args[2], own.pop()
             keys = [*keys, keys_of(self._namespace, turn.turn_id).idempotency(owner, key or turn.turn_id)]
-        bell = f"{keys[0]}:bell"
-        command = ("EVALSHA", self._shas[name], len(keys) + 1, *keys, self._now, bell, turn.turn_id, COMMON, *own)
+        command = ("EVALSHA", self._shas[name], len(keys) + 1, *keys, self._now, turn.turn_id, *own)
         reply, look_after = yield [command, look]
         self._trace.append((self._now, name, turn, args, reply))
         if isinstance(reply, hiredis.ReplyError):
@@ -407,14 +409,9 @@ class Schedule:
         return reply
 
     def _keys_of(self, turn: PretendTurn) -> list[str]:
-        place = turn.turn_id, self._now // 60_000
-        if place not in self._keys:
-            self._keys[place] = turn_keys(self._namespace, turn.turn_id, turn.session_id, self._now / 1000)
-        return self._keys[place]
-
-
-def _flat(events: list[Body]) -> list[str]:
-    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
+        if turn.turn_id not in self._keys:
+            self._keys[turn.turn_id] = turn_keys(self._namespace, turn.turn_id, turn.session_id)
+        return self._keys[turn.turn_id]
 
 
 def _short(parts: Any) -> str:

@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api_client.contract import commands
-from api_client.contract.commands import command_text
+from api_client.contract.commands import load_script
+from api_client.contract.settings import Settings
 from api_client.index import lists
 from api_client.turns import submitter
 from worker.turns.record import ledger
 
 _FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, submitter, lists, ledger)]
 _TEXTS = [path for folder in _FOLDERS for path in folder.glob("*.lua")]
-#: Every command that changes a turn, by name: a new one is found by itself. One with a header of its own only reads.
-FILES = {path.stem: path for path in _TEXTS if not path.read_text().startswith("#!lua")}
+#: Every command that changes a turn, by name: a new one is found by itself. One that starts with "#!lua" stands alone.
+FILES = {path.stem: path for path in _TEXTS if path.stem != "turn" and not path.read_text().startswith("#!lua")}
+LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
+SETTINGS = Settings(
+    announce_seconds=ANNOUNCE_MS / 1000, retention_seconds=86_400, lease_seconds=LEASE_MS / 1000, strikes=STRIKES
+)
 
 _SERVER_CLOCK = """local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
@@ -32,15 +37,18 @@ FIELDS = (
     *("deadline_at", "decide_by", "accepted"),
 )
 
-# KEYS: turn, log, attempts, session, due, inbox
+# KEYS: as of every command
 LOOK = f"""
 local top = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
+local fields = redis.call('HMGET', KEYS[1], '{"', '".join(FIELDS)}')
+local texts = redis.call('HMGET', KEYS[4], 'response', 'accepted')
+fields[{FIELDS.index("response") + 1}], fields[{FIELDS.index("accepted") + 1}] = texts[1], texts[2]
+local lives = {{}}
+for i = 1, 4 do lives[i] = redis.call('PTTL', KEYS[i]) end
 return {{
-  redis.call('HMGET', KEYS[1], '{"', '".join(FIELDS)}'),
-  redis.call('XLEN', KEYS[2]), top[1] and top[1][1] or '0-0',
-  {{ redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3]) }},
-  redis.call('LRANGE', KEYS[4], 0, -1), redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'),
-  redis.call('ZRANGE', KEYS[6], 0, -1),
+  fields, redis.call('XLEN', KEYS[2]), top[1] and top[1][1] or '0-0', lives,
+  redis.call('LRANGE', KEYS[5], 0, -1), redis.call('ZRANGE', KEYS[6], 0, -1, 'WITHSCORES'),
+  redis.call('ZRANGE', KEYS[9], 0, -1),
 }}
 """
 
@@ -89,7 +97,8 @@ def _replaced_once(text: str, old: str, new: str) -> str:
 
 def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
     """Name to text of every command, under the test's clock."""
-    texts = {name: _replaced_once(command_text(path), _SERVER_CLOCK, _OWN_CLOCK) for name, path in FILES.items()}
+    built = {name: load_script(path, SETTINGS).text for name, path in FILES.items()}
+    texts = {name: _replaced_once(text, _SERVER_CLOCK, _OWN_CLOCK) for name, text in built.items()}
     if mutant:
         for name in texts if mutant.command == "turn" else (mutant.command,):
             texts[name] = _replaced_once(texts[name], mutant.old, mutant.new)

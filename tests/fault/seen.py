@@ -56,7 +56,7 @@ def seen(raw: list[Any]) -> Seen:
 
 assert FIELDS[:12] == Seen._fields[:12]
 #: A turn that is not stored.
-NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2], [], [], []])
+NOTHING = seen([[None] * len(FIELDS), 0, b"0-0", [-2, -2, -2, -2], [], [], []])
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn
+from tests import records
 from tests.fault.conftest import judged, message
 from tests.fault.matrix import Runs, Stage, left_in_store
 
@@ -111,4 +112,4 @@ async def test_what_the_fallback_repaired_is_published_by_whoever_finishes_it(
 async def test_a_turn_and_its_record_forget_what_was_sealed(stage: Stage, client: TurnsClient) -> None:
     turn: Turn = await client.result(await client.submit(message("hello", "forgotten")))
     with stage.store() as store:
-        assert not store.hexists(stage.keys.turn(turn.turn_id), "accepted")
+        assert "accepted" not in records.record(store, stage.keys, turn.turn_id)

@@ -15,6 +15,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
+from tests import records
 from tests.fault.conftest import judged, message
 from tests.proxy import LossyProxy
 from worker.processes.broker import EmbeddedBroker
@@ -36,7 +37,7 @@ def through(settings: Settings, proxy: LossyProxy) -> Settings:
     return replace(settings, store_url=proxy.url)
 
 
-@pytest.mark.parametrize("lost", ["", "Hallo", "turn.run/1", "attempt.output", '"outcome": "passed"'])
+@pytest.mark.parametrize("lost", ["", "Hallo", "turn.run/1", "attempt.output", '"response": "Ja."'])
 async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
     lost: str, settings: Settings, through: Settings, proxy: LossyProxy
 ) -> None:
@@ -44,8 +45,8 @@ async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
         ledger = Ledger(through, "w")
         warm_up = await client.submit(message("Guten Tag", "warm-up"))  # the server knows the scripts from now on
         await client.cancel(warm_up)
-        for name in ledger._scripts:
-            ledger._redis.script_load(ledger._scripts[name].script)
+        for script in ledger._changes.scripts.values():
+            ledger._redis.script_load(script.text)
         if lost:
             proxy.lose(lost)
         turn_id = await client.submit(message("Hallo"))
@@ -58,6 +59,6 @@ async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
         turn, events = await judged(undisturbed, turn_id)
         assert (turn.delivery, turn.outcome) == (1, Outcome.PASSED)
         assert [e.kind for e in events] == ["turn.queued", "attempt.started", "attempt.output", "turn.finished"]
-        totals = redis.Redis.from_url(settings.redis_url).hgetall(Keys(settings.namespace).totals)
-        names = (b"turn.submitted", b"turn.finished|passed|scripted|v2|done|0", b"delivery.started")
-        assert [totals[name] for name in names] == [b"2", b"1", b"1"]
+        counted = records.counters(redis.Redis.from_url(settings.redis_url), Keys(settings.namespace))
+        names = ("turn.submitted", "turn.finished|passed|scripted|v2|done|0", "delivery.started")
+        assert [counted[name] for name in names] == [2, 1, 1]

@@ -22,13 +22,13 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.tasks import FAIL, FALLBACK, PHASE_RUN, RESUME, RETRY, RUN, VALIDATE, Link
 from tests.chaos.checker.counters import folded
 from tests.fault import scripts
-from tests.fault.decisions import CHOICES, STRAIGHT, commit_arguments
+from tests.fault.decisions import CHOICES, STRAIGHT, commit_arguments, read_commit
 from tests.fault.model import Model
 from tests.fault.mutants import MUTANTS
-from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, STRIKES
-from tests.fault.schedule import COMMON, REQUESTS, SESSIONS
-from tests.fault.scripts import Mutant
+from tests.fault.schedule import REQUESTS, SESSIONS
+from tests.fault.scripts import ANNOUNCE_MS, LEASE_MS, Mutant
 from tests.fault.wire import Command, Wire
+from tests.records import pending
 from worker.processes.broker import EmbeddedBroker
 
 _NAMESPACE = "machine"
@@ -40,7 +40,7 @@ _LINKS = [
 _AHEAD = st.sampled_from([1, 1, 1, 1, 0, -1, 2])
 _HIDDEN = {
     *("a finished turn never expires", "a dead letter expires", "a dropped dead letter stays"),
-    *("an event is not published", "the day is not counted", "a cancelled turn gave up too"),
+    *("an event is not published", "of several events the last is published", "a cancelled turn gave up too"),
 }
 #: The turns and claims a rule may take: few, and mostly unfinished, so that the commands of a history meet each other.
 _TURNS = st.runner().flatmap(lambda machine: st.sampled_from(machine.near()))
@@ -76,12 +76,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def ask(self, name: str, turn_id: str, *args: Any, key: str = "") -> list[Any]:
         """The server's reply, as texts and numbers."""
         session, owner = self.submits[turn_id][:2]
-        keys = turn_keys(_NAMESPACE, turn_id, session, self.model.now / 1000)
+        keys = turn_keys(_NAMESPACE, turn_id, session)
         if name == "submit":
             keys.append(keys_of(_NAMESPACE, turn_id).idempotency(owner, key or turn_id))
-        bell = _KEYS.bell(turn_id)
         sha = self.shas[name]
-        [reply] = self.wire.ask(("EVALSHA", sha, len(keys) + 1, *keys, self.model.now, bell, turn_id, COMMON, *args))
+        [reply] = self.wire.ask(("EVALSHA", sha, len(keys) + 1, *keys, self.model.now, turn_id, *args))
         assert not isinstance(reply, hiredis.ReplyError), reply
         return [part.decode() if isinstance(part, bytes) else part for part in reply]
 
@@ -111,7 +110,9 @@ class LedgerMachine(RuleBasedStateMachine):
         session, owner, policy, deadline, key, body, budget, phase = self.submits[turn_id]
         first = "phase.run/1" if phase else "turn.run/1"
         request = (REQUESTS[session], "e", owner, "de", deadline, policy, body if key else "", 9_000_000, session, "")
-        reply = self.ask("submit", turn_id, *request, budget, 0, budget // 2, 0, "m", "v2", first, phase, key=key)
+        reply = self.ask(
+            "submit", turn_id, *request, budget, 0, budget // 2, 0, "m", "v2", first, phase, 3, "", "", "", key=key
+        )
         assert reply == self.model.submit(turn_id, *self.submits[turn_id])
 
     @rule(
@@ -135,14 +136,14 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(claim=_CLAIMS, alone=st.booleans())
     def claim_again(self, claim: tuple[str, Link, str], alone: bool) -> None:
         turn_id, link, token = claim
-        reply = self.ask("claim", turn_id, str(link), token, LEASE_MS, '"w"', int(alone), STRIKES)
-        expected = self.model.claim(turn_id, str(link), token, LEASE_MS, int(alone), STRIKES)
+        reply = self.ask("claim", turn_id, str(link), token, '"w"', int(alone))
+        expected = self.model.claim(turn_id, str(link), token, int(alone))
         assert reply[: len(expected)] == expected
 
     @rule(claim=_CLAIMS)
     def beat(self, claim: tuple[str, Link, str]) -> None:
         turn_id, _, token = claim
-        assert self.ask("beat", turn_id, token, LEASE_MS) == self.model.beat(turn_id, token, LEASE_MS)
+        assert self.ask("beat", turn_id, token) == self.model.beat(turn_id, token)
 
     def _number(self, turn_id: str, ahead: int) -> int:
         turn = self.model.turns.get(turn_id)
@@ -165,7 +166,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ahead=_AHEAD,
         name=st.sampled_from(_MOVES),
         delay=st.sampled_from([1, 5_000]),
-        keep=st.sampled_from([0, LEASE_MS]),
+        keep=st.sampled_from([0, 1]),
     )
     def commit(self, claim: tuple[str, Link, str], ahead: int, name: str, delay: int, keep: int) -> None:
         """The link is committed; with ``keep`` its holder goes on with the next one."""
@@ -175,16 +176,16 @@ class LedgerMachine(RuleBasedStateMachine):
         number = self._number(turn_id, ahead)
         if name not in (*CHOICES[link.task], "called off"):
             name = CHOICES[link.task][0]
-        move, *events = commit_arguments(name, link, 0, delay)
-        reply = self.ask("commit", turn_id, token, number, keep, move, *events)
-        expected = self.model.commit(turn_id, token, number, keep, move, events[::2])
+        arguments = commit_arguments(name, link, 0, delay)
+        reply = self.ask("commit", turn_id, token, number, keep, *arguments)
+        expected = self.model.commit(turn_id, token, number, keep, read_commit(arguments))
         assert reply[: len(expected)] == expected
         if reply[0] == "claimed":
             assert dict(zip(reply[2::2], reply[3::2], strict=True))["token"] == token
 
     @rule(turn_id=_TURNS, may_take=st.sampled_from([1, 1, 0]))
     def reap(self, turn_id: str, may_take: int) -> None:
-        assert self.ask("reap", turn_id, may_take, LEASE_MS, STRIKES) == self.model.reap(turn_id, may_take, STRIKES)
+        assert self.ask("reap", turn_id, may_take) == self.model.reap(turn_id, may_take)
 
     @rule(turn_id=_TURNS, may_take=st.sampled_from([1, 1, 0]))
     def reap_when_due(self, turn_id: str, may_take: int) -> None:
@@ -196,7 +197,7 @@ class LedgerMachine(RuleBasedStateMachine):
         picks=st.lists(st.integers(0, 11), min_size=1, max_size=6),
         patient=st.booleans(),
         took=st.sampled_from([1, 1, 1, 1_500, 3_600_000]),
-        keep=st.sampled_from([0, LEASE_MS]),
+        keep=st.sampled_from([0, 1]),
     )
     def work(self, turn_id: str, picks: list[int], patient: bool, took: int, keep: int) -> None:
         """What mostly happens: link after link is claimed, carried out and committed, the last one after a time."""
@@ -251,20 +252,20 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def stored_is_what_the_model_says(self) -> None:
         model, ids = self.model, list(self.model.turns)
-        queues, totals, *turns = self._read(ids)
+        queues, entries, *turns = self._read(ids)
         due, dead, inbox, *lines = queues
         assert {k.decode(): int(v) for k, v in zip(inbox[::2], inbox[1::2], strict=True)} == model.inbox
         assert {k.decode(): int(v) for k, v in zip(due[::2], due[1::2], strict=True)} == model.due
         assert {turn_id.decode() for turn_id in dead} == model.dead
         assert [[turn_id.decode() for turn_id in line] for line in lines] == [model.lines.get(s, []) for s in SESSIONS]
         counted: Counter[str] = Counter()
-        for turn_id, (record, log) in zip(ids, turns, strict=True):
-            turn, stored = model.turns[turn_id], {k.decode(): v.decode() for k, v in record.items()}
+        for turn_id, (record, texts, log) in zip(ids, turns, strict=True):
+            turn, stored = model.turns[turn_id], {k.decode(): v.decode() for k, v in {**record, **texts}.items()}
             assert {name: stored.get(name, "") for name in turn.record} == turn.record
-            events = [json.loads(fields[1]) for _, fields in log]
+            events = [json.loads(line) for _, fields in log for line in fields[1].split(b"\n")]
             assert [event["kind"] for event in events] == turn.log
             counted.update(folded(stored, events))
-        assert {k.decode(): int(v) for k, v in totals.items() if int(v)} == counted
+        assert +pending(entries) == counted
 
     def _read(self, ids: list[str]) -> list[Any]:
         queues: list[Command] = [
@@ -273,10 +274,13 @@ class LedgerMachine(RuleBasedStateMachine):
             ("EVAL", "return redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')", 1, _KEYS.inbox),
             *(("LRANGE", _KEYS.session(session), 0, -1) for session in SESSIONS),
         ]
-        turns = [part for i in ids for part in (("HGETALL", _KEYS.turn(i)), ("XRANGE", _KEYS.log(i), "-", "+"))]
-        replies = self.wire.ask(*queues, ("HGETALL", _KEYS.totals), *turns)
+        turns: list[Command] = []
+        for i in ids:
+            turns += [("HGETALL", _KEYS.turn(i)), ("HGETALL", _KEYS.texts(i)), ("XRANGE", _KEYS.log(i), "-", "+")]
+        replies = self.wire.ask(*queues, ("LRANGE", _KEYS.pending, 0, -1), *turns)
         at = len(queues) + 1
-        return [replies[: at - 1], replies[at - 1], *zip(replies[at::2], replies[at + 1 :: 2], strict=True)]
+        records = zip(replies[at::3], replies[at + 1 :: 3], replies[at + 2 :: 3], strict=True)
+        return [replies[: at - 1], replies[at - 1], *records]
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotParked, TurnNotFound
 from api_client.contract.escalation import Escalation
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
@@ -53,8 +51,7 @@ async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed
     assert (turn.next, turn.lease_until, turn.outcome, turn.decide_default) == ("", 0, None, "reject")
     assert [found.turn_id for found in await bench.client.inbox()] == [turn.turn_id]
     assert await bench.client.inbox(owner="somebody else") == []
-    log = redis.Redis.from_url(bench.settings.redis_url).xrange(Keys(bench.settings.namespace).log(turn.turn_id))
-    kinds = [fields[b"e"].decode().split('"kind":"')[1].split('"')[0] for _, fields in log]
+    kinds = [event.kind for event in await bench.client.events(turn.turn_id)]
     assert kinds[-3:] == ["attempt.rejected", "turn.escalated", "turn.parked"]
 
 

@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.web.app import create_app
 from api_client.web.routes.exposition import metric_name
+from tests import records
 from tests.chaos.checker.counters import folded
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
@@ -93,6 +94,8 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
     assert outcomes == ASKED
 
     told = await fold_of_the_logs(client, list(ids.values()))
+    with redis.Redis.from_url(scripted.redis_url) as store:
+        await wait_until(lambda: not store.exists(Keys(scripted.namespace).pending))  # a reaper folds them
     assert stored(scripted, [Keys(scripted.namespace).totals]) == told
     assert told["turn.finished|passed_after_retry|big|v2|what|1"] == 1
     assert told["cost.failed|big"] == 500_000 + 3 * 125_000, "rejected and broken off"
@@ -165,9 +168,9 @@ async def fold_of_the_logs(client: TurnsClient, ids: list[str]) -> Counter[str]:
     told: Counter[str] = Counter()
     with redis.Redis.from_url(client.settings.redis_url) as store:
         for turn_id in ids:
-            record = store.hgetall(Keys(client.settings.namespace).turn(turn_id))
+            record = records.record(store, Keys(client.settings.namespace), turn_id)
             events = [event.to_dict() async for event in client.follow(turn_id) if event is not None]
-            told.update(folded({name.decode(): value.decode() for name, value in record.items()}, events))
+            told.update(folded(record, events))
     return told
 
 

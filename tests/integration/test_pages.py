@@ -410,6 +410,7 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
     copies = [f"t0-{number:032x}" for number in range(120)]
     for number, turn_id in enumerate(copies):  # many of them within one millisecond
         store.copy(names.turn(first.turn_id), names.turn(turn_id))
+        store.copy(names.texts(first.turn_id), names.texts(turn_id))
         store.hset(names.turn(turn_id), "id", turn_id)
         store.zadd(names.finished, {turn_id: at - 10 - number // 40})
     http = await browser()

@@ -1,134 +1,164 @@
-#!lua
--- What every command that changes a turn has in common. Each command's own text follows this one.
+-- What every command that changes a turn has in common. commands.py builds a command's whole text: the settings as
+-- constants, this file, the command's arguments by name, and the command itself, which reads, decides and answers.
+-- All writes are kept until it has answered, so a key of a wrong type fails a command before the record changes.
 --
--- KEYS[1] turn (hash)      KEYS[2] log (stream)       KEYS[3] attempts (hash)    KEYS[4] session (list)
--- KEYS[5] due (zset)       KEYS[6] finished (zset)    KEYS[7] dead (zset)
--- KEYS[8] totals (hash)    KEYS[9] minute (hash)      KEYS[10] hour (hash)       KEYS[11] day (hash)
--- KEYS[12] inbox (zset)
--- ARGV[1] bell (channel)   ARGV[2] turn id
--- ARGV[3] settings (JSON): announce_ms, retention_ms, resume_ms, bucket_ttl, bounds_ms, errors
--- ARGV[4...] the command's own
+-- KEYS     TURN hash, LOG stream, ATTEMPTS hash (2:text), TEXTS hash (request, response, accepted: read only when
+--          needed), SESSION list, DUE zset, FINISHED zset, DEAD zset, INBOX zset, PENDING list (see counters.py)
+-- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
+-- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, STRIKES, BOUNDS_MS, GIVEN_UP
 --
--- Lua does not roll back: a command reads and checks everything before its first write. The type checks below make a
--- wrong-typed key fail here, before anything is written.
+-- Fields of TURN                       (times in ms; a missing field is '' or 0)
+--   state next outcome                 where the turn is: see contract/turn.py
+--   token lease_until worker alone     who has it, until when, and whether that process does nothing else
+--   tokens                             every token it was claimed with
+--   cmd                                number of the holder's last command
+--   last_token last_cmd last_head last_outcome     the last commit and its answer
+--   epoch seq                          of the log: nonce of this record, number of the last event
+--   attempt delivery strikes retries announced not_before alive_at since
+--   created_at finished_at deadline_at deadline_ms parked_at decide_by decide_default decided decision
+--   stop sealed                        cancelled; accepted and being published (too late to be cancelled)
+--   owner session_id locale model stage_model flow double_text max_attempts allowed request_bytes replay_of
+--   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve
+-- A record of version 1 has request, response and accepted here as well, and no max_attempts, sealed, request_bytes.
 
-local TURN, LOG, ATTEMPTS, SESSION, DUE, FINISHED, DEAD, INBOX =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[12]
-local BELL, ID = ARGV[1], ARGV[2]
+local FIELDS = { 'state', 'next', 'outcome', 'token', 'lease_until', 'worker', 'alone', 'tokens', 'cmd', 'last_token',
+  'last_cmd', 'last_head', 'last_outcome', 'epoch', 'seq', 'attempt', 'delivery', 'strikes', 'retries', 'announced',
+  'not_before', 'alive_at', 'since', 'created_at', 'deadline_at', 'deadline_ms', 'decide_by', 'decide_default', 'decided',
+  'stop', 'sealed', 'accepted', 'owner', 'session_id', 'locale', 'model', 'stage_model', 'flow', 'double_text',
+  'max_attempts', 'allowed', 'request_bytes', 'token_budget', 'tokens_used', 'token_reserve', 'cost_budget', 'cost_used',
+  'cost_reserve' }
+-- A request of up to so many bytes comes with the claim; a longer one is read by itself.
+local INLINE_BYTES = 16384
 
-local kinds = { 'hash', 'stream', 'hash', 'list', 'zset', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash', 'zset' }
-for i, kind in ipairs(kinds) do
-  local found = redis.call('TYPE', KEYS[i]).ok
-  if found ~= 'none' and found ~= kind then
-    return redis.error_reply('HELIX_WRONG_TYPE ' .. KEYS[i] .. ' is a ' .. found .. ', not a ' .. kind)
-  end
-end
+local TURN, LOG, ATTEMPTS, TEXTS, SESSION = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local DUE, FINISHED, DEAD, INBOX, PENDING = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local ID, BELL = ARGV[1], TURN .. ':bell'
 
-local SETTINGS = cjson.decode(ARGV[3])
 local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
--- The record as it was when the command began; numbers as numbers.
-local turn = {}
-local flat = redis.call('HGETALL', TURN)
-for i = 1, #flat, 2 do turn[flat[i]] = flat[i + 1] end
-local EXISTS = #flat > 0
-local function number(name) return tonumber(turn[name] or '0') or 0 end
-
-local seq = number('seq')
-local epoch = turn.epoch or ''
-
 local function int(value) return string.format('%.0f', value) end
 
--- Write one event: log first, bell second. data is JSON text.
+-- The record as it was when the command began; set changes it too.
+local turn = {}
+local seq = 0
+local function read(names)
+  for i, value in ipairs(redis.call('HMGET', TURN, unpack(names))) do turn[names[i]] = value or nil end
+  seq = tonumber(turn.seq or '0') or 0
+end
+local function number(name) return tonumber(turn[name] or '0') or 0 end
+
+-- What is written when the command has answered.
+local fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
+
+local function put(pairs_of, name, value)
+  if type(value) == 'number' then value = int(value) end
+  pairs_of[#pairs_of + 1] = name
+  pairs_of[#pairs_of + 1] = value
+  return value
+end
+local function set(name, value) turn[name] = put(fields, name, value) end
+local function fact(attempt, name, value) put(facts, attempt .. ':' .. name, value) end
+local function text(name, value) put(texts, name, value) end
+-- A change of another key than the turn's own.
+local function share(...) shared[#shared + 1] = { ... } end
+
+-- One event. data is JSON text, so it has no line end: the log's entries and the bell carry one event a line.
 local function emit(kind, data)
   seq = seq + 1
-  local wire = '{"seq":' .. int(seq) .. ',"epoch":"' .. epoch .. '","at":' .. int(NOW) ..
+  events[#events + 1] = '{"seq":' .. int(seq) .. ',"epoch":"' .. (turn.epoch or '') .. '","at":' .. int(NOW) ..
     ',"kind":"' .. kind .. '","data":' .. data .. '}'
-  redis.call('XADD', LOG, int(seq) .. '-0', 'e', wire)
-  redis.call('HSET', TURN, 'seq', int(seq))
-  redis.call('PUBLISH', BELL, wire)
 end
 
--- Add to the counters (contract/counters.py): since ever, and this minute, hour and day.
-local function count(counters)
-  local new = { false, false, false }
-  for name, by in pairs(counters) do
-    redis.call('HINCRBY', KEYS[8], name, by)
-    -- The first counter of a bucket is new in it: only then its life needs to be set.
-    for i = 1, 3 do new[i] = redis.call('HINCRBY', KEYS[8 + i], name, by) == by or new[i] end
-  end
-  for i, seconds in ipairs(SETTINGS.bucket_ttl) do
-    if new[i] then redis.call('EXPIRE', KEYS[8 + i], seconds) end
-  end
-end
+-- Add to the counters. lines: name, tab, number; one a line.
+local function count_lines(lines) if lines ~= '' then counted[#counted + 1] = lines end end
+local function count(name, by) counted[#counted + 1] = name .. '\t' .. int(by) end
 
--- Note in counters that something took ms milliseconds: their sum, and one more in the right bucket.
-local function took(counters, name, ms, labels)
+-- Note that something took ms milliseconds: their sum, and one more in the right bucket.
+local function took(name, ms, labels)
   if ms < 0 then ms = 0 end
   local bucket = 'inf'
-  for _, bound in ipairs(SETTINGS.bounds_ms) do
+  for _, bound in ipairs(BOUNDS_MS) do
     if ms <= bound then
       bucket = int(bound)
       break
     end
   end
   labels = labels or ''
-  counters[name .. '.ms' .. labels] = ms
-  counters[name .. '.le' .. labels .. '|' .. bucket] = 1
+  count(name .. '.ms' .. labels, ms)
+  count(name .. '.le' .. labels .. '|' .. bucket, 1)
+end
+
+-- Write it all: keys that others share first, so that a wrong type there leaves the turn as it was.
+local function flush()
+  if #counted > 0 then redis.call('RPUSH', PENDING, int(NOW) .. '\n' .. table.concat(counted, '\n')) end
+  for _, command in ipairs(shared) do redis.call(unpack(command)) end
+  if #facts > 0 then redis.call('HSET', ATTEMPTS, unpack(facts)) end
+  if #texts > 0 then redis.call('HSET', TEXTS, unpack(texts)) end
+  local lines = table.concat(events, '\n')
+  if #events > 0 then
+    -- One entry for all events of a command, under the number of the last.
+    redis.call('XADD', LOG, int(seq) .. '-0', 'e', lines)
+    set('seq', seq)
+  end
+  if #fields > 0 then redis.call('HSET', TURN, unpack(fields)) end
+  if #events > 0 then redis.call('PUBLISH', BELL, lines) end
+  if turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
+    -- A dead letter stays until somebody drops it.
+    for i = 1, #events > 0 and 4 or 0 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end
+  end
+  fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 end
 
 -- The turn's model, as a label.
-local MODEL = turn.model or 'other'
+local function model() return turn.model or 'other' end
 
 -- When somebody must look at the turn again: never later than at its deadline, as long as that is still to come.
 local function look_again(at)
   local deadline = number('deadline_at')
   if NOW < deadline and deadline < at then at = deadline end
-  redis.call('ZADD', DUE, int(at), ID)
+  share('ZADD', DUE, int(at), ID)
 end
 
 -- When a turn that waits for its session must be looked at: at its deadline, or, without one, now and then.
 local function far()
   local deadline = number('deadline_at')
-  return deadline > 0 and deadline or NOW + 64 * SETTINGS.announce_ms
+  return deadline > 0 and deadline or NOW + 64 * ANNOUNCE_MS
 end
 
 local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 
+-- Too late to be cancelled: an accepted answer is on its way to the session's folder.
+local function is_sealed() return (turn.sealed or '') ~= '' or (turn.accepted or '') ~= '' end
+
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
--- answer: response, step, step_source, error (JSON text), markers (JSON text; none: '[]'), all strings
--- counters: what this change counts besides
-local function finish(outcome, answer, counters)
-  local success = string.sub(outcome, 1, 6) == 'passed'
-  local fault, markers = answer.error, answer.markers or '[]'
-  redis.call('HSET', TURN, 'state', 'finished', 'outcome', outcome, 'finished_at', int(NOW), 'next', '', 'token', '',
-    'lease_until', 0, 'response', answer.response, 'step', answer.step, 'step_source', answer.step_source,
-    'error', fault, 'markers', markers)
-  local led = is_head()
-  redis.call('LREM', SESSION, 0, ID)
-  redis.call('ZREM', DUE, ID)
-  redis.call('ZREM', INBOX, ID)
+-- answer: {name, text, ...} for the record  told: the same as JSON, for the event
+local function finish(outcome, answer, told)
+  local line = redis.call('LRANGE', SESSION, 0, 1)
   -- One that only waited leaves the session's head, which may be at work, as it is.
-  local head = led and redis.call('LINDEX', SESSION, 0) or ''
+  local head = line[1] == ID and line[2] or ''
+  share('ZADD', FINISHED, int(NOW), ID)
+  if outcome == 'dead' then share('ZADD', DEAD, int(NOW), ID) end
+  share('LREM', SESSION, 0, ID)
+  share('ZREM', DUE, ID)
+  if turn.state == 'parked' then share('ZREM', INBOX, ID) end
   -- The caller announces the session's next turn; should it die first, a reaper finds it here, or at its deadline.
-  if head ~= '' then redis.call('ZADD', DUE, 'LT', int(NOW + SETTINGS.announce_ms), head) end
-  redis.call('ZADD', FINISHED, int(NOW), ID)
-  redis.call('ZREMRANGEBYSCORE', FINISHED, '-inf', int(NOW - SETTINGS.retention_ms))
-  if outcome == 'dead' then redis.call('ZADD', DEAD, int(NOW), ID) end
-  local step = answer.step ~= '' and answer.step or 'none'
-  counters[table.concat({ 'turn.finished', outcome, MODEL, turn.flow or 'none', step,
-    number('retries') > 0 and '1' or '0' }, '|')] = 1
-  took(counters, 'time.turn', NOW - number('created_at'))
-  count(counters)
-  emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(success) ..
-    ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) ..
-    ',"response":' .. cjson.encode(answer.response) .. ',"step":' .. cjson.encode(answer.step) ..
-    ',"step_source":' .. cjson.encode(answer.step_source) .. ',"markers":' .. markers .. ',"error":' .. fault .. '}')
-  -- A dead letter stays until somebody drops it.
-  if outcome ~= 'dead' then
-    for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], int(SETTINGS.retention_ms)) end
+  if head ~= '' then share('ZADD', DUE, 'LT', int(NOW + ANNOUNCE_MS), head) end
+  set('state', 'finished')
+  set('outcome', outcome)
+  set('finished_at', NOW)
+  set('next', '')
+  set('token', '')
+  set('lease_until', 0)
+  for i = 1, #answer, 2 do
+    if answer[i] == 'response' then text('response', answer[i + 1]) else set(answer[i], answer[i + 1]) end
   end
+  local step = (turn.step or '') ~= '' and turn.step or 'none'
+  count(table.concat({ 'turn.finished', outcome, model(), turn.flow or 'none', step,
+    number('retries') > 0 and '1' or '0' }, '|'), 1)
+  took('time.turn', NOW - number('created_at'))
+  emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(string.sub(outcome, 1, 6) == 'passed') ..
+    ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) .. ',' .. told .. '}')
   return head
 end
 
@@ -140,22 +170,21 @@ local function spent()
 end
 
 -- End a turn that nobody judged: cancelled, expired or dead, with the message for the user in the turn's language.
-local function give_up(outcome, counters)
-  local texts = SETTINGS.errors[outcome]
-  local message = texts[turn.locale] or texts.en
+local function give_up(outcome)
+  local messages = GIVEN_UP[outcome]
   local reason = outcome
   if outcome == 'expired' then
     reason = spent()
     if reason == '' then reason = 'deadline' end
   end
-  return finish(outcome, { response = '', step = '', step_source = '',
-    error = cjson.encode({ code = outcome, message = message, reason = reason }) }, counters or {})
+  local fault = cjson.encode({ code = outcome, message = messages[turn.locale] or messages.en, reason = reason })
+  return finish(outcome, { 'response', '', 'step', '', 'step_source', '', 'error', fault, 'markers', '[]' },
+    '"response":"","step":"","step_source":"","markers":[],"error":' .. fault)
 end
 
 -- The outcome a turn must end with now: '' | cancelled | expired. will_run: the agent is to run next.
--- An accepted answer is on its way to the session's folder: it comes too late for both.
 local function called_off(will_run)
-  if (turn.accepted or '') ~= '' then return '' end
+  if is_sealed() then return '' end
   if (turn.stop or '') ~= '' then return turn.stop end
   if number('deadline_at') > 0 and number('deadline_at') <= NOW then return 'expired' end
   if will_run and spent() ~= '' then return 'expired' end
@@ -165,48 +194,69 @@ end
 -- Go on with a parked turn as somebody decided, or as its time-out does. A worker carries it out with the next link.
 -- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by what is left of
 -- it. An accepted answer must not expire on its way, so some time is always left.
-local function decide(kind, by, note, text, name)
+local function decide(kind, by, note, said, name)
   local deadline = number('deadline_at')
   if deadline > 0 then
-    deadline = math.max(deadline + NOW - number('decide_by'), NOW + SETTINGS.resume_ms)
+    set('deadline_at', math.max(deadline + NOW - number('decide_by'), NOW + RESUME_MS))
   end
-  turn.deadline_at, turn.next = int(deadline), 'turn.resume/' .. int(number('attempt'))
-  redis.call('HSET', TURN, 'state', 'ran', 'next', turn.next, 'deadline_at', turn.deadline_at, 'announced', 1,
-    'not_before', 0, 'decide_by', 0, 'decision',
-    cjson.encode({ kind = kind, by = by, ['for'] = name, note = note, text = text, at = NOW / 1000 }))
-  redis.call('ZREM', INBOX, ID)
-  look_again(NOW + SETTINGS.announce_ms)
-  count({ ['turn.decided|' .. kind] = 1 })
+  set('state', 'ran')
+  set('next', 'turn.resume/' .. int(number('attempt')))
+  set('announced', 1)
+  set('not_before', 0)
+  set('decide_by', 0)
+  set('decision', cjson.encode({ kind = kind, by = by, ['for'] = name, note = note, text = said, at = NOW / 1000 }))
+  share('ZREM', INBOX, ID)
+  look_again(NOW + ANNOUNCE_MS)
+  count('turn.decided|' .. kind, 1)
   emit('turn.decided', '{"attempt":' .. int(number('attempt')) .. ',"kind":"' .. kind .. '","by":' ..
     cjson.encode(by) .. ',"for":' .. cjson.encode(name) .. ',"note":' .. cjson.encode(note) .. '}')
 end
 
--- Begin a link of the chain, such as turn.run/1, for the holder of this token: the one place where work starts.
--- state: running | validating  worker: JSON string
-local function begin(link, state, token, lease_ms, worker)
-  local attempt = string.match(link, '/(%d+)$')
-  redis.call('HSET', TURN, 'state', state, 'next', link, 'token', token, 'lease_until', int(NOW + lease_ms),
-    'attempt', attempt, 'not_before', 0, 'announced', 1)
-  look_again(NOW + lease_ms)
-  if state ~= 'running' then return end
-  local delivery = redis.call('HINCRBY', TURN, 'delivery', 1)
-  local counters = { ['delivery.started'] = 1 }
-  if delivery == 1 then took(counters, 'time.wait', NOW - number('created_at')) end
-  if number('alive_at') > 0 then took(counters, 'time.recovery', NOW - number('alive_at')) end
-  redis.call('HSET', TURN, 'since', int(NOW), 'alive_at', 0)
-  redis.call('HSETNX', ATTEMPTS, attempt .. ':started_at', int(NOW))
-  redis.call('HSET', ATTEMPTS, attempt .. ':worker', cjson.decode('[' .. worker .. ']')[1])
-  redis.call('HINCRBY', ATTEMPTS, attempt .. ':deliveries', 1)
-  count(counters)
-  local allowed = number('allowed')
-  if allowed == 0 then allowed = cjson.decode(turn.request).max_attempts or 0 end
-  emit('attempt.started', '{"attempt":' .. attempt .. ',"delivery":' .. int(delivery) ..
-    ',"max_attempts":' .. int(allowed) .. ',"worker":' .. worker .. '}')
+-- How many attempts the turn has: as requested, or as an escalation or a person allowed.
+local function most_attempts()
+  if number('allowed') > 0 then return number('allowed') end
+  if turn.max_attempts then return number('max_attempts') end
+  return cjson.decode(redis.call('HGET', TURN, 'request')).max_attempts or 0 -- a record of version 1
 end
 
--- What a claim answers: the record as it is now.
-local function claimed()
+-- Begin a link of the chain, such as turn.run/1, for the holder of this token: the one place where work starts.
+-- state: running | validating  worker_name: JSON string
+local function begin(link, state, token, worker_name)
+  local attempt = string.match(link, '/(%d+)$')
+  local again = attempt == turn.attempt and number('delivery') > 0
+  set('state', state)
+  set('next', link)
+  set('token', token)
+  set('lease_until', NOW + LEASE_MS)
+  set('attempt', attempt)
+  set('not_before', 0)
+  set('announced', 1)
+  look_again(NOW + LEASE_MS)
+  if state ~= 'running' then return end
+  set('delivery', number('delivery') + 1)
+  count('delivery.started', 1)
+  if number('delivery') == 1 then took('time.wait', NOW - number('created_at')) end
+  if number('alive_at') > 0 then
+    took('time.recovery', NOW - number('alive_at'))
+    set('alive_at', 0)
+  end
+  set('since', NOW)
+  local before = again and redis.call('HMGET', ATTEMPTS, attempt .. ':deliveries', attempt .. ':started_at') or {}
+  fact(attempt, 'deliveries', (tonumber(before[1] or '0') or 0) + 1)
+  if not before[2] then fact(attempt, 'started_at', NOW) end
+  fact(attempt, 'worker', cjson.decode('[' .. worker_name .. ']')[1])
+  emit('attempt.started', '{"attempt":' .. attempt .. ',"delivery":' .. int(number('delivery')) ..
+    ',"max_attempts":' .. int(most_attempts()) .. ',"worker":' .. worker_name .. '}')
+end
+
+-- What a claim answers: the record as it is now; with_request: and the request, where it is short.
+local function claimed(with_request)
+  flush()
   local reply = { 'claimed', int(NOW) }
   for _, part in ipairs(redis.call('HGETALL', TURN)) do reply[#reply + 1] = part end
+  if with_request and turn.request_bytes and number('request_bytes') <= INLINE_BYTES then
+    reply[#reply + 1] = 'request'
+    reply[#reply + 1] = redis.call('HGET', TEXTS, 'request')
+  end
   return reply
 end

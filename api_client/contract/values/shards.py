@@ -17,9 +17,9 @@ FIELD, MOST = "shards", 1024
 RESTORING = "restoring"
 
 
-def traces(namespace: str) -> list[str]:
-    """One key per shard that is there as soon as a turn was ever submitted to it."""
-    return [Keys(namespace, shard).totals for shard in range(MOST)]
+def traces(namespace: str) -> list[tuple[str, str]]:
+    """Two keys per shard: one of them is there as soon as a turn was ever submitted to it."""
+    return [(keys.totals, keys.pending) for keys in (Keys(namespace, shard) for shard in range(MOST))]
 
 
 def number_used(exists: Sequence[int], asked: int) -> int:

@@ -6,13 +6,14 @@
 local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[2])
 local answer = { ARGV[1], #entries, 0 }
 for _, entry in ipairs(entries) do
-  local wire = entry[2][2]
   answer[1] = string.match(entry[1], '^%d+')
-  -- The kind stands before the data, so what an agent writes cannot be taken for it.
-  if string.match(wire, '"kind":"([^"]*)"') == 'attempt.output' then
-    answer[3] = answer[3] + 1
-  else
-    answer[#answer + 1] = wire
+  for wire in string.gmatch(entry[2][2], '[^\n]+') do
+    -- The kind stands before the data, so what an agent writes cannot be taken for it.
+    if string.match(wire, '"kind":"([^"]*)"') == 'attempt.output' then
+      answer[3] = answer[3] + 1
+    else
+      answer[#answer + 1] = wire
+    end
   end
 end
 return answer

@@ -110,12 +110,21 @@ class Facts:
         return [(turn, event) for turn, event in self.events if event["kind"] == kind]
 
     def counters(self, name: str) -> dict[str, int]:
-        """The counters of the buckets whose name begins so (``metrics:total``, ``metrics:minute``), added up."""
+        """The counters of the buckets whose name begins so (``metrics:total``, ``metrics:minute``), added up.
+
+        With those that no reaper has put there yet.
+        """
         total: dict[str, int] = defaultdict(int)
         for line in self.keys:
-            if line["name"].partition(":")[2].startswith(name):
+            rest = line["name"].partition(":")[2]
+            if rest.startswith(name):
                 for counter, value in line["value"].items():
                     total[counter] += int(value)
+            elif rest == "metrics:pending":
+                for entry in line["value"]:
+                    for counted in entry.split("\n")[1:]:
+                        counter, _, value = counted.rpartition("\t")
+                        total[counter] += int(value)
         return dict(total)
 
 
@@ -173,11 +182,12 @@ def _faults(facts: Facts) -> None:
 
 
 def _turns(facts: Facts) -> None:
+    texts = {line["name"]: line["value"] for line in facts.keys if line["name"].endswith(":texts")}
     for line in facts.keys:
         parts = line["name"].split(":")
         if len(parts) != 3 or parts[1] != "turn" or line["kind"] != "hash":
             continue
-        turn = TurnFacts(parts[2], line["value"])
+        turn = TurnFacts(parts[2], line["value"] | texts.get(f"{line['name']}:texts", {}))
         request = json.loads(turn.record.get("request") or "{}")
         prompt = (request.get("messages") or [{"content": ""}])[-1]["content"]
         turn.key = prompt[1 : prompt.find("]")] if prompt.startswith("[") else ""

@@ -12,7 +12,7 @@ from tests.chaos.checker.facts import Facts, Problem
 #: Keys that never expire, by design: totals, work (sessions, due), the index of finished turns, dead letters, the audit
 #: log (cut by age), the folders phases were run in (`turns gc` forgets those that are gone), Celery's own.
 DECLARED = re.compile(
-    r"\{\d+\}:(metrics:total|due|finished|dead|audit|installation|phase_folders|session:.*)|celery:.*"
+    r"\{\d+\}:(metrics:(total|pending|folds)|due|finished|dead|audit|installation|phase_folders|session:.*)|celery:.*"
 )
 
 

@@ -15,9 +15,9 @@ BREAK = os.environ.get("HELIX_AGENT_BREAK", "")
 #: guard -> command -> what is taken out of its Lua, and what takes its place.
 _LUA = {
     "fencing": {
-        "commit": [("if turn.token ~= ARGV[4] or turn.state == 'finished' then", "if not EXISTS then")],
-        "append": [("if not EXISTS or turn.token ~= ARGV[4] then", "if not EXISTS then")],
-        "beat": [("if not EXISTS or turn.token ~= ARGV[4] then", "if not EXISTS then")],
+        "commit": [("if turn.token ~= token or turn.state == 'finished' then", "if not turn.state then")],
+        "append": [("if turn.token ~= token then", "if not turn.state then")],
+        "beat": [("if turn.token ~= token then", "if not turn.state then")],
     },
     "order": {
         "submit": [("local position = redis.call('LLEN', SESSION)", "local position = 0")],
@@ -25,7 +25,7 @@ _LUA = {
         "reap": [("if not is_head() then", "if false then")],
     },
     "inbox": {"decide": [("if turn.state ~= 'parked' then return", "if false then return")]},
-    "counters": {"commit": [("local counters = move.counters", "count(move.counters) local counters = move.counters")]},
+    "counters": {"commit": [("count_lines(counters)", "count_lines(counters) count_lines(counters)")]},
 }
 
 

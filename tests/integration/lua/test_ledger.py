@@ -12,6 +12,7 @@ from api_client.contract.event_kinds import AttemptAccepted, AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
+from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.support import wait_until
 from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
@@ -31,8 +32,9 @@ async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submit(request())
-    command = ledger._changes.claim(turn_id, "s-1", FIRST, "token-of-this-worker", 0.0)
-    first, again = ledger._do(command), ledger._do(command)
+    first, again = (
+        ledger._exchange(ledger._changes.claim(turn_id, "s-1", FIRST, "token-of-this-worker", 0.0)) for _ in range(2)
+    )
     assert isinstance(first, Claim)
     assert isinstance(again, Claim)
     assert first.turn.delivery == again.turn.delivery == 1
@@ -61,7 +63,7 @@ async def test_a_turn_ends_once_with_its_answer_its_event_and_its_counters(
     assert events[-1].data["response"] == "Ja."
     assert events[-1].data["error"] == {}
     keys = Keys(client.settings.namespace)
-    assert store.hget(keys.totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
+    assert records.counters(store, keys)["turn.finished|passed|scripted|v2|done|0"] == 1
     assert store.zscore(keys.due, turn_id) is None
     assert store.ttl(keys.turn(turn_id)) > 0
     assert not store.exists(keys.session("s-1"))
@@ -74,7 +76,7 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
     claim = claimed(ledger, first)
     command = next(ledger._changes.commit(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())])))
     assert ledger._do(command) == ledger._do(command) == Committed(second, "passed")
-    assert store.hget(Keys(client.settings.namespace).totals, "turn.finished|passed|scripted|v2|done|0") == b"1"
+    assert records.counters(store, Keys(client.settings.namespace))["turn.finished|passed|scripted|v2|done|0"] == 1
     assert len(await log_of(client, first)) == 4
 
 
@@ -140,17 +142,27 @@ async def test_an_accepted_cancel_wins_over_an_answer_that_comes_later(client: T
     assert (await client.get(turn_id)).response == ""
 
 
-async def test_a_wrong_typed_key_stops_a_command_before_its_first_write(
-    client: TurnsClient, ledger: Ledger, store: redis.Redis
+@pytest.mark.parametrize("wrong", ["due", "finished", "pending", "session"])
+async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
+    wrong: str, client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     turn_id = await client.submit(request())
     claim = claimed(ledger, turn_id)
     keys = Keys(client.settings.namespace)
-    store.set(keys.finished, "not a sorted set")
-    before = store.hgetall(keys.turn(turn_id))
-    with pytest.raises(redis.ResponseError, match="HELIX_WRONG_TYPE"):
-        ledger.commit(claim, PASSED)
-    assert store.hgetall(keys.turn(turn_id)) == before
+    broken = keys.session("s-1") if wrong == "session" else getattr(keys, wrong)
+    right = store.dump(broken)
+    store.set(broken, "something else")
+    names = [keys.turn(turn_id), keys.texts(turn_id), keys.log(turn_id), keys.attempts(turn_id)]
+    before = [store.dump(name) for name in names]
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        ledger._do(next(ledger._changes.commit(claim, PASSED)))
+    assert [store.dump(name) for name in names] == before
+    store.delete(broken)
+    if right:
+        store.restore(broken, 0, right)
+    claim.outbox.commands.clear()
+    ledger.commit(claim, PASSED)
+    assert (await client.get(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsClient, ledger: Ledger) -> None:

@@ -22,6 +22,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, Outcome, TurnState, new_turn_id
 from api_client.turns.submitter import Submitter
+from tests import records
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from worker.turns.record.ledger import Ledger
 
@@ -39,7 +40,7 @@ async def test_submitting_the_same_turn_id_twice_stores_it_once(client: TurnsCli
     assert await client.submit(request(), turn_id=turn_id) == turn_id
     keys = Keys(client.settings.namespace)
     assert store.lrange(keys.session("s-1"), 0, -1) == [turn_id.encode()]
-    assert store.hget(keys.totals, "turn.submitted") == b"1"
+    assert records.counters(store, keys)["turn.submitted"] == 1
 
 
 async def test_a_repeated_idempotency_key_answers_the_first_turn_and_another_body_conflicts(

@@ -83,6 +83,7 @@ class Reaper:
                 log.warning("reaper.clock_set_back", shard=shard)
                 self._ledger.recall(shard)
             self._look_at(Keys(self._settings.namespace, shard), int(now * 1000), may_take=may_take)
+            self._ledger.fold(shard)
 
     def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> None:
         """Look at what is due in a shard. Those whose announcements still wait hold up no other."""

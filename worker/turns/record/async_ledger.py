@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -39,10 +38,6 @@ class AsyncLedger:
         self.worker = worker
         self._connection = Connection(settings)
         self._changes = Changes(settings, worker)
-        self._shas = {
-            name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-            for name, text in self._changes.scripts.items()
-        }
 
     async def close(self) -> None:
         """Close the connection."""
@@ -51,7 +46,7 @@ class AsyncLedger:
     async def claim(self, turn_id: str, session_id: str, link: Link, *, alone: bool = False) -> Claim | Refusal:
         """As ``Ledger.claim``."""
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        return await self._wait_for(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
+        return await self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
 
     async def append(self, claim: Claim, events: list[Body]) -> None:
         """As ``Ledger.append``; not for two tasks with one claim. Raises ``Fenced``."""
@@ -71,7 +66,7 @@ class AsyncLedger:
 
     async def turn(self, turn_id: str) -> Turn | None:
         """A turn's record; None when the store has none."""
-        return await self._wait_for(self._changes.turn(turn_id))
+        return await self._exchange(self._changes.turn(turn_id))
 
     async def attempts(self, turn_id: str) -> list[AttemptRecord]:
         """The turn's attempts, oldest first."""
@@ -92,11 +87,12 @@ class AsyncLedger:
         """Send one command, once."""
         if not command.script:
             return command.read(await self._connection.ask(*command.words))
-        words = command.sent(self._shas[command.script])
+        script = self._changes.scripts[command.script]
+        words = command.sent(script.sha)
         try:
             reply = await self._connection.ask(*words)
         except NoScriptError:
-            await self._connection.ask("SCRIPT", "LOAD", self._changes.scripts[command.script])
+            await self._connection.ask("SCRIPT", "LOAD", script.text)
             reply = await self._connection.ask(*words)
         return command.read(reply)
 

@@ -1,4 +1,4 @@
-"""The commands by which a worker reads and changes a turn's record, each as a value. Pure but for the bucket's clock.
+"""The commands by which a worker reads and changes a turn's record, each as a value. Pure.
 
 Every change is one Lua command. A lost reply is no problem: a claim is recognised by its token, a command of a token
 holder by its number, and everything else may happen twice.
@@ -7,29 +7,32 @@ holder by its number, and everything else may happen twice.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from api_client.contract.commands import CANCEL, command_text, common_settings, turn_keys
-from api_client.contract.event_kinds import Body, data_of
-from api_client.contract.keys import keys_of
+from api_client.contract.commands import CANCEL, Word, load_script, plain_script, turn_keys
+from api_client.contract.counters import read_pending
+from api_client.contract.event_kinds import Body
+from api_client.contract.keys import Keys, bucket_lives, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, Reaped, Refusal
-from worker.turns.record.command import Command, Exchange, Word
-from worker.turns.transitions.moves import Move
+from worker.turns.record.command import Command, Exchange
+from worker.turns.transitions.moves import Move, flat
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
 
 _LUA = Path(__file__).with_name("lua")
+#: Entries of pending counters one fold takes: few enough to hold the store up for a few milliseconds only.
+_FOLD_AT_ONCE = 1000
 _NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
@@ -38,43 +41,57 @@ class Changes:
     """Builds the commands of one worker.
 
     Attributes:
-        scripts: the whole text of each Lua script, by name.
+        scripts: the Lua scripts, by name.
     """
 
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
         self._worker = worker
-        self._common = common_settings(settings)
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL}
-        self.scripts = {name: command_text(path) for name, path in paths.items()}
+        self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
+        self.scripts["fold"] = plain_script(_LUA / "fold.lua")
 
     def _command(
-        self, script: str, turn_id: str, session_id: str, words: tuple[Word, ...], read: Callable[[Any], T]
+        self,
+        script: str,
+        turn_id: str,
+        session_id: str,
+        read: Callable[[Any], T],
+        values: dict[str, Word],
+        rest: Sequence[Word] = (),
     ) -> Command[T]:
-        keys = turn_keys(self._settings.namespace, turn_id, session_id, time.time())
-        bell = keys_of(self._settings.namespace, turn_id).bell(turn_id)
-        return Command(read, (bell, turn_id, self._common, *words), script, tuple(keys))
-
-    @property
-    def _lease_ms(self) -> int:
-        return int(self._settings.lease_seconds * 1000)
+        keys = turn_keys(self._settings.namespace, turn_id, session_id)
+        return Command(read, self.scripts[script].words(turn_id, values, rest), script, tuple(keys))
 
     def claim(
         self, turn_id: str, session_id: str, link: Link, token: str, taken_at: float, *, alone: bool = False
-    ) -> Command[Claim | Refusal]:
+    ) -> Exchange[Claim | Refusal]:
         """Take the turn for ``link``. ``token`` is new and unique; ``taken_at`` is now, by ``time.monotonic()``.
 
         Raises:
-            ValueError: this is no turn id. Reading the reply: the record is damaged.
+            ValueError: ``turn_id`` has the wrong form, or the record is damaged.
         """
+        values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone)}
+        values["worker"] = json.dumps(self._worker)
+        reply = yield self._command("claim", turn_id, session_id, list, values)
+        if reply[0] == b"refused":
+            return Refusal(reply[1].decode())
+        record = _mapping(reply[2:])
+        if b"request" not in record or record.get(b"sealed"):
+            # Long, or rarely wanted: read by itself, so that the command holds the store up for nobody.
+            record |= yield self._texts(turn_id)
+        turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
+        return Claim(turn, link, token, taken_at, _seconds_left(turn, reply), accepted)
 
-        def read(reply: Any) -> Claim | Refusal:
-            if reply[0] == b"refused":
-                return Refusal(reply[1].decode())
-            return _claimed(reply, link, token, taken_at)
+    def _texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
+        """The long texts a holder needs; without those that are not there."""
+        names = ("request", "accepted")
+        key = keys_of(self._settings.namespace, turn_id).texts(turn_id)
 
-        words = (str(link), token, self._lease_ms, json.dumps(self._worker), int(alone), self._settings.strikes)
-        return self._command("claim", turn_id, session_id, words, read)
+        def read(values: Any) -> dict[bytes, bytes]:
+            return {name.encode(): value for name, value in zip(names, values, strict=True) if value is not None}
+
+        return Command(read, ("HMGET", key, *names))
 
     def beat(self, claim: Claim) -> Command[str]:
         """Keep the lease; the result is why the turn is called off, or empty. Reading raises ``Fenced``."""
@@ -85,12 +102,13 @@ class Changes:
                 raise Fenced
             return str(stop.decode())
 
-        return self._command("beat", *_ids(claim), (claim.token, self._lease_ms), read)
+        return self._command("beat", *_ids(claim), read, {"token": claim.token})
 
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
         """Add events to the turn's log, in order, each exactly once. Reading raises ``Fenced``."""
-        words: tuple[Word, ...] = (claim.token, claim.outbox.number, *_flat(events))
-        yield from self._numbered(claim, self._command("append", *_ids(claim), words, _fenced_or_behind))
+        numbered: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number}
+        command = self._command("append", *_ids(claim), _fenced_or_behind, numbered, flat(events))
+        yield from self._numbered(claim, command)
 
     def commit(self, claim: Claim, move: Move) -> Exchange[Committed]:
         """Write what was decided and give the lease back. Reading raises ``Fenced``: nothing was written."""
@@ -98,7 +116,7 @@ class Changes:
         def read(reply: Any) -> Behind | Committed:
             return _fenced_or_behind(reply) or _committed(reply)
 
-        result: Committed = yield from self._numbered(claim, self._commit(claim, move, 0, read))
+        result: Committed = yield from self._numbered(claim, self._commit(claim, move, read, keep=False))
         return result
 
     def advance(self, claim: Claim, move: Move, taken_at: float) -> Exchange[Claim | Committed]:
@@ -111,16 +129,19 @@ class Changes:
         def read(reply: Any) -> Behind | Claim | Committed:
             if reply[0] != b"claimed":
                 return _fenced_or_behind(reply) or _committed(reply)
-            taken = _claimed(reply, move.next or claim.link, claim.token, taken_at)
-            taken.outbox = claim.outbox
-            return taken
+            record = _mapping(reply[2:])
+            turn = decode_turn(record, request=claim.turn.request)
+            link = move.next or claim.link
+            return Claim(turn, link, claim.token, taken_at, _seconds_left(turn, reply), outbox=claim.outbox)
 
-        result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, move, self._lease_ms, read))
+        result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, move, read, keep=True))
         return result
 
-    def _commit(self, claim: Claim, move: Move, keep_ms: int, read: Callable[[Any], Behind | T]) -> Command[Behind | T]:
-        words: tuple[Word, ...] = (claim.token, claim.outbox.number, keep_ms, move.to_json(), *_flat(move.events))
-        return self._command("commit", *_ids(claim), words, read)
+    def _commit(
+        self, claim: Claim, move: Move, read: Callable[[Any], Behind | T], *, keep: bool
+    ) -> Command[Behind | T]:
+        words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep)}
+        return self._command("commit", *_ids(claim), read, words | move.arguments(), move.rest())
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
         """Send a numbered command, and again what the store has forgotten of those before it."""
@@ -143,26 +164,49 @@ class Changes:
                 raise Fenced
             return bool(said == b"sealed")
 
-        return self._command("seal", *_ids(claim), (claim.token, accepted), read)
+        return self._command("seal", *_ids(claim), read, {"token": claim.token, "accepted": accepted})
 
     def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[Reaped]:
         """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
-        words = (int(may_take), self._lease_ms, self._settings.strikes)
 
         def read(reply: Any) -> Reaped:
             return Reaped(*(part.decode() for part in reply))
 
-        return self._command("reap", turn_id, session_id, words, read)
+        return self._command("reap", turn_id, session_id, read, {"may_take": int(may_take)})
+
+    def fold(self, shard: int) -> Exchange[bool]:
+        """Add the oldest pending counters of a shard to its totals and buckets; True when there may be more."""
+        keys = Keys(self._settings.namespace, shard)
+        # In this order: another reaper's fold in between is noticed.
+        folds: bytes = yield Command(lambda found: found or b"0", ("GET", keys.folds))
+        entries: list[bytes] = yield Command(list, ("LRANGE", keys.pending, 0, _FOLD_AT_ONCE - 1))
+        if not entries:
+            return False
+        lives = bucket_lives(self._settings)
+        added: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        for at, counted in map(read_pending, entries):
+            added[keys.totals, 0].update(counted)
+            for size, life in lives.items():
+                added[keys.bucket(size, at), int(life)].update(counted)
+        words: list[Word] = [folds, len(entries), int(self._settings.retention_seconds * 1000)]
+        for (_, life), counted in added.items():
+            words += [life, len(counted), *(word for pair in counted.items() for word in pair)]
+        names = (keys.pending, keys.folds, keys.finished, *(name for name, _ in added))
+        yield Command(_nothing, tuple(words), "fold", names)
+        return len(entries) == _FOLD_AT_ONCE
 
     def cancel(self, turn_id: str, session_id: str) -> Command[None]:
         """Call a turn off, because a later one of its session is to interrupt it."""
-        return self._command("cancel", turn_id, session_id, ("", "cancelled"), _nothing)
+        return self._command("cancel", turn_id, session_id, _nothing, {"owner": "", "reason": "cancelled"})
 
-    def turn(self, turn_id: str) -> Command[Turn | None]:
-        """A turn's record; None when there is none. Reading raises ``ValueError`` where it is damaged."""
-        return Command(
-            lambda stored: decode_turn(_mapping(stored)) if stored else None, ("HGETALL", self._record(turn_id))
-        )
+    def turn(self, turn_id: str) -> Exchange[Turn | None]:
+        """A turn's record; None when there is none. Raises ``ValueError`` where it is damaged."""
+        record = yield Command(_mapping, ("HGETALL", self._record(turn_id)))
+        if not record:
+            return None
+        texts = keys_of(self._settings.namespace, turn_id).texts(turn_id)
+        record |= yield Command(_mapping, ("HGETALL", texts))
+        return decode_turn(record)
 
     def attempts(self, turn_id: str) -> Command[list[AttemptRecord]]:
         """The turn's attempts, oldest first. Reading raises ``ValueError`` where they are damaged."""
@@ -189,10 +233,9 @@ class Changes:
         return keys_of(self._settings.namespace, turn_id).turn(turn_id)
 
 
-def _claimed(reply: Any, link: Link, token: str, taken_at: float) -> Claim:
-    now, record = int(reply[1]) / 1000, _mapping(reply[2:])
-    turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
-    return Claim(turn, link, token, taken_at, turn.deadline_at - now, accepted)
+def _seconds_left(turn: Turn, reply: Any) -> float:
+    """Time to the deadline by the store's clock, which a claim answers in ms."""
+    return turn.deadline_at - int(reply[1]) / 1000
 
 
 def _fenced_or_behind(reply: Any) -> Behind | None:
@@ -218,7 +261,3 @@ def _mapping(pairs: Any) -> dict[bytes, bytes]:
 
 def _ids(claim: Claim) -> tuple[str, str]:
     return claim.turn.turn_id, claim.turn.request.session_id
-
-
-def _flat(events: list[Body]) -> list[str]:
-    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from api_client.contract.commands import Word
+
 T = TypeVar("T")
-Word: TypeAlias = str | bytes | int
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,18 +42,17 @@ class Ledger:
         self.worker = worker
         self._redis = store or connect(settings)
         self._changes = Changes(settings, worker)
-        self._scripts = {name: self._redis.register_script(text) for name, text in self._changes.scripts.items()}
 
     def _do(self, command: Command[T]) -> T:
         """Send one command, once."""
         send: Any = self._redis.execute_command
         if not command.script:
             return command.read(send(*command.words))
-        script = self._scripts[command.script]
+        script = self._changes.scripts[command.script]
         try:
             reply = send(*command.sent(script.sha))
         except NoScriptError:
-            self._redis.script_load(script.script)
+            self._redis.script_load(script.text)
             reply = send(*command.sent(script.sha))
         return command.read(reply)
 
@@ -62,12 +61,13 @@ class Ledger:
         result: T = patiently(lambda: self._do(command))
         return result
 
-    def _exchange(self, exchange: Exchange[T]) -> T:
-        """Send commands that follow from each other, each until the store answers."""
+    def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
+        """Send commands that follow from each other: each until the store answers, or once."""
         result: Any = None
+        send = self._wait_for if patient else self._do
         try:
             while True:
-                result = self._wait_for(exchange.send(result))
+                result = send(exchange.send(result))
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
@@ -77,7 +77,7 @@ class Ledger:
         A turn that is one strike from being dead is refused as ``alone`` to every process that also does other work.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        return self._wait_for(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
+        return self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
 
     def beat(self, claim: Claim) -> str:
         """Keep the lease; returns why the turn is called off, or an empty text.
@@ -176,6 +176,11 @@ class Ledger:
         session_id = self._do(self._changes.session_of(turn_id))
         return self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
 
+    def fold(self, shard: int) -> None:
+        """Add pending counters of a shard to its totals and buckets; see ``api_client.contract.counters``."""
+        while self._exchange(self._changes.fold(shard), patient=False):
+            pass
+
     def cancel(self, turn_id: str, session_id: str) -> None:
         """Call a turn off, because a later one of its session is to interrupt it."""
         self._do(self._changes.cancel(turn_id, session_id))
@@ -188,7 +193,7 @@ class Ledger:
 
     def turn(self, turn_id: str) -> Turn | None:
         """A turn's record; None when there is none. Waits while the store is away."""
-        return self._wait_for(self._changes.turn(turn_id))
+        return self._exchange(self._changes.turn(turn_id))
 
     def next_link(self, turn_id: str) -> Link | None:
         """The link that comes next for a turn, such as the one that leads its session now; None when there is none."""

@@ -70,7 +70,7 @@ def stored_shards(settings: Settings) -> int:
             if (stored := store.hget(key, shards.FIELD)) is None:
                 pipe = store.pipeline(transaction=False)
                 for trace in shards.traces(settings.namespace):
-                    pipe.exists(trace)
+                    pipe.exists(*trace)
                 store.hsetnx(key, shards.FIELD, str(shards.number_used(pipe.execute(), settings.shards)))
                 stored = store.hget(key, shards.FIELD)
     except RedisError as error:

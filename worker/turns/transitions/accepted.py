@@ -31,7 +31,7 @@ class Accepted:
         """As the record keeps it."""
         move = self.move
         data = {
-            "move": move.to_json(),
+            "move": move.to_dict(),
             "events": [(body.KIND, data_of(body)) for body in move.events],
             "delivery": self.delivery,
             "mended": self.mended,
@@ -47,4 +47,7 @@ class Accepted:
         """
         data = json.loads(text)
         events = [body_of(kind, facts) for kind, facts in data["events"]]
-        return cls(move=read_move(data["move"], events), delivery=data["delivery"], mended=data["mended"])
+        move = data["move"]
+        if isinstance(move, str):  # a record of version 1
+            move = json.loads(move)
+        return cls(move=read_move(move, events), delivery=data["delivery"], mended=data["mended"])

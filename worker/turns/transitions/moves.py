@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from api_client.contract.event_kinds import Body, TurnRetrying
+from api_client.contract.commands import Word
+from api_client.contract.event_kinds import Body, TurnRetrying, data_of
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from worker.enforcement.documents.step import marker_spans
@@ -57,51 +58,94 @@ class Move:
     judged: bool = False
     park_seconds: float = 0.0
 
-    def to_json(self) -> str:
-        """The move as ``commit.lua`` reads it."""
+    def arguments(self) -> dict[str, Word]:
+        """What ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
+        return {
+            "next": str(self.next or ""),
+            "state": self.state.value,
+            "attempt": self.attempt,
+            "delay_ms": self.delay_ms,
+            "park_ms": int(self.park_seconds * 1000),
+            "outcome": self.outcome.value if self.outcome else "",
+            "told": self._told() if self.outcome else "",
+            "counters": _lines(self.counters),
+            "end_counters": _lines(self.end_counters),
+            "run_ended": int(self.run_ended),
+            "judged": int(self.judged),
+            "n_fields": 2 * len(self.fields),
+            "n_facts": 2 * len(self.facts),
+            "n_answer": 2 * len(self._answer()),
+        }
+
+    def rest(self) -> list[str]:
+        """The arguments without a name: fields, facts, the answer's fields, events."""
+        pairs = [*self.fields.items(), *self.facts.items(), *self._answer().items()]
+        return [text for pair in pairs for text in pair] + flat(self.events)
+
+    def _answer(self) -> dict[str, str]:
+        """The fields of a finished turn's record."""
         answer = self.answer
-        return json.dumps(
-            {
-                "state": self.state.value,
-                "next": str(self.next or ""),
-                "fields": self.fields,
-                "attempt": str(self.attempt),
-                "facts": self.facts,
-                "counters": self.counters,
-                "delay_ms": self.delay_ms,
-                "outcome": self.outcome.value if self.outcome else "",
-                "answer": {
-                    "response": answer.response,
-                    "step": answer.step,
-                    "step_source": answer.step_source,
-                    "error": json.dumps(answer.error),
-                },
-                "markers": json.dumps(marker_spans(answer.response) if answer.step else ()),
-                "end_counters": self.end_counters,
-                "run_ended": self.run_ended,
-                "judged": self.judged,
-                "park_ms": int(self.park_seconds * 1000),
-            }
-        )
+        if self.outcome is None:
+            return {}
+        return {
+            "response": answer.response,
+            "step": answer.step,
+            "step_source": answer.step_source,
+            "error": json.dumps(answer.error),
+            "markers": self._markers(),
+        }
+
+    def _markers(self) -> str:
+        return json.dumps(marker_spans(self.answer.response) if self.answer.step else ())
+
+    def _told(self) -> str:
+        """The answer in the event of the end: the inside of a JSON object."""
+        answer = self.answer
+        texts = {"response": answer.response, "step": answer.step, "step_source": answer.step_source}
+        return json.dumps(texts)[1:-1] + f', "markers": {self._markers()}, "error": {json.dumps(answer.error)}'
+
+    def to_dict(self) -> dict[str, Any]:
+        """An ending move as ``Accepted`` keeps it, without its events."""
+        return {
+            "attempt": self.attempt,
+            "fields": self.fields,
+            "facts": self.facts,
+            "counters": self.counters,
+            "end_counters": self.end_counters,
+            "outcome": self.outcome.value if self.outcome else "",
+            "answer": asdict(self.answer),
+            "run_ended": self.run_ended,
+            "judged": self.judged,
+        }
 
 
-def read_move(text: str, events: list[Body]) -> Move:
-    """An ending move again, from ``to_json`` and its events.
+def read_move(data: dict[str, Any], events: list[Body]) -> Move:
+    """An ending move again, from ``to_dict`` and its events; also as records of version 1 have it.
 
     Raises:
         ValueError: it is no move that ends a turn.
     """
-    data = json.loads(text)
-    plain = {name: data[name] for name in Move.__dataclass_fields__ if name in data}
-    read = {
-        "attempt": int(data["attempt"]),
-        "state": TurnState(data["state"]),
-        "next": Link.parse(data["next"]) if data["next"] else None,
-        "events": events,
-        "outcome": Outcome(data["outcome"]),
-        "answer": Answer(**{**data["answer"], "error": json.loads(data["answer"]["error"])}),
-    }
-    return Move(**(plain | read))
+    plain = {name: data[name] for name in ("fields", "facts", "counters", "end_counters", "run_ended", "judged")}
+    answer = dict(data["answer"])
+    if isinstance(answer["error"], str):
+        answer["error"] = json.loads(answer["error"])
+    return Move(
+        attempt=int(data["attempt"]),
+        events=events,
+        outcome=Outcome(data["outcome"]),
+        answer=Answer(**answer),
+        **plain,
+    )
+
+
+def flat(events: Sequence[Body]) -> list[str]:
+    """Events as arguments of a command: kind, data (JSON) of each."""
+    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
+
+
+def _lines(counters: dict[str, int]) -> str:
+    """Counters as the commands take them: name, tab, number; one a line."""
+    return "\n".join(f"{name}\t{by}" for name, by in counters.items())
 
 
 def policy_of(turn: Turn) -> Policy:

@@ -1,15 +1,15 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
--- ARGV[4] link, such as turn.run/1  ARGV[5] token  ARGV[6] lease in ms  ARGV[7] worker (JSON string)
--- ARGV[8] 1 when this process works on nothing else, else 0  ARGV[9] strikes that make a turn dead
+-- args: link token worker alone
+-- link: such as turn.run/1  worker: JSON string  alone: 1 when this process works on nothing else, else 0
 -- answers {'claimed', now, record ...} | {'refused', why}
 
-if not EXISTS then return { 'refused', 'missing' } end
-if turn.token == ARGV[5] then return claimed() end
+if not turn.state then return { 'refused', 'missing' } end
+if turn.token == token then return claimed(true) end
 if turn.state == 'finished' then return { 'refused', 'finished' } end
 -- A token is good for one claim: one that is delivered late, after its holder was lost or committed, takes nothing.
-if string.find(turn.tokens or '', ARGV[5], 1, true) then return { 'refused', 'late' } end
+if string.find(turn.tokens or '', token, 1, true) then return { 'refused', 'late' } end
 if (turn.token or '') ~= '' then return { 'refused', 'held' } end
-if turn.next ~= ARGV[4] then return { 'refused', 'not_next' } end
+if turn.next ~= link then return { 'refused', 'not_next' } end
 if not is_head() then return { 'refused', 'waiting' } end
 if called_off(turn.state == 'queued') ~= '' then
   look_again(NOW)
@@ -17,14 +17,13 @@ if called_off(turn.state == 'queued') ~= '' then
 end
 if number('not_before') > NOW then return { 'refused', 'early' } end
 -- The delivery before the last strike runs in a process of its own: only what dies alone is to blame for it.
-if ARGV[8] ~= '1' and number('strikes') >= tonumber(ARGV[9]) - 1 then return { 'refused', 'alone' } end
+if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 
 -- A phase may have waited for others: its time begins now.
-if number('deadline_at') == 0 and number('deadline_ms') > 0 then
-  turn.deadline_at = int(NOW + number('deadline_ms'))
-  redis.call('HSET', TURN, 'deadline_at', turn.deadline_at)
-end
-redis.call('HSET', TURN, 'tokens', (turn.tokens or '') .. ARGV[5] .. ' ', 'cmd', 0, 'alone', ARGV[8],
-  'worker', cjson.decode('[' .. ARGV[7] .. ']')[1])
-begin(ARGV[4], turn.state == 'queued' and 'running' or 'validating', ARGV[5], tonumber(ARGV[6]), ARGV[7])
-return claimed()
+if number('deadline_at') == 0 and number('deadline_ms') > 0 then set('deadline_at', NOW + number('deadline_ms')) end
+set('tokens', (turn.tokens or '') .. token .. ' ')
+set('cmd', 0)
+set('alone', alone)
+set('worker', cjson.decode('[' .. worker .. ']')[1])
+begin(link, turn.state == 'queued' and 'running' or 'validating', token, worker)
+return claimed(true)

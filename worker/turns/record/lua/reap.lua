@@ -1,6 +1,6 @@
 -- Look at a turn that is due: take it from a dead worker, announce it again, or end it. Any number of reapers may do so.
--- ARGV[4] 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
--- ARGV[5] lease in ms  ARGV[6] strikes that make a turn dead
+-- args: may_take
+-- may_take: 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
 --   what: gone | early | held | later | parked | waiting | interrupt (head is to be cancelled) | announce | finished
 
@@ -8,8 +8,8 @@ local function answer(what, link, head, outcome)
   return { what, link or '', turn.session_id or '', head or '', outcome or '' }
 end
 
-if not EXISTS or turn.state == 'finished' then
-  redis.call('ZREM', DUE, ID)
+if not turn.state or turn.state == 'finished' then
+  share('ZREM', DUE, ID)
   return answer('gone')
 end
 local score = redis.call('ZSCORE', DUE, ID)
@@ -18,32 +18,30 @@ if score and tonumber(score) > NOW then return answer('early') end
 local held = (turn.token or '') ~= ''
 if held then
   -- No lease is as long as this: the clock was set back since. The holder, if it lives, beats; else its time runs now.
-  if number('lease_until') > NOW + 2 * tonumber(ARGV[5]) then
-    turn.lease_until = int(NOW + tonumber(ARGV[5]))
-    redis.call('HSET', TURN, 'lease_until', turn.lease_until)
-  end
+  if number('lease_until') > NOW + 2 * LEASE_MS then set('lease_until', NOW + LEASE_MS) end
   if number('lease_until') > NOW then
     look_again(number('lease_until'))
     return answer('held')
   end
   -- Left due: another reaper, which was not away, may take it at once.
-  if ARGV[4] ~= '1' then return answer('later') end
+  if may_take ~= '1' then return answer('later') end
   local running = turn.state == 'running'
-  redis.call('HSET', TURN, 'token', '', 'lease_until', 0, 'state', running and 'queued' or 'ran')
-  local strikes = redis.call('HINCRBY', TURN, 'strikes', 1)
   -- How long nobody has heard of it: since its last beat.
-  local silent = math.max(0, NOW - number('lease_until') + tonumber(ARGV[5]))
-  count({ ['delivery.lost|' .. turn.state] = 1 })
+  local silent = math.max(0, NOW - number('lease_until') + LEASE_MS)
+  count('delivery.lost|' .. turn.state, 1)
   emit('attempt.lost', '{"attempt":' .. int(number('attempt')) .. ',"delivery":' .. int(number('delivery')) ..
     ',"during":"' .. turn.state .. '","silent_ms":' .. int(silent) .. '}')
+  set('token', '')
+  set('lease_until', 0)
+  set('state', running and 'queued' or 'ran')
+  set('strikes', number('strikes') + 1)
   -- A lost run is charged what was set aside for it: nobody knows what it used.
   if running then
-    turn.tokens_used = redis.call('HINCRBY', TURN, 'tokens_used', number('token_reserve'))
-    turn.cost_used = redis.call('HINCRBY', TURN, 'cost_used', number('cost_reserve'))
-    turn.state = 'queued'
-    redis.call('HSET', TURN, 'alive_at', int(NOW - silent))
+    set('tokens_used', number('tokens_used') + number('token_reserve'))
+    set('cost_used', number('cost_used') + number('cost_reserve'))
+    set('alive_at', NOW - silent)
   end
-  if called_off() == '' and strikes >= tonumber(ARGV[6]) and turn.alone == '1' then
+  if called_off() == '' and number('strikes') >= STRIKES and turn.alone == '1' then
     return answer('finished', '', give_up('dead'), 'dead')
   end
 end
@@ -62,7 +60,7 @@ if outcome ~= '' then return answer('finished', '', give_up(outcome), outcome) e
 if not is_head() then
   -- The client that asked to interrupt the turn before it may have died before it could.
   if turn.double_text == 'interrupt' then
-    look_again(NOW + SETTINGS.announce_ms)
+    look_again(NOW + ANNOUNCE_MS)
     return answer('interrupt', '', redis.call('LINDEX', SESSION, 0) or '')
   end
   look_again(far())
@@ -73,7 +71,6 @@ if number('not_before') > NOW then
   return answer('early')
 end
 -- Each announcement doubles the wait for the next, up to 64 times.
-local announced = held and 1 or number('announced') + 1
-redis.call('HSET', TURN, 'announced', announced)
-look_again(NOW + SETTINGS.announce_ms * 2 ^ math.min(announced - 1, 6))
+set('announced', held and 1 or number('announced') + 1)
+look_again(NOW + ANNOUNCE_MS * 2 ^ math.min(number('announced') - 1, 6))
 return answer('announce', turn.next)
