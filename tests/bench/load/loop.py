@@ -48,7 +48,10 @@ class Loop:
         turn = self._turns.get(name[self._prefix : len(name) - self._suffix])
         if turn is None or turn.end.done():
             return
-        event = json.loads(payload)
+        for line in payload.split(b"\n"):  # our bell carries all events of a command, one a line
+            self._event(turn, json.loads(line))
+
+    def _event(self, turn: _Turn, event: dict[str, Any]) -> None:
         if not turn.began and self.system.began(event):
             turn.began = time.perf_counter()
         if characters := self.system.said(event):
