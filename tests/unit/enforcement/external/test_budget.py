@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from api_client.contract.counters import counter
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.enforcement.external.services import NOTHING_SPENT, Spent
@@ -18,5 +16,4 @@ def test_a_judges_tokens_and_money_are_added_to_the_turns_own() -> None:
     charged = with_judging(turn, move, Spent(input_tokens=10, output_tokens=2, cost_usd=0.001))
     assert charged.fields == {"a": "b", "tokens_used": "112", "cost_used": "1005"}
     assert charged.counters[counter("tokens.input", "m")] == 11
-    assert json.loads(charged.to_json())["fields"]["tokens_used"] == "112"
     assert with_judging(turn, move, NOTHING_SPENT) is move
