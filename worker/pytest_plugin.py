@@ -116,7 +116,12 @@ class Rules:
         from worker.enforcement import ResponseEnforcer
 
         enforcer = ResponseEnforcer(
-            ScriptedAgent(answers), max_retries, self.validators, policy=self.policy, locale=self.locale
+            ScriptedAgent(answers),
+            max_retries,
+            self.validators,
+            policy=self.policy,
+            locale=self.locale,
+            validation_seconds=0,  # in this process: a test's debugger and coverage follow the rule
         )
         return asyncio.run(enforcer.run_with_enforcement(session_id="test", prompt=prompt))
 

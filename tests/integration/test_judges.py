@@ -82,6 +82,17 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
 
 
+def test_a_validator_that_eats_memory_is_blamed_and_the_others_are_heard(install: Callable[[str], None]) -> None:
+    install("[bytearray(b'x' * 10**6) for _ in iter(int, 1)]")
+    judges = Judges(60.0, memory_mb=64)
+    found = judges.judge(case("Ja.", "own", "step_marker")).issues
+    assert [(issue.validator, issue.code) for issue in found] == [
+        ("own", "VALIDATOR_ERROR"),
+        ("step_marker", "MISSING_STEP_MARKER"),
+    ]
+    assert "MemoryError" in found[0].message
+
+
 def test_a_validator_that_waits_for_a_program_has_the_time_it_asks_for(
     install: Callable[[str], None], tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from worker.enforcement import (
     examine,
     offered_validators,
 )
+from worker.enforcement.isolation import isolated
 from worker.enforcement.policies import Subject, choose
 from worker.external import provide
 
@@ -75,7 +76,8 @@ def validate(
         validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
     else:
         validators, policy = _named(names, root, locale), Policy()
-    judged = [(file, demote(_judge(file, validators, locale, named=bool(names)), policy)) for file in files]
+    with isolated(validators) as guarded:
+        judged = [(file, demote(_judge(file, guarded, locale, named=bool(names)), policy)) for file in files]
     write(judged, "json" if as_json else form)
     if any(issue.is_error for _, issues in judged for issue in issues):
         click.get_current_context().exit(NO)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from worker.enforcement.codes import DEFAULT_LOCALE, issue
+from worker.enforcement.isolation.child import NotJudged
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator
 
@@ -53,6 +54,8 @@ def _isolated(
         found = validator.validate(answer, _copy(context))
         if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
             return _failed(name, f"returned {type(found).__name__}", locale)
+    except NotJudged as error:
+        return _failed(name, str(error), locale)
     except (Exception, SystemExit) as error:  # SystemExit: a validator may not end the worker either
         return _failed(name, f"{type(error).__name__}: {error}", locale)
     return [one if one.validator == name else replace(one, validator=name) for one in found]

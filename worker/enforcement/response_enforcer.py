@@ -5,24 +5,29 @@ The decisions are ``worker.enforcement.policy``'s, the same that the engine take
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.codes import issue
 from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.going_on import go_on, unfinished
+from worker.enforcement.isolation import SECONDS, in_place, isolated
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
 from worker.enforcement.registry import UnknownValidatorError, select, unique
-from worker.enforcement.repair.repaired import repair_attempt
+from worker.enforcement.repair.repaired import Repaired, repair_attempt
 from worker.enforcement.sse import error_frames
 from worker.enforcement.validators import ResponseValidator
 
 MAX_RETRIES = 2
+
+Found = TypeVar("Found", Attempt, Repaired)
 
 
 class SessionRunner(Protocol):
@@ -79,6 +84,7 @@ class ResponseEnforcer:
         *,
         policy: Policy | None = None,
         locale: str | None = None,
+        validation_seconds: float = SECONDS,
     ) -> None:
         """Make an enforcer.
 
@@ -89,12 +95,17 @@ class ResponseEnforcer:
             policy: what is tried in which order; its ``max_attempts`` counts instead of ``max_retries``.
             locale: language of feedback and issues, ``de`` or ``en``; without it the policy and each validator keep
                 their own, which is German unless they were told otherwise.
+            validation_seconds: time of a validator for one answer. Validators of no known bound work in a child
+                process, which is ended when that time is over; 0 has all of them work in this process, unbounded.
 
         Raises:
-            ValueError: ``max_retries`` is negative, or two validators have the same name.
+            ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
         """
         if max_retries < 0:
             raise ValueError(f"max_retries must not be negative: {max_retries}")
+        if validation_seconds < 0:
+            raise ValueError(f"validation_seconds must not be negative: {validation_seconds}")
+        self.validation_seconds = validation_seconds
         self.runner = runner
         policy = policy or Policy(max_attempts=max_retries + 1)
         self.policy = replace(policy, locale=locale) if locale else policy
@@ -159,7 +170,12 @@ class ResponseEnforcer:
                 continued = go_on(so_far, text, complete=complete)
                 text, complete = continued.text, complete and continued.fits
             history.append(
-                judge(history, text, active, judged, policy=self.policy, complete=complete, feedback=feedback)
+                await self._apart(
+                    active,
+                    partial(
+                        judge, history, text, context=judged, policy=self.policy, complete=complete, feedback=feedback
+                    ),
+                )
             )
             decision = decide(history, self.policy)
             if not isinstance(decision, Retry):
@@ -171,7 +187,15 @@ class ResponseEnforcer:
             return self._settled(history, chosen, success=True)
         if isinstance(decision, Fail):
             return self._settled(history, chosen, success=False, reason=decision.reason)
-        return self._repaired(history, chosen, active, judged)
+        repaired = await self._apart(active, partial(repair_attempt, chosen, history, context=judged))
+        return self._repaired(history, chosen, repaired)
+
+    async def _apart(self, active: Sequence[ResponseValidator], work: Callable[..., Found]) -> Found:
+        """Judge or repair; in a thread where a validator may hold it up, so that the loop goes on."""
+        if not self.validation_seconds or all(map(in_place, active)):
+            return work(validators=active)
+        with isolated(active, seconds=self.validation_seconds) as guarded:
+            return await asyncio.to_thread(work, validators=guarded)
 
     async def stream_enforcement_error(self, issues: Sequence[ValidationIssue]) -> AsyncIterator[str]:
         """ADR-038's error message as server-sent events in OpenAI's chunk format."""
@@ -200,14 +224,7 @@ class ResponseEnforcer:
             history=tuple(history),
         )
 
-    def _repaired(
-        self,
-        history: Sequence[Attempt],
-        chosen: Attempt,
-        active: Sequence[ResponseValidator],
-        context: Mapping[str, Any],
-    ) -> EnforcementResult:
-        repaired = repair_attempt(chosen, history, active, context)
+    def _repaired(self, history: Sequence[Attempt], chosen: Attempt, repaired: Repaired) -> EnforcementResult:
         issues = list(demote(repaired.issues, self.policy, final=True))
         success = not any(found.is_error for found in issues)
         return EnforcementResult(

@@ -14,6 +14,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.enforcement.external import services
 from worker.enforcement.external.services import CannotRun, Ended, Program, Question, Reply, Spent
+from worker.enforcement.isolation.memory import lifted
 from worker.runners.base import AgentEvent, Order, RunResult, Verdict
 from worker.runners.guard.box import Bind
 from worker.runners.registry import build_runner
@@ -54,16 +55,17 @@ class Machine:
             for path, text in program.files.items():
                 _lay(work, path, text)
             limits = Limits(seconds=program.seconds, memory_mb=program.memory_mb)
-            ran = run_program(
-                program.argv,
-                work,
-                limits=limits,
-                stdin=program.stdin.encode("utf-8", "replace"),
-                mark=f"rule-{secrets.token_hex(8)}",
-                home=folder / "home",
-                fence=fence,
-                own=Bind(folder, writable=True),
-            )
+            with lifted():
+                ran = run_program(
+                    program.argv,
+                    work,
+                    limits=limits,
+                    stdin=program.stdin.encode("utf-8", "replace"),
+                    mark=f"rule-{secrets.token_hex(8)}",
+                    home=folder / "home",
+                    fence=fence,
+                    own=Bind(folder, writable=True),
+                )
         if ran.error or ran.cause or ran.code is None:
             raise CannotRun(f"{program.argv[0]}: {ran.error or ran.problem or 'it left no exit code'}")
         return Ended(ran.code, ran.lines)
@@ -101,7 +103,8 @@ class Machine:
                 kill_grace_seconds=settings.kill_grace_seconds,
                 read_only=True,
             )
-            ran = runner.run(order, _ignore, Stopping())
+            with lifted():
+                ran = runner.run(order, _ignore, Stopping())
         if ran.completion.verdict is not Verdict.COMPLETE:
             raise CannotRun(f"{question.model} gave no verdict: {ran.completion.reason}")
         return _reply(ran)

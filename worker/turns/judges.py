@@ -24,6 +24,8 @@ import structlog
 
 from api_client.contract.offered import BUILT_IN
 from worker.enforcement.codes import issue
+from worker.enforcement.isolation import MEMORY_MB
+from worker.enforcement.isolation.memory import limited
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Attempt, Policy
@@ -138,11 +140,12 @@ class Judges:
     Args:
         seconds: how long validators may take that run in a child, besides what they wait for programs and models.
         children: how many cases are judged in children at once; the next one waits.
+        memory_mb: memory that validators may take in a child, in MiB; beyond it they raise MemoryError.
     """
 
-    def __init__(self, seconds: float, children: int | None = None) -> None:
+    def __init__(self, seconds: float, children: int | None = None, memory_mb: int = MEMORY_MB) -> None:
         self._seconds = seconds
-        self._children = _Children(children or os.cpu_count() or 1)
+        self._children = _Children(children or os.cpu_count() or 1, memory_mb)
 
     def judge(self, case: Case) -> Attempt:
         """As ``judge_case``; a validator that overruns or dies is an issue VALIDATOR_ERROR of its own."""
@@ -195,7 +198,8 @@ class Judges:
 class _Children:
     """The children of one process: started when they are needed, kept, and handed from thread to thread."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, memory_mb: int) -> None:
+        self._memory_mb = memory_mb
         self._places = threading.Semaphore(most)
         self._idle: list[_Child] = []
         # A child ends with the thread that started it: so one thread starts all, and lives as long as this object.
@@ -222,18 +226,18 @@ class _Children:
             if child.alive:
                 return child
             child.kill()
-        return self._starter.submit(_Child).result()
+        return self._starter.submit(_Child, self._memory_mb).result()
 
 
 class _Child:
     """One child process and the pipe to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_mb: int) -> None:
         import multiprocessing  # most workers never need it
 
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+        self._process: BaseProcess = context.Process(target=_serve, args=(theirs, os.getpid(), memory_mb), daemon=True)
         self._process.start()
         theirs.close()
         self._ready = False
@@ -268,7 +272,7 @@ class _Child:
         self._pipe.close()
 
 
-def _serve(pipe: Connection, parent: int) -> None:
+def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
     """The child: answer cases until the parent is gone, however it went."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
@@ -283,6 +287,8 @@ def _serve(pipe: Connection, parent: int) -> None:
             return
         try:
             pipe.send(_patience(case))
-            pipe.send(work(case))
+            with limited(memory_mb):
+                found = work(case)
+            pipe.send(found)
         except CannotJudge as error:
             pipe.send(CannotJudge(str(error)))

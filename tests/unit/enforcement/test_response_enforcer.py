@@ -141,19 +141,16 @@ async def test_no_retries_means_one_run_and_fewer_are_refused() -> None:
 
 
 async def test_the_context_is_for_validators_and_the_rest_for_the_runner() -> None:
-    seen: list[Mapping[str, Any]] = []
-
     class Reader(ResponseValidator):
         name = "reader"
 
         def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-            seen.append(context)
-            return []
+            return [ValidationIssue("SEEN", str(context["session_state"]), "", severity="warning")]
 
     runner = Runner(GOOD)
     enforcer = ResponseEnforcer(runner, validators=[Reader()])
-    await enforcer.run_with_enforcement("s", "p", context={"session_state": 7}, model="m")
-    assert seen[0]["session_state"] == 7
+    result = await enforcer.run_with_enforcement("s", "p", context={"session_state": 7}, model="m")
+    assert [issue.message for issue in result.issues] == ["7"]
     assert runner.calls[0][3] == {"model": "m"}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -18,6 +20,7 @@ from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import read_file
 from worker.cli.turns.turn import with_client
+from worker.enforcement.isolation import isolated
 from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Subject, choose
 from worker.external import provide
 
@@ -44,11 +47,12 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     provide(settings)
 
     async def read(client: TurnsClient) -> Comparison:
-        comparison, gives = Comparison(most=show), _Gives(policy, settings.root)
-        async for turn, attempts in _finished(client, time.time() - since, model):
-            for judged in _answers(turn, attempts):
-                comparison.add(judged, gives.to(turn))
-        return comparison
+        with ExitStack() as children:
+            comparison, gives = Comparison(most=show), _Gives(policy, settings.root, children)
+            async for turn, attempts in _finished(client, time.time() - since, model):
+                for judged in _answers(turn, attempts):
+                    comparison.add(judged, gives.to(turn))
+            return comparison
 
     comparison = with_client(read)
     if as_json:
@@ -58,10 +62,10 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
 
 
 class _Gives:
-    """What the policy gives a turn, built once for each model and owner."""
+    """What the policy gives a turn, built once for each model and owner; rules of no known bound have children."""
 
-    def __init__(self, policy: PolicyFile, root: Path) -> None:
-        self._policy, self._root = policy, root
+    def __init__(self, policy: PolicyFile, root: Path, children: ExitStack) -> None:
+        self._policy, self._root, self._children = policy, root, children
         self._built: dict[tuple[str, str, str], Chosen] = {}
 
     def to(self, turn: Turn) -> Chosen:
@@ -69,7 +73,10 @@ class _Gives:
         which = (request.model, request.owner, request.locale)
         if which not in self._built:
             subject = Subject(model=request.model, owner=request.owner)
-            self._built[which] = choose(self._policy, subject, root=self._root, locale=request.locale)
+            chosen = choose(self._policy, subject, root=self._root, locale=request.locale)
+            guarded = self._children.enter_context(isolated([*chosen.validators, *chosen.shadow]))
+            count = len(chosen.validators)
+            self._built[which] = replace(chosen, validators=guarded[:count], shadow=guarded[count:])
         return self._built[which]
 
 

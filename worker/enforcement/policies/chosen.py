@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,19 @@ class _Conditional(ResponseValidator):
         """As the validator's own."""
         return self._inner.mends_files
 
+    def bounded_on(self, texts: Iterable[str]) -> bool:
+        """As the validator's own."""
+        return self._inner.bounded_on(texts)
+
     @property
     def bounded(self) -> bool:  # type: ignore[override]
         """As the validator's own."""
         return self._inner.bounded
+
+    @property
+    def reaches_out(self) -> bool:
+        """As the rule's own."""
+        return bool(getattr(self._inner, "reaches_out", False))
 
     @property
     def patience(self) -> float:  # type: ignore[override]

@@ -50,6 +50,11 @@ class CodeBlocks(Rule):
         """False with shell, which is read by a program."""
         return SHELL not in self.languages
 
+    @property
+    def reaches_out(self) -> bool:  # type: ignore[override]
+        """True with shell."""
+        return SHELL in self.languages
+
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """CODE_DOES_NOT_PARSE with the line in the answer.
 

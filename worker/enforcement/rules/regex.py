@@ -16,8 +16,8 @@ from worker.enforcement.rules.rule import Rule, option
 class Regex(Rule):
     """Searches by Python's regular expressions; ``(?i)`` and other flags stand in the pattern.
 
-    Python's engine may take long over a pattern such as ``(a+)+$``. The engine's time limit for judging ends it: the
-    answer then has a VALIDATOR_ERROR.
+    Python's engine may take exponential time over a pattern such as ``(a+)+$``: so the rule is not ``bounded``, and
+    works in a child process that is ended when its time is over (``worker.enforcement.isolation``).
     """
 
     kind: ClassVar[str] = "regex"

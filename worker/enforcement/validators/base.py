@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from worker.enforcement.issue import Severity, ValidationIssue, ValidationResult
@@ -24,6 +24,10 @@ class ResponseValidator(ABC):
     bounded: ClassVar[bool] = False
     #: Seconds it may wait for programs or models, beyond what judging takes by itself.
     patience: ClassVar[float] = 0.0
+
+    def bounded_on(self, texts: Iterable[str]) -> bool:
+        """Whether its work on these texts is bounded; for a validator that only some answers make look at files."""
+        return self.bounded
 
     @property
     @abstractmethod

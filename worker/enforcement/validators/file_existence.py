@@ -45,6 +45,10 @@ class FileExistenceValidator(ResponseValidator):
         self.helix_root = Path(helix_root)
         self.locale = locale
 
+    def bounded_on(self, texts: Iterable[str]) -> bool:
+        """True where no text can make it look at the file system."""
+        return not may_look_at_files(texts)
+
     @property
     def name(self) -> str:
         """``file_existence``."""

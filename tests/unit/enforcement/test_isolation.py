@@ -1,0 +1,229 @@
+"""A rule that raises, hangs, dies or eats memory is an issue of its own in ``ResponseEnforcer`` and ``turns validate``.
+
+tests/integration/test_judges.py has the same for the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support import alive, wait_for
+from worker.cli.validate import validate
+from worker.enforcement import (
+    FileExistenceValidator,
+    ResponseEnforcer,
+    ResponseValidator,
+    StepMarkerValidator,
+    ValidationIssue,
+    examine,
+)
+from worker.enforcement.external.services import Spent, spend, tally
+from worker.enforcement.isolation import isolated
+from worker.enforcement.isolation.memory import lifted, limited
+from worker.enforcement.rules import Length, Regex
+
+MEMORY_MB = 64
+
+
+def eat() -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(b"x" * 10**6))
+
+
+def run_away() -> None:
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+def raise_one() -> None:
+    raise ValueError("a fault of the rule")
+
+
+def end_program() -> None:
+    raise SystemExit(3)
+
+
+FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
+    "raises": (raise_one, "ValueError: a fault of the rule"),
+    "ends the program": (end_program, "SystemExit"),
+    "hangs": (run_away, "took longer than"),
+    "sleeps": (lambda: time.sleep(600), "took longer than"),
+    "eats memory": (eat, "MemoryError"),
+    "dies": (lambda: os.kill(os.getpid(), 9), "took its process down"),
+}
+cases = pytest.mark.parametrize("fault", FAULTS)
+
+
+class Faulty(ResponseValidator):
+    name = "faulty"
+
+    def __init__(self, does: Callable[[], Any]) -> None:
+        self._does = does
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        self._does()
+        return []
+
+
+class Runner:
+    async def run_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
+        return SimpleNamespace(stdout="Ja.")
+
+    continue_session = run_session
+
+
+def seconds(fault: str) -> float:
+    """A rule that hangs hangs for as long as it may; all others have time enough on any machine."""
+    return 1.0 if fault in {"hangs", "sleeps"} else 120.0
+
+
+@cases
+async def test_in_response_enforcer_the_rule_is_blamed_and_the_others_are_heard(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.enforcement.isolation.stand_in.MEMORY_MB", MEMORY_MB)
+    does, words = FAULTS[fault]
+    enforcer = ResponseEnforcer(
+        Runner(), 0, [Faulty(does), StepMarkerValidator()], validation_seconds=seconds(fault), locale="en"
+    )
+    beats, judging = 0, asyncio.ensure_future(enforcer.run_with_enforcement("s", "p"))
+    while not judging.done():
+        await asyncio.sleep(0.01)
+        beats += 1
+    result = await judging
+    assert [(issue.validator, issue.code) for issue in result.issues] == [("faulty", "VALIDATOR_ERROR")]
+    assert words in result.issues[0].message
+    assert [issue.code for issue in result.fixed_issues] == ["MISSING_STEP_MARKER"]
+    assert beats > 1, "the loop goes on while a rule is judged"
+
+
+@cases
+def test_in_turns_validate_the_rule_is_blamed_and_the_others_are_heard(
+    fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    does, words = FAULTS[fault]
+    monkeypatch.setattr("worker.enforcement.isolation.stand_in.MEMORY_MB", MEMORY_MB)
+    monkeypatch.setattr("worker.enforcement.isolation.stand_in.SECONDS", seconds(fault))
+    monkeypatch.setattr("worker.cli.validate.offered_validators", lambda: ["faulty", "step_marker"])
+    monkeypatch.setattr(
+        "worker.cli.validate.build_validators", lambda *_args, **_more: (Faulty(does), StepMarkerValidator("en"))
+    )
+    (tmp_path / "answer.md").write_text("Ja.")
+    found = CliRunner().invoke(
+        validate,
+        [str(tmp_path / "answer.md"), "--validator", "faulty", "--validator", "step_marker", "--locale", "en"],
+        env={"COLUMNS": "200"},
+    )
+    assert found.exit_code == 1, found.output
+    assert "MISSING_STEP_MARKER" in found.output
+    assert "VALIDATOR_ERROR: Validator faulty" in found.output
+    assert words in found.output
+
+
+def test_a_rule_of_regular_expressions_that_runs_away_is_ended() -> None:
+    rule = Regex(must=("(a+)+$",))
+    assert not rule.bounded
+    with isolated([rule, Length(min_chars=999)], seconds=1) as guarded:
+        found = examine("a" * 64 + "b", guarded)
+    assert [(issue.validator, issue.code) for issue in found] == [
+        ("regex", "VALIDATOR_ERROR"),
+        ("length", "ANSWER_TOO_SHORT"),
+    ]
+
+
+def test_rules_of_a_known_bound_start_no_child(tmp_path: Path) -> None:
+    validators = [StepMarkerValidator(), Length(min_chars=1), FileExistenceValidator(tmp_path)]
+    threads = threading.active_count()
+    with isolated(validators) as guarded:
+        examine("Ja.", guarded)
+        assert children() == []
+        examine("# ADR-1: files", guarded)
+        assert len(children()) == 1, "a text that makes a rule look at files"
+    assert children() == []
+    assert threading.active_count() == threads
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+
+
+def test_a_rule_that_overran_three_times_is_not_waited_for_again() -> None:
+    calls = []
+
+    def hang() -> None:
+        calls.append(1)
+        time.sleep(600)
+
+    with isolated([Faulty(hang)], seconds=0.2) as guarded:
+        found = [examine(str(number), guarded)[0].message for number in range(4)]
+    assert "3 times" in found[3] or "3 times" in examine("x", guarded)[0].message
+    assert calls == [], "what a rule changes stays in its child"
+
+
+def test_what_cannot_be_sent_to_a_child_reaches_it_all_the_same() -> None:
+    class Reads(ResponseValidator):
+        name = "reads"
+
+        def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+            return [ValidationIssue("SEEN", context["look"](response), "")]
+
+    with isolated([Reads()]) as guarded:
+        assert [examine(text, guarded, {"look": lambda it: it * 2})[0].message for text in ("a", "b")] == ["aa", "bb"]
+
+
+def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
+    class Returns(ResponseValidator):
+        name = "returns"
+
+        def validate(self, response: str, context: Mapping[str, Any]) -> Any:
+            return [threading.Lock()]
+
+    with isolated([Returns()]) as guarded:
+        assert [issue.code for issue in examine("x", guarded)] == ["VALIDATOR_ERROR"]
+
+
+def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
+    with tally() as counted, isolated([Faulty(lambda: spend(Spent(input_tokens=7)))]) as guarded:
+        examine("x", guarded)
+    assert counted.spent.input_tokens == 7
+
+
+def test_a_cancelled_judging_leaves_no_child(tmp_path: Path) -> None:
+    seen = tmp_path / "pid"
+
+    def hang() -> None:
+        seen.write_text(str(os.getpid()))
+        time.sleep(600)
+
+    async def judge() -> None:
+        enforcer = ResponseEnforcer(Runner(), 0, [Faulty(hang)], validation_seconds=600)
+        judging = asyncio.ensure_future(enforcer.run_with_enforcement("s", "p"))
+        while not (seen.exists() and seen.read_text()):
+            await asyncio.sleep(0.01)
+        judging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await judging
+
+    asyncio.run(judge())
+    wait_for(lambda: not alive(int(seen.read_text())))
+
+
+def test_programs_of_rules_do_not_inherit_the_bound_on_memory() -> None:
+    with limited(MEMORY_MB):
+        with pytest.raises(MemoryError):
+            eat()
+        with lifted():
+            assert len(bytearray(b"x" * (2 * MEMORY_MB * 2**20))) > 0
+        with pytest.raises(MemoryError):
+            eat()
