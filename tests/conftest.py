@@ -57,6 +57,7 @@ def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
         reap_seconds=0.2,
         announce_seconds=0.5,
         ping_seconds=0.2,
+        worker_processes=1,
         web_port=0,
         flower_port=0,
     )
@@ -102,21 +103,22 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the ``turns worker`` process (the supervisor of its Celery workers)."""
+        """The id of the ``turns worker`` process (the supervisor of its processes)."""
         return self.process.pid
 
     def wait_ready(self, seconds: float = 60.0) -> None:
-        """Wait until its Celery workers consume."""
+        """Wait until its processes consume."""
         wait_for(lambda: self._ready.exists() or self.process.poll() is not None, seconds)
         assert self.process.poll() is None, self.log_file.read_text()
 
     def children(self) -> dict[str, int]:
-        """Its Celery workers: ``run`` and ``check``, with their process ids."""
+        """Its processes by their numbers, ``"1"`` first, with their process ids."""
         found = {}
         for child in _children_of(self.pid):
             command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
             if "-n" in command:
-                found[command[command.index("-n") + 1].partition("-")[0]] = child
+                name = command[command.index("-n") + 1].partition("@")[0]
+                found[name.rpartition("-")[2]] = child
         return found
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
@@ -157,7 +159,7 @@ def _children_of(pid: int) -> list[int]:
 
 @pytest.fixture
 def worker_process(settings: Settings) -> Iterator[Callable[..., WorkerProcess]]:
-    """Starts real workers: ``worker_process()``, or ``worker_process("--only", "run", settings=other)``.
+    """Starts real workers: ``worker_process()``, or ``worker_process("--foreground", settings=other)``.
 
     ``within`` is a command that starts the worker, such as in a namespace of its own.
 

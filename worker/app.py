@@ -55,7 +55,7 @@ app = create_app(settings_of_process())
 
 @signals.worker_init.connect
 def _on_init(**_: Any) -> None:
-    engine().receiver.install(app, engine().next_queues, engine().slots.took)
+    engine().receiver.install(app, engine().next_queues, engine().slots.took, engine().active)
     engine().start()
 
 

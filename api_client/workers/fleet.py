@@ -15,6 +15,8 @@ from api_client.workers.queues import waiting_messages
 async def workers(store: Store) -> list[dict[str, Any]]:
     """What each worker process last told of itself: name, host, queues, slots, free, deaf, at.
 
+    ``slots`` and ``free`` are of agents, ``check_slots`` and ``check_free`` of answers that are judged.
+
     Raises:
         StoreUnavailable: the store does not answer.
     """

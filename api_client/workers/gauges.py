@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from api_client.contract.keys import Keys
-from api_client.contract.tasks import QUEUES
+from api_client.contract.tasks import CHECK_QUEUE, QUEUES
 from api_client.store import Store
 from api_client.workers.queues import waiting_messages
 
@@ -111,7 +111,8 @@ async def _workers(store: Store, now: float) -> dict[str, Any]:
     free = dict.fromkeys(sorted(set(QUEUES.values())), 0)
     for worker in told:
         for queue in free.keys() & worker["queues"]:
-            free[queue] += 0 if worker["deaf"] else worker["free"]
+            name = "check_free" if queue == CHECK_QUEUE else "free"
+            free[queue] += 0 if worker["deaf"] else worker.get(name, 0)
     return {
         "workers": len(told),
         "deaf_workers": sum(worker["deaf"] for worker in told),

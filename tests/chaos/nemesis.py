@@ -127,7 +127,7 @@ class Nemesis:
             raise Missed(f"no {object_} runs")
         if object_ == "all workers":
             return there
-        if object_ in {"run", "worker"}:
+        if object_ in {"engine", "worker"}:
             there.sort(key=lambda victim: -sum(t.role == "agent" for t in below(victim.pid)))
         return [there[int(pick * len(there))]]
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: A process's role by a word of its command line.
-_ROLES = {"worker.runners.guard.guard": "guard", "worker.runners.scripted.agent": "agent"}
+_ROLES = {
+    "worker.processes.celery_worker": "engine",
+    "tests.chaos.yardstick.plain_app": "engine",
+    "worker.runners.guard.guard": "guard",
+    "worker.runners.scripted.agent": "agent",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class Target:
 
 
 def below(pid: int) -> list[Target]:
-    """Everything that descends from a process and has a role: run, check, guard, agent. Oldest first."""
+    """Everything that descends from a process and has a role: engine, guard, agent. Oldest first."""
     found: list[Target] = []
     open_ = [pid]
     while open_:
@@ -59,8 +64,6 @@ def _role(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return ""
-    if "worker.processes.celery_worker" in words and "-n" in words:
-        return words[words.index("-n") + 1].partition("-")[0]
     return next((role for word, role in _ROLES.items() if word in words), "")
 
 

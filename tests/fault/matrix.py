@@ -80,6 +80,7 @@ class Stage:
             announce_seconds=0.5,
             ping_seconds=0.2,
             kill_grace_seconds=0.3,
+            worker_processes=1,
             web_port=free_port(),
             flower_port=0,
             log_format="json",

@@ -114,7 +114,7 @@ def peak_bytes(pid: int) -> int:
 async def test_a_flood_is_bounded_and_harms_no_other_turn(
     kind: str, outcome: Outcome, code: str | None, stage: Stage, client: TurnsClient
 ) -> None:
-    worker = stage.workers[0].children()["run"]
+    worker = stage.workers[0].children()["1"]
     before = peak_bytes(worker)
     (stage.meet / "go").unlink(missing_ok=True)
     neighbour = await client.submit(message("[held up]", f"beside {kind}"))
@@ -150,7 +150,7 @@ async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_a
     first = f"HELIX_AGENT_MARK={turn_id}.1.1"
     assert any("sleep" in line for line in processes_with(first).values())
     assert runs.of(turn_id) == {1}
-    worker, guard = stage.workers[0].children()["run"], parent_of(runs.starts[turn_id, 1]["pid"])
+    worker, guard = stage.workers[0].children()["1"], parent_of(runs.starts[turn_id, 1]["pid"])
     os.kill(guard, signal.SIGSTOP)  # so that it ends nothing in the moment between the two
     os.kill(worker, signal.SIGKILL)
     os.kill(guard, signal.SIGKILL)

@@ -53,7 +53,7 @@ def running(stage: Stage, pid: int) -> int:
 async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> None:
     async with TurnsClient(stage.settings) as client:
         ids = [await client.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
-        victim = stage.workers[0].children()["run"]
+        victim = stage.workers[0].children()["1"]
         await wait_until(lambda: running(stage, victim) >= SLOTS)
         os.kill(victim, signal.SIGKILL)
         turns = await asyncio.gather(*(client.result(turn_id, timeout=240) for turn_id in ids))

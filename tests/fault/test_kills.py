@@ -31,7 +31,7 @@ async def reached(client: TurnsClient, turn_id: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_both_celery_workers_killed_at_any_moment_the_turn_ends_once(
+async def test_the_processes_of_a_worker_killed_at_any_moment_the_turn_ends_once(
     moment: str, mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
     worker = worker_process(settings=mortal)
@@ -82,13 +82,13 @@ async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
     assert (later, turn.delivery) == (turn, 2)
 
 
-async def test_at_default_settings_a_killed_workers_turn_goes_on_by_itself(
+async def test_at_default_settings_the_turn_of_a_killed_process_goes_on_in_another_of_its_worker(
     scripted: Settings, meeting: Meeting, worker_process: StartWorker
 ) -> None:
     defaults = Settings()
     slow = replace(scripted, reap_seconds=defaults.reap_seconds, announce_seconds=defaults.announce_seconds)
     async with TurnsClient(slow) as client:
-        victim, _ = worker_process(settings=slow), worker_process(settings=slow)
+        worker = worker_process("--processes", "2", settings=slow)
         await client.submit(message("quick"))
         turn_id = await client.submit(message("held", "t"))
         await wait_until(lambda: meeting.begun)
@@ -98,7 +98,7 @@ async def test_at_default_settings_a_killed_workers_turn_goes_on_by_itself(
         meeting.go()
         turn, _ = await judged(client, turn_id)
         assert turn.outcome is Outcome.PASSED
-        assert victim.process.poll() is None
+        assert worker.process.poll() is None
 
 
 @pytest.mark.parametrize("outage_seconds", [0.3, 4.0, pytest.param(30.0, marks=pytest.mark.timeout(240))])

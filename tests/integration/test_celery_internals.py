@@ -19,11 +19,12 @@ from celery import Celery, bootsteps, chain
 from celery.app.task import Task as CeleryTask
 from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import InvalidTaskError
+from celery.worker.control import Panel
 from kombu.asynchronous import Hub
 from kombu.transport.redis import Channel
 
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
 from tests.support import wait_for
 from worker.turns.tasks.celery_internals import STRATEGY, QueueOrder, Receiver, worker_settings
 from worker.turns.tasks.registration import register
@@ -186,6 +187,44 @@ def test_brpop_read_drops_what_is_no_message(settings: Settings, app: Celery, re
 def test_a_step_of_the_consumer_is_told_of_each_connection(app: Celery, receiver: Receiver) -> None:
     [step] = app.steps["consumer"]
     assert issubclass(step, bootsteps.StartStopStep)
-    consumer = SimpleNamespace(hub=None, event_dispatcher=SimpleNamespace(buffer_limit=24), steps=[])
+    nothing = SimpleNamespace(amqp=SimpleNamespace(queues=SimpleNamespace(consume_from={})))
+    consumer = SimpleNamespace(hub=None, event_dispatcher=SimpleNamespace(buffer_limit=24), steps=[], app=nothing)
     step(consumer).start(consumer)
     assert consumer.event_dispatcher.buffer_limit > 24
+
+
+def test_a_second_consumer_takes_the_messages_of_its_queue_by_a_pop_of_its_own(app: Celery, receiver: Receiver) -> None:
+    got: list[str] = []
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as first:
+        worker = SimpleNamespace(
+            app=app,
+            connection=connection,
+            task_consumer=first,
+            on_decode_error=None,
+            connection_errors=(),
+            channel_errors=(),
+            create_task_handler=lambda: lambda message: got.append(message.headers["task"]),
+        )
+        receiver.listen_apart(worker)
+        first.on_message = lambda message: got.append(f"first {message.headers['task']}")
+        first.consume()
+        channels: set[Any] = vars(connection.transport)["cycle"]._channels
+        [apart] = channels - {first.channel}
+        assert (apart.active_queues, CHECK_QUEUE in first.channel.active_queues) == ([CHECK_QUEUE], False)
+        for link in (Link(RUN, 1), Link(VALIDATE, 1)):
+            [item, *_] = chain_of(link, TURN, "s")
+            app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
+        wait_for(lambda: connection.drain_events(timeout=5) or len(got) == 2)
+        assert sorted(got) == [f"first {RUN}", VALIDATE]
+        [active_queues, active] = [Panel.data[name] for name in ("active_queues", "active")]
+        told = active_queues(SimpleNamespace(consumer=worker))
+        assert {queue["name"] for queue in told} == set(ALL_QUEUES)
+        assert active(None) == []
+        receiver.listen_no_more(worker)
+        assert apart.closed
+
+
+def test_inspect_active_shows_the_tasks_of_the_engine(app: Celery) -> None:
+    receiver = Receiver(lambda: None)
+    receiver.install(app, list, active=lambda: [{"id": "x"}])
+    assert Panel.data["active"](None) == Panel.data["dump_active"](None, safe=True) == [{"id": "x"}]

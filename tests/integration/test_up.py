@@ -89,7 +89,7 @@ def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callab
     assert load(installation.environ).redis_url == told["redis_url"]  # other commands find the broker
     with urllib.request.urlopen(f"{told['web_url']}/readyz", timeout=60) as answer:
         assert answer.status == 200
-    assert len(installation.processes()) >= 5  # itself, broker, two workers, web
+    assert len(installation.processes()) >= 5  # itself, broker, a worker and its guard, web
 
     second = subprocess.run(turns("up"), env=installation.environ, capture_output=True, text=True, check=False)
     assert second.returncode == 2
@@ -118,7 +118,7 @@ def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data
 
 def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
     installation = up()
-    for part in ("valkey-server", "helix.check", "main(['web'])"):
+    for part in ("valkey-server", "-1@%h", "main(['web'])"):
         before = installation.pid_of(part)
         os.kill(before, signal.SIGKILL)
         wait_for(lambda before=before: not alive(before))
@@ -171,15 +171,16 @@ def test_flower_opens_no_page_without_its_password_and_changes_nothing(up: Calla
     assert status("/api/task/revoke/x", told["flower_password"], "POST") == 403
 
 
-def test_a_worker_is_two_celery_workers_and_restarts_the_one_that_dies(
+def test_a_worker_starts_as_many_processes_as_it_is_told_and_restarts_the_one_that_dies(
     worker_process: Callable[..., WorkerProcess],
 ) -> None:
-    worker = worker_process()
+    worker = worker_process("--processes", "2")
     before = worker.children()
-    assert set(before) == {"run", "check"}
-    os.kill(before["run"], signal.SIGKILL)
-    wait_for(lambda: worker.children().get("run") not in {None, before["run"]})
-    assert worker.children()["check"] == before["check"]
+    assert set(before) == {"1", "2"}
+    assert "16 agents and 2 judges at once, in 2 processes" in worker.log_file.read_text()
+    os.kill(before["1"], signal.SIGKILL)
+    wait_for(lambda: worker.children().get("1") not in {None, before["1"]})
+    assert worker.children()["2"] == before["2"]
 
 
 def test_a_worker_that_is_killed_leaves_nothing(
@@ -191,7 +192,7 @@ def test_a_worker_that_is_killed_leaves_nothing(
 
 
 def test_two_workers_on_one_host_have_different_names(worker_process: Callable[..., WorkerProcess]) -> None:
-    one, two = worker_process(wait=False), worker_process(wait=False)
+    one, two = (worker_process("--processes", "2", wait=False) for _ in range(2))
     for worker in (one, two):
         worker.wait_ready()
     for worker in (one, two):
@@ -201,11 +202,10 @@ def test_two_workers_on_one_host_have_different_names(worker_process: Callable[.
     assert len(names) == 4
 
 
-def test_a_single_worker_runs_in_the_foreground_and_ends_at_sigterm(
+def test_a_single_process_runs_in_the_foreground_and_ends_at_sigterm(
     worker_process: Callable[..., WorkerProcess],
 ) -> None:
-    worker = worker_process("--only", "check")
-    assert worker.children() == {}
-    assert b"helix.check" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+    worker = worker_process("--foreground")
+    assert b"celery_worker" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
     worker.kill(signal.SIGTERM)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0

@@ -19,8 +19,8 @@ def worker(**more: Any) -> dict[str, Any]:
 
 
 def test_a_crew_counts_who_was_heard_of_just_now() -> None:
-    told = [worker(), worker(at=NOW - 60), worker(name="check-1", queues=[CHECK_QUEUE], slots=2, free=2)]
-    assert fleet_of(told, NOW) == Fleet(agents=1, judges=1, slots=4, free=3, deaf=())
+    told = [worker(), worker(at=NOW - 60), worker(name="both", queues=[RUN_QUEUE, CHECK_QUEUE], check_free=2)]
+    assert fleet_of(told, NOW) == Fleet(agents=2, judges=1, slots=8, free=6, deaf=())
 
 
 def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:

@@ -1,6 +1,7 @@
-"""Celery's worker without Celery's command line, which imports every sub-command and plug-in (0.3 s of processor).
+"""One process of a worker.
 
-``python -m worker.processes.celery_worker -n NAME -Q QUEUES -c SLOTS --loglevel LEVEL`` does what ``celery worker``
+Celery's worker without Celery's command line, which imports every sub-command and plug-in (0.3 s of processor).
+``python -m worker.processes.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` does what ``celery worker``
 does with threads, task events, and neither gossip nor mingle. The working directory, where agents may write, stays off
 the import path.
 """
@@ -20,7 +21,6 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the worker until a signal ends it; exits with its code."""
     parser = argparse.ArgumentParser(prog="worker.processes.celery_worker")
     parser.add_argument("-n", dest="name", required=True, help="NAME@%%h")
-    parser.add_argument("-Q", dest="queue", required=True, help="QUEUE[,QUEUE...]")
     parser.add_argument("-c", dest="slots", type=int, required=True)
     parser.add_argument("--loglevel", default="info")
     options = parser.parse_args(arguments)
@@ -28,7 +28,6 @@ def main(arguments: list[str] | None = None) -> None:
         hostname=host_format(default_nodename(options.name)),
         pool_cls="threads",
         concurrency=options.slots,
-        queues=options.queue.split(","),
         loglevel=mlevel(options.loglevel.upper()),
         task_events=True,
         without_gossip=True,

@@ -10,16 +10,16 @@ import stat
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
-from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
+from worker.processes.cpus import usable_cpus
 from worker.processes.program import Program
 
-#: A worker touches the file this variable names once it consumes; `turns worker` when both do, `turns traces` again and
-#: again.
+#: A worker process touches the file this variable names once it consumes; `turns worker` when all of them do, `turns
+#: traces` again and again.
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"
-ROLES = ("run", "check")
 _MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
@@ -57,35 +57,55 @@ def environ_of(settings: Settings, **more: str) -> dict[str, str]:
     return kept | settings.environ() | more
 
 
-def worker_command(settings: Settings, role: str) -> list[str]:
-    """The Celery worker that runs agents (``run``) or judges answers (``check``). Its name is unique on this host."""
-    runs = (settings.run_slots, f"{RUN_QUEUE},{PREFERRED_QUEUE}")
-    slots, queue = runs if role == "run" else (settings.check_slots, CHECK_QUEUE)
+def shares(settings: Settings) -> list[Settings]:
+    """The settings of each process of a worker: its slots are shared out among them.
+
+    There are ``worker_processes`` of them, or one per CPU; never more than agents run at once.
+    """
+    number = min(settings.worker_processes or usable_cpus(), settings.run_slots)
+    return [
+        replace(
+            settings,
+            run_slots=_share(settings.run_slots, number, place),
+            check_slots=max(1, _share(settings.check_slots, number, place)),
+        )
+        for place in range(number)
+    ]
+
+
+def _share(slots: int, number: int, place: int) -> int:
+    return slots // number + (place < slots % number)
+
+
+def worker_command(share: Settings, number: int) -> list[str]:
+    """One process of a worker, with its share of the slots. Its name is unique on this host."""
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.processes.celery_worker"),
-        *("-c", str(slots), "-Q", queue, "-n", f"{role}-{os.getpid()}@%h", "--loglevel", settings.log_level),
+        *("-c", str(share.run_slots), "-n", f"worker-{os.getpid()}-{number}@%h", "--loglevel", share.log_level),
     ]
 
 
 def workers(settings: Settings) -> list[Program]:
-    """Both Celery workers."""
+    """The processes of a worker. Each runs agents, and judges answers."""
     state, marks = state_dir(settings), marks_dir()
-    files = {role: marks / f"{role}-{os.getpid()}-{secrets.token_hex(4)}.ready" for role in ROLES}
-    return [
-        Program(
-            name=f"worker-{role}",
-            command=worker_command(settings, role),
-            environ=environ_of(settings, **{READY_VARIABLE: str(files[role])}),
-            cwd=state,
-            ready_file=files[role],
-            # A deaf worker takes its mark away; a frozen one renews it no more.
-            stale_seconds=settings.deaf_seconds,
-            grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
-            alongside=role != ROLES[0],
+    started: list[Program] = []
+    for number, share in enumerate(shares(settings), 1):
+        ready = marks / f"worker-{os.getpid()}-{number}-{secrets.token_hex(4)}.ready"
+        started.append(
+            Program(
+                name=f"worker-{number}",
+                command=worker_command(share, number),
+                environ=environ_of(share, **{READY_VARIABLE: str(ready)}),
+                cwd=state,
+                ready_file=ready,
+                # A deaf worker takes its mark away; a frozen one renews it no more.
+                stale_seconds=settings.deaf_seconds,
+                grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
+                alongside=number > 1,
+            )
         )
-        for role in ROLES
-    ]
+    return started
 
 
 def web(settings: Settings) -> Program:

@@ -78,6 +78,7 @@ class Engine:
             self.host,
         )
         self._taken = 0
+        self._stories: set[TaskStory] = set()
         self._celery = celery
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
@@ -118,6 +119,7 @@ class Engine:
 
     async def _carry_out(self, told: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
         _TASK.set(told)
+        self._stories.add(told)
         told.begin()
         with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
             try:
@@ -126,6 +128,7 @@ class Engine:
                 log.exception("turn.broke_off", link=str(link))
                 told.fail(error)
             finally:
+                self._stories.discard(told)
                 seat.leave()
 
     def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
@@ -140,6 +143,10 @@ class Engine:
     def next_queues(self, queues: Sequence[str]) -> list[str]:
         """From which queues to take the next message; from none while this machine can carry out no turns."""
         return [] if self.host.sick else self.slots.order(queues)
+
+    def active(self) -> list[dict[str, Any]]:
+        """The tasks that are carried out now, for operators. For any thread."""
+        return [told.info() for told in tuple(self._stories)]
 
     def _turned(self) -> None:
         """The loop turned: leases are kept as long as it does. A machine that is well again takes messages at once."""
@@ -158,12 +165,14 @@ class Engine:
         work = Work(
             name=self.name,
             queues=tuple(queues),
-            slots=self.slots.total(queues),
             taken=lambda: self._taken,
+            slots=self.slots.total,
             free=self.slots.free,
             lease_round=lambda: self.leases.worst_round,
         )
-        log.info("worker.ready", worker=work.name, queues=work.queues, slots=work.slots)
+        log.info(
+            "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)
+        )
         self._pulse = Pulse(self.settings, work, self.host, self._probe, ready_file)
         self._pulse.start()
 

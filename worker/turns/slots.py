@@ -19,9 +19,9 @@ class Slots:
         self._next = NextQueue()
         self._lock = threading.Lock()
 
-    def total(self, queues: Sequence[str]) -> int:
-        """How many slots these queues have."""
-        return sum(self._limits.get(queue, 0) for queue in queues)
+    def total(self, queue: str) -> int:
+        """How many slots a queue has."""
+        return self._limits.get(queue, 0)
 
     def free(self, queue: str) -> int:
         """How many of a queue's slots are free. The preferred queue's turns take the slots of the other runs."""

@@ -12,8 +12,11 @@ from api_client.contract.values.setting_values import choice, integer, number
 class Working:
     """How a worker runs agents."""
 
-    run_slots: int = setting(16, integer(1, 1000), "Agents a worker runs at once.")
-    check_slots: int = setting(2, integer(1, 64), "Answers a worker judges at once.")
+    run_slots: int = setting(16, integer(1, 1000), "Agents a worker runs at once, in all its processes.")
+    check_slots: int = setting(
+        2, integer(1, 64), "Answers a worker judges at once, in all its processes; at least one in each."
+    )
+    worker_processes: int = setting(0, integer(0, 256), "Processes of a worker; 0: one per CPU that it may use.")
     idle_seconds: float = setting(
         600.0, number(0.1, 86_400), "An agent silent for this long is stopped.", per_model=True
     )

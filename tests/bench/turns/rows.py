@@ -50,7 +50,7 @@ def _peer(name: str, label: str, *worker: str, waiting: tuple[str, ...] = (), **
 def _ours(name: str, label: str, *, folder: bool = False, follows: bool = False) -> Row:
     worker = ("-P", "-c", "from worker.cli import main; main(['worker'])")
     client = ("-m", "tests.bench.turns.our_client")
-    waiting = {"HELIX_RUN_SLOTS": str(WAITING)}
+    waiting = {"HELIX_RUN_SLOTS": str(WAITING), "HELIX_WORKER_PROCESSES": "1"}
     return Row(
         name=name, label=label, worker=worker, client=client, ours=True, folder=folder, follows=follows, more=waiting
     )

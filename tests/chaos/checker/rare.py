@@ -105,4 +105,4 @@ def _streaming_during(facts: Facts, object_: str) -> int:
 
 def _woke_late(facts: Facts) -> int:
     lease = facts.setting("lease_seconds", 6.0)
-    return sum(fault.kind == "freeze run" and fault.end - fault.begin > lease for fault in facts.faults)
+    return sum(fault.kind == "freeze engine" and fault.end - fault.begin > lease for fault in facts.faults)

@@ -13,7 +13,7 @@ from tests.chaos.checker.facts import FINISHED, Facts, Fault, Problem, TurnFacts
 #: Faults that hold up no turn on another worker.
 HARMLESS = {"kill agent", "freeze agent", "kill relay", "freeze relay", "cut client"}
 #: Faults whose victims ran agents.
-_OF_WORKERS = {"kill run", "kill worker"}
+_OF_WORKERS = {"kill engine", "kill worker"}
 #: A killed worker is back, and its reaper awake, one lease and this many seconds later.
 RESTART_SECONDS = 4.0
 _LATE_SECONDS = 5.0

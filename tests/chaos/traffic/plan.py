@@ -23,14 +23,12 @@ BUSIEST = 0.0
 
 #: fault -> weight in a storm. What each does is in ``nemesis``.
 STORMS = {
-    "kill run": 6,
-    "kill check": 4,
+    "kill engine": 10,
     "kill worker": 3,
     "kill all workers": 1,
     "kill guard": 3,
     "kill broker": 5,
-    "freeze run": 3,
-    "freeze check": 2,
+    "freeze engine": 5,
     "freeze guard": 1,
     "freeze broker": 2,
     "freeze relay": 1,
@@ -191,7 +189,7 @@ def faults(seed: int, seconds: float, lease: float) -> list[PlannedFault]:
             at += draw.uniform(0.7, 2.6)
         alone = begin + STORM + CALM
         if alone < seconds:
-            planned.append(PlannedFault(alone, draw.choice(("kill run", "kill worker")), 0.0, BUSIEST))
+            planned.append(PlannedFault(alone, draw.choice(("kill engine", "kill worker")), 0.0, BUSIEST))
         begin = alone + ALONE
     at = 4.0
     while at < seconds:
@@ -203,6 +201,6 @@ def faults(seed: int, seconds: float, lease: float) -> list[PlannedFault]:
 def _drawn(draw: random.Random, at: float, weights: dict[str, int], room: float, lease: float) -> PlannedFault:
     kind = draw.choices(list(weights), list(weights.values()))[0]
     lasting = draw.choice((0.2, 1.0, 3.0, 6.0))
-    if kind in {"freeze run", "freeze check", "freeze guard"}:
+    if kind in {"freeze engine", "freeze guard"}:
         lasting = lease * draw.choice((0.3, 1.3, 1.6))
     return PlannedFault(round(at, 3), kind, round(max(0.2, min(lasting, room + 3.0)), 3), draw.random())

@@ -17,6 +17,7 @@ from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings, load
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from tests.chaos.history import LOGS, WITNESS, Recorder, read
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.options import FAULTY, Options
@@ -51,14 +52,20 @@ def run_plain(options: Options, variant: str, history: Path, tell: Callable[[str
 
 
 def work() -> None:
-    """``turns worker`` with the plain application: both Celery workers under a supervisor."""
+    """Two workers of plain Celery, one for each queue, under the supervisor of ``turns worker``."""
+    settings = replace(load(), worker_processes=2)
+    queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: settings.check_slots}
     started = [
-        replace(
-            program, command=[part.replace("worker.app", "tests.chaos.yardstick.plain_app") for part in program.command]
-        )
-        for program in programs.workers(load())
+        replace(program, command=_celery(queue, slots))
+        for program, (queue, slots) in zip(programs.workers(settings), queues.items(), strict=True)
     ]
     Supervisor(started).run(Path(os.environ[programs.READY_VARIABLE]).touch)
+
+
+def _celery(queue: str, slots: int) -> list[str]:
+    name = f"{queue}-{os.getpid()}@%h"
+    command = [sys.executable, "-P", "-m", "celery", "-q", "-A", "tests.chaos.yardstick.plain_app", "worker"]
+    return [*command, *("-P", "threads", "-c", str(slots), "-Q", queue, "-n", name, "--loglevel", "info")]
 
 
 def _plain(program: Program) -> Program:

@@ -300,8 +300,8 @@ class History:
 
     def _world(self) -> None:
         self.add(0.0, "run", seed=1, settings={"lease_seconds": 6.0, "reap_seconds": 1.0, "kill_grace_seconds": 1.0})
-        self.add(4.9, "fault", "invoke", name="fault-0", kind="kill run", seconds=0, pids=[100])
-        self.add(4.9, "fault", name="fault-0", kind="kill run", seconds=0)
+        self.add(4.9, "fault", "invoke", name="fault-0", kind="kill engine", seconds=0, pids=[100])
+        self.add(4.9, "fault", name="fault-0", kind="kill engine", seconds=0)
         for turn, delivery, attempt, start, end in (
             *((FIRST, 1, 1, 1.15, 1.4), (FIRST, 2, 2, 1.75, 2.0), (CANCELLED, 1, 1, 4.15, 4.6)),
             *((SECOND, 1, 1, 3.15, None), (SECOND, 2, 1, 11.25, 11.5)),

@@ -110,4 +110,4 @@ def test_a_fault_that_found_nothing_to_hit_is_not_counted() -> None:
     history = History()
     history.add(6.0, "fault", "invoke", name="fault-1", kind="kill agent", seconds=0, pids=[9])
     history.add(6.0, "fault", "fail", name="fault-1", kind="kill agent", seconds=0)
-    assert judge(history.made()).kills == {"kill run": 1}
+    assert judge(history.made()).kills == {"kill engine": 1}

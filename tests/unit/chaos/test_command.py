@@ -48,7 +48,7 @@ def test_with_json_a_program_reads_every_figure(tmp_path: Path, capsys: pytest.C
     judged(history, tmp_path, "--json")
     result = json.loads(capsys.readouterr().out)
     assert (result["submitted"], result["acknowledged"], result["finished"], result["lost"]) == (6, 6, 6, 0)
-    assert (result["agent_runs"], result["kills"], result["seed"], result["good"]) == (5, {"kill run": 1}, 1, True)
+    assert (result["agent_runs"], result["kills"], result["seed"], result["good"]) == (5, {"kill engine": 1}, 1, True)
     assert set(result["verdicts"].values()) == {"true"}
 
 

@@ -71,7 +71,7 @@ def test_in_each_round_one_worker_is_killed_alone() -> None:
         if fault.at - before.at > 9.0 and after.at - fault.at > 10.0
     ]
     assert len(alone) >= 600 // 40
-    assert {fault.kind for fault in alone} <= {"kill run", "kill worker"}
+    assert {fault.kind for fault in alone} <= {"kill engine", "kill worker"}
     assert all(first.at <= second.at for first, second in pairwise(faults))
 
 

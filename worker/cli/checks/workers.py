@@ -25,6 +25,8 @@ _PROBE_SECONDS = 5.0
 #: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.
 _UNTRACED_SECONDS = 120.0
 _ROLES = {RUN_QUEUE: "run agents", CHECK_QUEUE: "judge answers"}
+#: Fields of a worker's report: how many slots each kind of work has, and how many are free.
+_SLOTS = {RUN_QUEUE: ("slots", "free"), CHECK_QUEUE: ("check_slots", "check_free")}
 _START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
@@ -74,8 +76,7 @@ def alive(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
             said = "; ".join(f"{host} carries out no turns: {why}" for host, why in sorted(sick.items()))
             yield Finding(check, "wrong", said, SICK_FIX)
         else:
-            slots = sum(each["slots"] for each in there)
-            free = sum(each["free"] for each in there)
+            slots, free = (sum(each.get(name, 0) for each in there) for name in _SLOTS[queue])
             yield Finding(check, "ok", f"{len(there)} to {does}, {free} of {slots} slots free")
 
 

@@ -67,6 +67,7 @@ def demo(locale: str, as_json: bool) -> None:
         reap_seconds=0.3,
         shutdown_seconds=0.5,
         kill_grace_seconds=0.5,
+        worker_processes=1,  # the one that a scene kills
         web_port=0,
         flower_port=0,
         log_level="warning",
@@ -164,7 +165,7 @@ async def _watch(
         written += isinstance(event.body, AttemptOutput)
         if to_kill and written > _PIECES_BEFORE_KILL:
             to_kill = False
-            pid = await asyncio.to_thread(supervisor.kill, "worker-run")
+            pid = await asyncio.to_thread(supervisor.kill, "worker-1")
             if timeline:
                 timeline.write(Line(f"               kill -9 {pid}: the worker is gone, its agent with it", BAD))
 

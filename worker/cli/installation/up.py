@@ -23,6 +23,7 @@ from api_client.web.identity.local_token import make_token
 from worker.backup.restoring import require_whole
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port
+from worker.cli.installation.worker import capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
 from worker.processes import programs
@@ -92,7 +93,7 @@ def up(verbose: bool, as_json: bool) -> None:
 
 
 def plan(settings: Settings) -> Installation:
-    """Decide what is started: broker if none is set, both workers, the relay; Flower and traces where they are wanted.
+    """Decide what is started: broker if none is set, the worker, the relay; Flower and traces where they are wanted.
 
     Raises:
         BrokerError: no broker is set and none can be started. CannotStart: a port is taken.
@@ -155,7 +156,7 @@ def _announce(installation: Installation, state: Path, as_json: bool) -> None:
         return
     settings = installation.settings
     click.echo(f"  broker  {installation.broker}")
-    click.echo(f"  worker  {settings.run_slots} agents at once, {settings.check_slots} judges")
+    click.echo(f"  worker  {capacity(settings)}")
     click.echo(f"  web     {addresses['web_url']}/v1   models: {', '.join(settings.models)}")
     if installation.keyless:
         click.echo(f"  operator  {addresses['web_url']}/sign-in   the token is in {settings.token_path}")

@@ -1,24 +1,35 @@
-"""``turns worker``: both Celery workers under a supervisor, or one of them in the foreground."""
+"""``turns worker``: the processes of a worker under a supervisor, or one process in the foreground."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from api_client.contract.settings import load, require_store
+from api_client.contract.settings import Settings, load, require_store
+from worker.cli.output import number_of
 from worker.processes import programs
 
 
+def capacity(settings: Settings) -> str:
+    """What a worker with these settings can do at once."""
+    shares = programs.shares(settings)
+    runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
+    processes = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
+    return f"{number_of(runs, 'agent')} and {number_of(checks, 'judge')} at once, in {processes}"
+
+
 @click.command()
-@click.option("--only", type=click.Choice(programs.ROLES), help="Run this one in the foreground, unsupervised.")
-def worker(only: str | None) -> None:
-    """Run the workers: one Celery worker for agents (`run`), one for judging answers (`check`).
+@click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else HELIX_WORKER_PROCESSES.")
+@click.option("--foreground", is_flag=True, help="Run a single process in the foreground, unsupervised.")
+def worker(processes: int | None, foreground: bool) -> None:
+    """Run a worker: processes that run agents and judge answers, one for each CPU by default.
 
     Several may run on one host or on many; they share the broker, and HELIX_ROOT must be the same folder for all.
-    A worker that dies is started again. SIGTERM or Ctrl-C ends both; a second Ctrl-C does so at once.
+    A process that dies is started again. SIGTERM or Ctrl-C ends all; a second Ctrl-C does so at once.
     """
     settings = require_store(load())
     from worker.backup.restoring import require_whole
@@ -26,9 +37,11 @@ def worker(only: str | None) -> None:
 
     require_whole(settings.root)
     require_shards(settings)
+    if processes:
+        settings = replace(settings, worker_processes=processes)
     state = programs.state_dir(settings)
-    if only:
-        command = programs.worker_command(settings, only)
+    if foreground:
+        command = programs.worker_command(settings, 1)
         os.chdir(state)
         os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
 
@@ -36,10 +49,10 @@ def worker(only: str | None) -> None:
     from worker.processes.supervisor import Supervisor
 
     def tell() -> None:
-        click.echo(f"workers ready: {settings.run_slots} agents at once, {settings.check_slots} judges")
+        click.echo(f"worker ready: {capacity(settings)}")
 
     def show() -> None:
-        """For a liveness check: the file is touched while both take messages (compose/compose.yaml asks for it)."""
+        """For a liveness check: the file is touched while all take messages (compose/compose.yaml asks for it)."""
         if ready := os.environ.get(programs.READY_VARIABLE):
             with contextlib.suppress(OSError):  # a disk that takes no writes does not end what else goes on
                 Path(ready).touch()

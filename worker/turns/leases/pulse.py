@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 from api_client.contract.keys import Keys
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PREFERRED_QUEUE
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from worker.turns.leases.host import Host
 from worker.turns.record.store import connect
 
@@ -61,15 +61,15 @@ class Hearing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a worker process does: its queues and slots, how many messages it took, and a queue's free slots.
+    """What a worker process does: its queues, how many messages it took, and a queue's slots, in all and free.
 
     ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds.
     """
 
     name: str
     queues: tuple[str, ...]
-    slots: int
     taken: Callable[[], int]
+    slots: Callable[[str], int]
     free: Callable[[str], int]
     lease_round: Callable[[], float]
 
@@ -125,9 +125,9 @@ class Pulse:
         """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf."""
         sick = self._host.watch()
         work = self._work
-        free = 0 if sick else sum(work.free(queue) for queue in work.queues if queue != PREFERRED_QUEUE)
+        free = {queue: 0 if sick else work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
         waiting = self._waiting()
-        deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=free, waiting=waiting)
+        deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=sum(free.values()), waiting=waiting)
         if deaf:
             log.error("worker.deaf", worker=work.name, waiting=waiting, free=free)
         self._mark(deaf=deaf)
@@ -153,7 +153,7 @@ class Pulse:
             return None
         return int(sum(lengths))
 
-    def _tell(self, free: int, deaf: bool, sick: str) -> None:
+    def _tell(self, free: Mapping[str, int], deaf: bool, sick: str) -> None:
         self._sessions = self._sessions or mark_of(self._sessions_dir)
         told = {
             "at": round(time.time(), 3),
@@ -161,8 +161,10 @@ class Pulse:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "queues": self._work.queues,
-            "slots": self._work.slots,
-            "free": free,
+            "slots": self._work.slots(RUN_QUEUE),
+            "free": free[RUN_QUEUE],
+            "check_slots": self._work.slots(CHECK_QUEUE),
+            "check_free": free[CHECK_QUEUE],
             "deaf": deaf,
             "sick": sick,
             "lease_round": round(self._work.lease_round(), 3),

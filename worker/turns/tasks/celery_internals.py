@@ -4,6 +4,8 @@ Celery's worker receives messages and hands their ids to the engine; it runs not
 
 - ``Task.Strategy``: what happens to a task's message. Ours hands it on; no pool, no tracing, no acknowledgement.
 - ``queue_order_strategy``: from which queues the next message is taken; from none when no slot is free.
+- a second consumer with a channel, and so a blocking pop, for the queue whose slots are counted apart.
+- ``inspect_command``: answers for ``celery inspect`` that know of the engine's tasks.
 - the consumer's ``hub``: its loop sleeps until something can be read, so it is woken by a pipe.
 - ``EventDispatcher``: sends task events; events of one moment go out together.
 - ``Channel._brpop_read``: an item that is not a message is dropped, instead of ending the worker.
@@ -22,11 +24,13 @@ from celery import bootsteps
 from celery.bootsteps import RUN  # type: ignore[attr-defined]
 from celery.exceptions import InvalidTaskError
 from celery.worker.consumer.tasks import Tasks
+from celery.worker.control import inspect_command
 from kombu import Queue
+from kombu.common import ignore_errors
 from kombu.transport.redis import Channel
 from kombu.utils.scheduling import round_robin_cycle
 
-from api_client.contract.tasks import ALL_QUEUES
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE
 from worker.turns.tasks.task_events import Task, TaskEvent
 
 log = structlog.get_logger()
@@ -95,16 +99,22 @@ class Receiver:
         self._on_wake = on_wake
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._consumer: Any = None
+        self._second: Any = None
 
     def install(
-        self, app: Any, order: Callable[[Sequence[str]], list[str]], took: Callable[[str], object] = str
+        self,
+        app: Any,
+        order: Callable[[Sequence[str]], list[str]],
+        took: Callable[[str], object] = str,
+        active: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         """Have ``app``'s worker take messages from the queues that ``order`` names, and be woken by ``wake``.
 
-        ``took`` hears from which queue each message was taken.
+        ``took`` hears from which queue each message was taken; ``active`` says what ``celery inspect active`` shows.
         """
         receiver = self
         drop_what_is_none()
+        self._answer_inspectors(active)
         QueueOrder.order, QueueOrder.took = staticmethod(order), staticmethod(took)
         app.conf.broker_transport_options = {
             **app.conf.broker_transport_options,
@@ -118,8 +128,27 @@ class Receiver:
 
             def start(self, c: Any) -> None:
                 receiver.connected(c)
+                receiver.listen_apart(c)
+
+            def stop(self, c: Any) -> None:
+                receiver.listen_no_more(c)
 
         app.steps["consumer"].add(Woken)
+
+    def _answer_inspectors(self, active: Callable[[], list[dict[str, Any]]]) -> None:
+        """Have ``celery inspect``, and so Flower, see the engine's tasks and the second consumer's queue."""
+
+        def say_active(_state: Any, **_: Any) -> list[dict[str, Any]]:
+            """List of tasks currently being executed."""
+            return active()
+
+        def say_queues(state: Any, **_: Any) -> list[dict[str, Any]]:
+            """List the task queues a worker is currently consuming from."""
+            consumers = filter(None, (state.consumer.task_consumer, self._second))
+            return [dict(queue.as_dict(recurse=True)) for consumer in consumers for queue in consumer.queues]
+
+        inspect_command(name="active", alias="dump_active")(say_active)
+        inspect_command(name="active_queues")(say_queues)
 
     def connected(self, consumer: Any) -> None:
         """The worker's consumer has a connection, for the first time or again."""
@@ -128,6 +157,30 @@ class Receiver:
             consumer.event_dispatcher.buffer_limit = _EVENTS_AT_ONCE
         if consumer.hub:
             consumer.hub.add_reader(self._woken, self._on_readable)
+
+    def listen_apart(self, consumer: Any) -> None:
+        """Take the messages of ``CHECK_QUEUE`` over a second channel.
+
+        A channel asks for its next message by one blocking pop of all its queues, and that stands for as long as
+        nothing comes. With all queues in one, a slot for agents that gets free while the process waits for answers to
+        judge would not be used before that pop ends.
+        """
+        queue = consumer.app.amqp.queues.consume_from.get(CHECK_QUEUE)
+        if queue is None:
+            return
+        consumer.task_consumer.cancel_by_queue(CHECK_QUEUE)
+        self._second = consumer.app.amqp.TaskConsumer(
+            consumer.connection.channel(), queues=[queue], on_decode_error=consumer.on_decode_error
+        )
+        self._second.on_message = consumer.create_task_handler()
+        self._second.consume()
+
+    def listen_no_more(self, consumer: Any) -> None:
+        """Take no more messages over the second channel."""
+        second, self._second = self._second, None
+        if second is not None:
+            ignore_errors(consumer, second.cancel)
+            ignore_errors(consumer, second.channel.close)
 
     @property
     def listens(self) -> bool:

@@ -7,6 +7,7 @@ the time at which it happened; they are sent together, every ``GATHER_SECONDS``.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -82,12 +83,27 @@ class TaskStory:
     def __init__(self, events: TaskEvents, task: Task) -> None:
         self._events = events
         self._task = task
-        self._began = time.monotonic()
+        self._began, self._began_at = time.monotonic(), time.time()
 
     @property
     def task(self) -> Task:
         """The task that is carried out."""
         return self._task
+
+    def info(self) -> dict[str, Any]:
+        """The task as ``celery inspect active`` shows it."""
+        task = self._task
+        return {
+            "id": task.task_id,
+            "name": task.name,
+            "args": [],
+            "kwargs": dict(task.kwargs),
+            "type": task.name,
+            "time_start": self._began_at,
+            "acknowledged": True,
+            "delivery_info": {},
+            "worker_pid": os.getpid(),
+        }
 
     def begin(self) -> None:
         """The task was received, and is begun at once."""
@@ -105,7 +121,7 @@ class TaskStory:
             expires=None,
         )
         self._events.tell("task-started", task.task_id)
-        self._began = time.monotonic()
+        self._began, self._began_at = time.monotonic(), time.time()
 
     def state(self, state: str, words: str) -> None:
         """What the task is doing, and the words for it."""
