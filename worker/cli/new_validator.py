@@ -54,7 +54,9 @@ _PAGE = """# {name}
 
 An answer is accepted when it names a source.
 
-Name it in your package's `pyproject.toml`, install the package where workers, relay and command line run, and restart:
+Below HELIX_ROOT a policy file can name it by its path: `rule: rules/{name}.py`. See docs/own-rule.md.
+
+Or name it in your package's `pyproject.toml`, install the package where workers, relay and command line run, restart:
 
 ```toml
 [project.entry-points."helix_turns.validators"]

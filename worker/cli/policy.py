@@ -20,6 +20,7 @@ from worker.enforcement.policies import (
     json_schema,
     read_policy,
 )
+from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 
 NO = 1  # exit code: the two files say different things
 
@@ -46,6 +47,23 @@ def read_file(file: str) -> PolicyFile:
         raise click.UsageError("\n".join(["the policy cannot be used:", *lines])) from None
 
 
+def _load(file: str, read: PolicyFile, root: Path) -> None:
+    """Load the rules that stand in plain files.
+
+    Raises:
+        UsageError: some cannot be loaded; one line for each.
+    """
+    lines = []
+    for entry in read.rules:
+        if is_rule_file(entry.rule):
+            try:
+                load_rule(entry.rule, name=entry.name, root=root, locale="en", options=entry.options)
+            except (ValueError, TypeError, ImportError) as error:
+                lines.append(f"{file}:{entry.line}:1: {one_line(error)}")
+    if lines:
+        raise click.UsageError("\n".join(["the policy cannot be used:", *lines]))
+
+
 def subject_options(function: Any) -> Any:
     """The options that say which turn is meant."""
     for name in ("model", "owner", "route"):
@@ -55,10 +73,22 @@ def subject_options(function: Any) -> Any:
 
 @policy.command()
 @click.argument("file")
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    envvar="HELIX_ROOT",
+    show_default="HELIX_ROOT, else the current folder",
+    help="Where rules in plain files are looked for.",
+)
 @json_option
-def check(file: str, as_json: bool) -> None:
-    """Check a policy FILE (`-` for standard input). Exit code 2 when it cannot be used, with every problem."""
+def check(file: str, root: Path, as_json: bool) -> None:
+    """Check a policy FILE (`-` for standard input). Exit code 2 when it cannot be used, with every problem.
+
+    Rules in plain files are loaded, with their options.
+    """
     read = read_file(file)
+    _load(file, read, root)
     if as_json:
         write_json({"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules]})
     else:

@@ -40,6 +40,7 @@ from worker.enforcement.registry import (
     UnknownValidatorError,
     build_validators,
 )
+from worker.enforcement.repair.part import Part
 from worker.enforcement.repair.repaired import Repaired
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
 from worker.enforcement.validators import (
@@ -64,6 +65,7 @@ __all__ = [
     "Fail",
     "Fallback",
     "FileExistenceValidator",
+    "Part",
     "Policy",
     "Repaired",
     "ResponseEnforcer",

@@ -21,6 +21,7 @@ from worker.enforcement.documents.splice import editable, only_adr, put_header, 
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, plain, required
 from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.repair.part import is_own, put_parts
 from worker.enforcement.replies.reply import Offer, read_reply
 
 #: Who finds CONTENT_LOST, as validators are named.
@@ -59,7 +60,7 @@ def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
         part = error.part
         if in_header(part) and header_key(part) and not (adr and editable(adr)):
             part = YAML_HEADER
-        if part == STEP_MARKER or (adr and (in_header(part) or section_title(part))):
+        if part == STEP_MARKER or (adr and (in_header(part) or section_title(part))) or is_own(part, answer):
             parts[part] = None
         else:
             whole = True
@@ -95,7 +96,10 @@ def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Ite
     if not request.parts:
         return answer
     again = [error.part for error in errors if error.code == LOST]
-    return _spliced(answer, errors, read_reply(reply, request.parts, answer, again), request.parts)
+    offer = read_reply(reply, request.parts, answer, again)
+    own = [part for part in request.parts if is_own(part, answer)]
+    answer = put_parts(answer, own, offer.sections, reply)
+    return _spliced(answer, errors, offer, [part for part in request.parts if part not in own])
 
 
 def lost(

@@ -32,7 +32,7 @@ class ValidationIssue:
         validator: name of the validator that found it; set by ``examine``.
         file: name of the file it is in, empty for the answer itself.
         line: line in the answer or file, from 1; 0 when the issue is about no line.
-        part: the missing part (``documents.part``), when sending it alone repairs the answer; an error
+        part: the wrong or missing part (a ``Part`` or its name), when sending it alone repairs the answer; an error
             without one is about the whole answer.
         adr: name of the ADR it is in, where a text holds several; else empty.
         shortens: the repair is to make the answer shorter, so that sections may go (no CONTENT_LOST).
@@ -54,6 +54,8 @@ class ValidationIssue:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", Severity(self.severity))
+        if type(self.part) is not str:  # a ``Part``
+            object.__setattr__(self, "part", str(self.part))
 
     @property
     def is_error(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from worker.enforcement.codes import words
 from worker.enforcement.documents.titles import REQUIRED_SECTIONS
 
@@ -12,9 +14,13 @@ __all__ = [
     "STEP_MARKER",
     "YAML_HEADER",
     "describe",
+    "fence_of",
+    "fence_part",
     "field_part",
     "header_key",
     "in_header",
+    "lines_of",
+    "lines_part",
     "section_part",
     "section_title",
 ]
@@ -26,6 +32,9 @@ YAML_HEADER = "yaml_header"
 #: The header's key whose value is a block of paths; every other key is a line.
 FILES = "files"
 _SECTION = "## "
+_FENCE, _LINES = "fence:", "lines:"
+_FENCE_NAME = re.compile(r"fence:([^:\s]{0,40}):(\d{1,4})")
+_LINES_NAME = re.compile(r"lines:(\d{1,7})-(\d{1,7})")
 _KEY = YAML_HEADER + "."
 
 
@@ -54,8 +63,41 @@ def in_header(part: str) -> bool:
     return part == YAML_HEADER or part.startswith(_KEY)
 
 
+def fence_part(language: str, number: int) -> str:
+    """The name of a closed fenced block: the ``number``-th of its language, from 1."""
+    return f"{_FENCE}{language.lower()}:{number}"
+
+
+def fence_of(part: str) -> tuple[str, int] | None:
+    """Language and number of the block that a part names; None for another part."""
+    found = _FENCE_NAME.fullmatch(part)
+    return (found[1], int(found[2])) if found else None
+
+
+def lines_part(first: int, last: int) -> str:
+    """The name of lines of the answer, from 1, the last one among them."""
+    return f"{_LINES}{first}-{last}"
+
+
+def lines_of(part: str) -> tuple[int, int] | None:
+    """First and last of the lines that a part names; None for another part."""
+    found = _LINES_NAME.fullmatch(part)
+    return (int(found[1]), int(found[2])) if found else None
+
+
 def describe(part: str, locale: str) -> str:
     """A part in words for the agent."""
+    if fence := fence_of(part):
+        language, number = fence
+        return words(locale, f"den {number}. ```{language}-Block", f"```{language} block number {number}")
+    if lines := lines_of(part):
+        german = (
+            "die Zeile {0} in einem ```text-Block"
+            if lines[0] == lines[1]
+            else "die Zeilen {0}-{1} in einem ```text-Block"
+        )
+        english = "line {0} in a ```text block" if lines[0] == lines[1] else "lines {0}-{1} in a ```text block"
+        return words(locale, german, english).format(*lines)
     if part == STEP_MARKER:
         return words(locale, "den STEP-Marker", "the STEP marker")
     if part == YAML_HEADER:

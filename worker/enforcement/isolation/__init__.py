@@ -1,4 +1,4 @@
-"""Validators in a child process: one that hangs, dies or eats memory is an issue of its own, wherever it runs."""
+"""Validators in a child process: one that hangs, dies or eats memory is blamed alone, wherever it runs."""
 
 from worker.enforcement.isolation.stand_in import MEMORY_MB, SECONDS, in_place, isolated
 

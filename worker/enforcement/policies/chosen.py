@@ -12,6 +12,7 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies.applies_to import AppliesTo, Subject
 from worker.enforcement.policies.entry import Entry
 from worker.enforcement.policies.policy_file import PolicyFile
+from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.enforcement.policy import Policy
 from worker.enforcement.registry import build_validators
 from worker.enforcement.rules import RULES
@@ -64,6 +65,8 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
 def _build(entry: Entry, root: Path, locale: str) -> ResponseValidator:
     if entry.rule in RULES:
         made: ResponseValidator = RULES[entry.rule](name=entry.name, root=root, locale=locale, **entry.options)
+    elif is_rule_file(entry.rule):
+        made = load_rule(entry.rule, name=entry.name, root=root, locale=locale, options=entry.options)
     else:
         (made,) = build_validators([entry.rule], root=root, locale=locale)
     if entry.applies_to.looks_at_the_answer or made.name != entry.name:

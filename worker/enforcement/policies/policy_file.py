@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from worker.enforcement.policies.applies_to import AppliesTo
 from worker.enforcement.policies.entry import ON_ERROR, Entry
 from worker.enforcement.policies.problem import Problem
 from worker.enforcement.policies.reading import Reader
+from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
 from worker.enforcement.policy import DEFAULT_ORDER, Action
 from worker.enforcement.rules import RULES
 
@@ -132,7 +133,7 @@ def _rules(reader: Reader, found: dict[str, Node], offered: tuple[str, ...]) -> 
 def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> Entry | None:
     if node.kind == "scalar" and not node.null:  # "- step_marker" is short for "- rule: step_marker"
         known = _known(reader, node, path, node.value, offered)
-        return Entry(rule=node.value, name=node.value, line=node.line + 1) if known else None
+        return Entry(rule=node.value, name=name_of(node.value), line=node.line + 1) if known else None
     found = reader.mapping(node, path, ENTRY_KEYS)
     if "rule" not in found:
         reader.wrong(node, path, "needs a rule")
@@ -141,7 +142,7 @@ def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> E
     if not rule or not _known(reader, found["rule"], f"{path}.rule", rule, offered):
         return None
     before = len(reader.problems)
-    values: dict[str, Any] = {"rule": rule, "name": rule, "line": node.line + 1}
+    values: dict[str, Any] = {"rule": rule, "name": name_of(rule), "line": node.line + 1}
     kinds = {"name": str, "severity": Severity, "reactions": tuple[Action, ...], "on_error": str, "shadow": bool}
     values |= {key: reader.value(found[key], f"{path}.{key}", kind) for key, kind in kinds.items() if key in found}
     values["max_attempts"] = _number(reader, found, "max_attempts", path, 0)
@@ -158,6 +159,10 @@ def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> E
 def _known(reader: Reader, node: Node, path: str, rule: str, offered: tuple[str, ...]) -> bool:
     if rule in RULES or rule in offered:
         return True
+    if is_rule_file(rule):
+        if problem := problem_of(rule):
+            reader.wrong(node, path, problem)
+        return not problem
     reader.wrong(node, path, not_offered(rule, (*RULES, *offered)))
     return False
 
@@ -173,6 +178,8 @@ def _number(reader: Reader, found: dict[str, Node], key: str, path: str, default
 
 
 def _options(reader: Reader, node: Node | None, path: str, rule: str, entry: Node) -> dict[str, Any]:
+    if is_rule_file(rule):  # what they are is known where the file is loaded
+        return reader.value(node, path, Mapping[str, Any]) or {} if node is not None and not node.null else {}
     if rule not in RULES:
         if node is not None and not node.null:
             reader.wrong(node, path, f"{rule} has no options")

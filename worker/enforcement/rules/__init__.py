@@ -14,7 +14,7 @@ from worker.enforcement.rules.length import Length
 from worker.enforcement.rules.links import Links
 from worker.enforcement.rules.pydantic_model import PydanticModel
 from worker.enforcement.rules.regex import Regex
-from worker.enforcement.rules.rule import Rule
+from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.rules.structure import Structure
 
 #: The rules by the names that a policy file gives them.
@@ -51,4 +51,5 @@ __all__ = [
     "Regex",
     "Rule",
     "Structure",
+    "option",
 ]

@@ -14,10 +14,11 @@ import yaml
 
 from worker.enforcement.codes import words
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.fences import Block, blocks
+from worker.enforcement.documents.part import fence_part
 from worker.enforcement.external.shell import problems
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
-from worker.enforcement.rules.fences import Block, blocks
 from worker.enforcement.rules.rule import Rule, option
 
 #: A longer block is not parsed, in characters: parsers of foreign text are bounded.
@@ -75,6 +76,7 @@ class CodeBlocks(Rule):
                 "CODE_DOES_NOT_PARSE",
                 locale,
                 line=found[place].line + line,
+                part=fence_part(found[place].language, found[place].number),
                 language=found[place].language,
                 problem=said,
             )

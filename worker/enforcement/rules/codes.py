@@ -118,10 +118,12 @@ RULE_CODES: Mapping[str, Code] = {
 }
 
 
-def rule_issue(code: str, locale: str, /, *, line: int = 0, file: str = "", **values: Any) -> ValidationIssue:
+def rule_issue(
+    code: str, locale: str, /, *, line: int = 0, file: str = "", part: str = "", **values: Any
+) -> ValidationIssue:
     """An issue of this table. Values fill its templates; long or unprintable ones are clipped.
 
     Raises:
         KeyError: the code is not in the table, or a value of its templates is missing.
     """
-    return worded(RULE_CODES[code], code, locale, line=line, file=file, **values)
+    return worded(RULE_CODES[code], code, locale, line=line, file=file, part=part, **values)

@@ -52,6 +52,13 @@ class JsonSchema(Rule):
             return [found]
         problems = sorted(self._validator.iter_errors(found.value), key=lambda problem: list(map(str, problem.path)))
         return [
-            rule_issue("JSON_MISMATCH", locale, line=found.line, place=problem.json_path, problem=problem.message)
+            rule_issue(
+                "JSON_MISMATCH",
+                locale,
+                line=found.line,
+                part=found.part,
+                place=problem.json_path,
+                problem=problem.message,
+            )
             for problem in problems[:MOST]
         ]

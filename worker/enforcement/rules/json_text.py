@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from worker.enforcement.codes import words
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.part import fence_part
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
@@ -17,10 +18,11 @@ MAX_CHARS = 1_000_000
 
 
 class Found(NamedTuple):
-    """A JSON value, and the line of the answer where it begins, from 1."""
+    """A JSON value, the line of the answer where it begins, from 1, and the name of its block (or empty)."""
 
     value: Any
     line: int
+    part: str
 
 
 def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue:
@@ -32,10 +34,11 @@ def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue
             fence where there is one, else the whole.
         locale: language of the issue.
     """
-    out = parse(response).out
+    out, part = parse(response).out, ""
     fences = [fence for fence in out.fences if fence.closed and fence.info.split(" ")[0].lower() == "json"]
     if where != "whole" and fences:
         text, line = "\n".join(out.lines[fences[-1].start + 1 : fences[-1].end - 1]), fences[-1].start + 2
+        part = fence_part("json", len(fences))
     elif where == "fence":
         how = words(locale, "Schreibe das JSON in einen ```json-Block", "Write the JSON in a ```json block")
         return rule_issue("NO_JSON", locale, how=how)
@@ -44,13 +47,13 @@ def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue
     try:
         if len(text) > MAX_CHARS:
             raise ValueError(f"more than {MAX_CHARS} characters")
-        return Found(json.loads(text), line)
+        return Found(json.loads(text), line, part)
     except json.JSONDecodeError as error:
         values = {"language": "JSON", "problem": error.msg}
-        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + error.lineno - 1, **values)
+        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + error.lineno - 1, part=part, **values)
     except (ValueError, RecursionError) as error:
         values = {"language": "JSON", "problem": str(error) or type(error).__name__}
-        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line, **values)
+        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line, part=part, **values)
 
 
 def check_where(where: str) -> None:

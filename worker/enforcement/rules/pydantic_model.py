@@ -55,7 +55,14 @@ class PydanticModel(Rule):
             model.model_validate(found.value)
         except ValidationError as error:
             return [
-                rule_issue("JSON_MISMATCH", locale, line=found.line, place=_place(one["loc"]), problem=one["msg"])
+                rule_issue(
+                    "JSON_MISMATCH",
+                    locale,
+                    line=found.line,
+                    part=found.part,
+                    place=_place(one["loc"]),
+                    problem=one["msg"],
+                )
                 for one in error.errors(include_url=False, include_input=False)[:MOST]
             ]
         return []

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from worker.enforcement.documents.content import content
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.part import section_part
 from worker.enforcement.documents.titles import key, plain
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.markdown.outline import Heading, Outline
@@ -64,12 +65,14 @@ class Structure(Rule):
                 if heading.top and (not self.level or heading.level == self.level) and key(heading.title) in names
             ]
             shown = f"{'#' * (self.level or 2)} {section.partition('|')[0]}"
+            # Code puts a missing section in at the level of its neighbours: for another level the agent is asked.
+            part = section_part(section.partition("|")[0]) if found or self.level in (0, 2) else ""
             if not found:
-                issues.append(rule_issue("MISSING_SECTION", locale, section=shown))
+                issues.append(rule_issue("MISSING_SECTION", locale, part=part, section=shown))
                 continue
             places.append(found[0])
             if self.filled and not any(_filled(out, heading) for heading in found):
-                issues.append(rule_issue("EMPTY_SECTION", locale, line=found[0].line + 1, section=shown))
+                issues.append(rule_issue("EMPTY_SECTION", locale, line=found[0].line + 1, part=part, section=shown))
         if self.ordered:
             issues += self._order(places, locale)
         return issues
