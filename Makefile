@@ -108,7 +108,8 @@ BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.p
 OPENWEBUI := .helix-tools/openwebui/venv
 OPENWEBUI_VERSION := 0.12.4
 OPENWEBUI_LOG := .helix-tools/openwebui/install.log
-e2e-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
+.PHONY: openwebui bench-openwebui
+openwebui: $(READY)
 	@mkdir -p $(OPENWEBUI_LOG:/install.log=)
 	@command -v chromium >/dev/null || { echo "Installing Chromium (half a minute; log: $(OPENWEBUI_LOG)) ..."; \
 	  { apt-get update; apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } >>$(OPENWEBUI_LOG) 2>&1; } \
@@ -119,18 +120,19 @@ e2e-openwebui: $(READY) ## Drive the real Open WebUI in a real browser (installs
 	  && { $(OPENWEBUI)/bin/pip install --no-deps open-webui==$(OPENWEBUI_VERSION) \
 	  && $(OPENWEBUI)/bin/pip install -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } >>$(OPENWEBUI_LOG) 2>&1; } \
 	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12); see $(OPENWEBUI_LOG)"; }
-	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py $(PYTEST_ARGS)
+
+e2e-openwebui: openwebui ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
+	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py tests/browser/test_installed.py $(PYTEST_ARGS)
+
+bench-openwebui: openwebui ## Measure the time from Enter to the first status and the first text in the real Open WebUI
+	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m tests.browser.enter
 
 CLIENTS := .helix-tools/clients
 .PHONY: e2e-clients
-e2e-clients: $(READY) ## Run other OpenAI clients against a real relay: llm, and openai for Node where there is a node
-	@mkdir -p $(CLIENTS)/node
-	@test -x $(CLIENTS)/llm/bin/llm || { echo "Installing llm into $(CLIENTS) (half a minute; log: $(CLIENTS)/install.log) ..."; \
-	  { $(PYTHON) -m venv $(CLIENTS)/llm && $(CLIENTS)/llm/bin/pip install llm==0.36; } >$(CLIENTS)/install.log 2>&1; } \
-	  || { rm -rf $(CLIENTS)/llm; echo "skipped: llm could not be installed; see $(CLIENTS)/install.log"; exit 0; }
-	@test -d $(CLIENTS)/node/node_modules/openai || ! command -v npm >/dev/null \
-	  || npm install --silent --prefix $(CLIENTS)/node openai@6.49.0 >>$(CLIENTS)/install.log 2>&1 || true
-	@CLIENTS=$(CLIENTS) $(BIN)/python -m pytest tests/integration/test_other_clients.py $(PYTEST_ARGS)
+e2e-clients: $(READY) ## Run other OpenAI clients against a real relay: llm, aider, LiteLLM, LibreChat's, openai for Node (2 GB)
+	@echo "Installing what is missing into $(CLIENTS) (2 GB, three minutes; log: $(CLIENTS)/install.log) ..."
+	@$(BIN)/python -m tests.clients.install $(CLIENTS)
+	@CLIENTS=$(CLIENTS) $(BIN)/python -m pytest tests/clients $(PYTEST_ARGS)
 
 BROWSER := .helix-tools/browser/venv
 .PHONY: browser test-pages screenshots

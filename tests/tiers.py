@@ -21,6 +21,7 @@ TIERS = {
     "probe": "box",
     "bench": "benches",
     "browser": "browser",
+    "clients": "clients",
     "claude": "claude",
 }
 #: Folders of which everything is short, but for LONG. Of other folders everything is long, but for SHORT.
@@ -44,7 +45,6 @@ LONG = {
     "test_one_marker.py",
     "test_openwebui_check.py",
     "test_operators_questions.py",
-    "test_other_clients.py",
     "test_phases.py",
     "test_policy_replay.py",
     "test_readiness.py",

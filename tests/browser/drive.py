@@ -1,19 +1,27 @@
-"""Drives the page of a real Open WebUI as a user would. Runs in Open WebUI's own environment, which has playwright.
+"""Drives the page of a real Open WebUI as users would. Runs in Open WebUI's own environment, which has playwright.
 
     python drive.py ADDRESS FOLDER < questions.json > seen.json
 
-A question is {"text", "name"}, and what the user does besides asking it: "temporary" (asks in a temporary chat), "once"
-(a text on the page) with "do" ("stop", "reload" or "second-tab"), and "then" ("regenerate", "continue" or "edit") when
-the answer has ended, "edited" being the other text; "image" is a file that is attached, and only the page's word on it
-is seen. What was seen of each: the texts that stood on the page one after
-the other, status lines included, and the messages as they are stored. Screenshots go to the folder.
+A question is {"text", "name"} and what goes with it:
+
+- "user": {"email", "password"} signs in at the page first; without it Open WebUI asks for no login.
+- "models": the chat's models; "temporary": a temporary chat; "image": a file that is attached.
+- "once", a text on the page, with "do": "stop", "reload", "second-tab" or "run", which runs "command".
+- "then", when the answer has ended: "regenerate", "continue", "edit" (to "edited"), "say" ("more") or "merge".
+- "marks", name to a pattern: "seconds" says how long after Enter each stood in the last answer.
+- "refused": Open WebUI itself refuses the question; only its words are seen.
+
+What was seen of each: the texts that stood on the page one after the other, status lines included, and the messages as
+they are stored. Screenshots go to the folder.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -25,59 +33,107 @@ CHROMIUM = {
     "executable_path": "/usr/bin/chromium",
     "args": ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
 }
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 _TICK_SECONDS = 0.1
+#: Notes in the page, from the next Enter on, when each pattern is first found in the last answer.
+_OBSERVE = """marks => {
+  const seen = window.seen = {};
+  let began = 0;
+  document.addEventListener("keydown", pressed => {
+    if (pressed.key === "Enter" && !began) began = performance.now();
+  }, true);
+  new MutationObserver(() => {
+    const text = [...document.querySelectorAll(".chat-assistant")].at(-1)?.innerText ?? "";
+    for (const [name, pattern] of Object.entries(marks))
+      if (began && !(name in seen) && new RegExp(pattern).test(text)) seen[name] = (performance.now() - began) / 1000;
+  }).observe(document.body, {subtree: true, childList: true, characterData: true});
+}"""
 
 
 class Visitor:
     """Somebody at the page."""
 
-    def __init__(self, page: Page, address: str, folder: Path) -> None:
+    def __init__(self, page: Page, address: str, folder: Path, user: dict[str, str] | None = None) -> None:
         page.set_default_timeout(PATIENCE_SECONDS * 1000)
-        self.page, self.address, self.folder = page, address, folder
-        self.token = self._call("/api/v1/auths/signin", {"email": "", "password": ""})["token"]
+        self.page, self.address, self.folder, self.user = page, address, folder, user
+        self.token = ""
+        self.token = self._call("/api/v1/auths/signin", user or {"email": "", "password": ""})["token"]
+
+    def sign_in(self) -> None:
+        """Sign in at the page, where there are users."""
+        if not self.user:
+            return
+        self.page.goto(f"{self.address}/auth")
+        self.page.locator("#email").fill(self.user["email"])
+        self.page.locator("#password").fill(self.user["password"])
+        self.page.keyboard.press("Enter")
+        self.page.locator("#chat-input").wait_for()
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Ask in a new chat, do what is to be done, and watch until the answer has ended."""
         name, temporary = question["name"], question.get("temporary", False)
-        self.page.goto(self.address + "/?temporary-chat=true" * temporary)
-        box = self.page.locator("#chat-input")
-        box.wait_for()
+        wanted = {"temporary-chat": "true"} if temporary else {}
+        if models := question.get("models"):
+            wanted["models"] = ",".join(models)
+        self.page.goto(f"{self.address}/?{urllib.parse.urlencode(wanted)}")
+        self.page.locator("#chat-input").wait_for()
         self._close_dialogs()
         if image := question.get("image"):
-            return {"toast": self._attach(image, question["text"])}
-        box.click()
-        self.page.keyboard.type(question["text"])
-        self.page.keyboard.press("Enter")
-        seen = self._watch(name, question.get("once", ""), question.get("do", ""))
+            self._attach(image)
+        if marks := question.get("marks"):
+            self.page.evaluate(_OBSERVE, marks)
+        self._say(question["text"])
+        if question.get("refused"):
+            toast = self.page.locator("[data-sonner-toast]").last
+            toast.wait_for()
+            self._picture(name)
+            return {"toast": str(toast.inner_text())}
+        seen = self._watch(name, question)
+        if marks:
+            seen["seconds"] = self.page.evaluate("window.seen")
         if then := question.get("then"):
-            before = self._ids()
-            self._then(then, question)
-            if then != "continue":  # which goes on in the same message
-                self._until(lambda: self._ids() != before)
-            seen["again"] = self._watch(f"{name}-again", other_than=self._text())
+            seen |= self._then(then, question, name)
         if temporary:
             return seen
         chat_id = self._chat_id()
         self.page.reload()
         self._until(lambda: self._ended() and self._text())
         seen["after_reload"] = self._text()
-        self.page.screenshot(path=self.folder / f"{name}-reload.png")
+        self.page.locator(".chat-user").first.scroll_into_view_if_needed()
+        self._picture(f"{name}-reload")
+        if question.get("tags"):
+            seen["tags"] = self._until(lambda: [tag["name"] for tag in self._call(f"/api/v1/chats/{chat_id}/tags")])
         seen["stored"] = self._stored(chat_id)
         return seen
 
-    def _attach(self, image: str, text: str) -> str:
-        """Attach an image and ask; returns what the page says to that."""
-        self.page.locator("input[type=file]").first.set_input_files(image)
+    def _say(self, text: str) -> None:
         self.page.locator("#chat-input").click()
         self.page.keyboard.type(text)
         self.page.keyboard.press("Enter")
-        toast = self.page.locator("[data-sonner-toast]").last
-        toast.wait_for()
-        self.page.screenshot(path=self.folder / "image.png")
-        return str(toast.inner_text())
 
-    def _then(self, then: str, question: dict[str, Any]) -> None:
+    def _attach(self, image: str) -> None:
+        self.page.locator("input[type=file]").first.set_input_files(image)
+        self.page.locator("form img").first.wait_for()
+
+    def _picture(self, name: str) -> None:
+        self.page.screenshot(path=self.folder / f"{name}.png")
+
+    def _then(self, then: str, question: dict[str, Any], name: str) -> dict[str, Any]:
+        """Do what follows on the answer; returns what was seen of that."""
+        before, text = self._ids(), self._text()
+        if then == "merge":
+            self.page.get_by_label("Merge Responses").last.click()
+            chat_id = self._chat_id()
+            return {"merged": self._until(lambda: self._merged(chat_id))}
+        if then == "say":
+            self._say(question["more"])
+        else:
+            self._press(then, question)
+        if then != "continue":  # which goes on in the same message
+            self._until(lambda: self._ids() != before)
+        return {"again": self._watch(f"{name}-again", {}, other_than=text)}
+
+    def _press(self, then: str, question: dict[str, Any]) -> None:
         if then == "regenerate":
             self.page.get_by_label("Regenerate").last.click()
             self.page.get_by_text("Try Again").last.click()
@@ -99,9 +155,10 @@ class Visitor:
                 button.first.click()
                 button.first.wait_for(state="hidden")
 
-    def _watch(self, name: str, once: str = "", do: str = "", other_than: str | None = None) -> dict[str, Any]:
+    def _watch(self, name: str, question: dict[str, Any], other_than: str | None = None) -> dict[str, Any]:
         """Look until the answer has ended; at the first sight of ``once`` do something. Raises when it never ends."""
         seen: dict[str, Any] = {"texts": []}
+        once = question.get("once", "")
         texts: list[str] = seen["texts"]
         other: Visitor | None = None
 
@@ -110,9 +167,9 @@ class Visitor:
             text = self._text()
             if new := not texts or texts[-1] != text:
                 texts.append(text)
-                self.page.screenshot(path=self.folder / f"{name}-{len(texts):03}.png")
+                self._picture(f"{name}-{len(texts):03}")
             if once and once in text:
-                if other := self._do(do):
+                if other := self._do(question):
                     other._until(lambda: once in other._text())
                     seen["second_tab"] = [other._text()]
                 once = ""
@@ -120,29 +177,33 @@ class Visitor:
 
         self._until(look)
         if other:
-            seen["second_tab"] += other._watch(f"{name}-second-tab")["texts"]
+            seen["second_tab"] += other._watch(f"{name}-second-tab", {})["texts"]
             other.page.close()
         return seen
 
-    def _do(self, do: str) -> Visitor | None:
-        if do == "stop":
+    def _do(self, question: dict[str, Any]) -> Visitor | None:
+        do = question["do"]
+        if do == "run":
+            subprocess.run(question["command"], check=True, stdout=subprocess.DEVNULL)
+        elif do == "stop":
             self.page.get_by_label("Stop").first.click()
         elif do == "reload":
             self.page.reload()
         elif do == "second-tab":
-            second = Visitor(self.page.context.new_page(), self.address, self.folder)
+            second = Visitor(self.page.context.new_page(), self.address, self.folder, self.user)
             second.page.goto(self.page.url)
             second.page.locator(".chat-assistant").last.wait_for()
             return second
         return None
 
-    def _until(self, true: Callable[[], Any]) -> None:
+    def _until(self, true: Callable[[], Any]) -> Any:
         ends = time.monotonic() + PATIENCE_SECONDS
-        while not true():
+        while not (answer := true()):
             if time.monotonic() > ends:
-                self.page.screenshot(path=self.folder / "gave-up.png")
+                self._picture("gave-up")
                 raise TimeoutError(f"not within {PATIENCE_SECONDS} s; on the page: {self._text()!r}")
             self.page.wait_for_timeout(_TICK_SECONDS * 1000)
+        return answer
 
     def _ended(self) -> bool:
         """Nothing is running: the page offers no Stop but Regenerate, and every message that is stored is done."""
@@ -171,8 +232,13 @@ class Visitor:
     def _stored(self, chat_id: str) -> Any:
         chat = self._call(f"/api/v1/chats/{chat_id}")["chat"]
         messages = chat["history"]["messages"]
-        names = ("content", "error", "statusHistory", "done", "childrenIds", "role", "output")
+        names = ("content", "error", "statusHistory", "done", "role", "model", "usage", "merged")
         return {"title": chat["title"], "messages": [{n: m.get(n) for n in names} for m in messages.values()]}
+
+    def _merged(self, chat_id: str) -> str:
+        """The text that several models' answers were merged into, once it is stored."""
+        texts = [(message["merged"] or {}).get("content", "") for message in self._stored(chat_id)["messages"]]
+        return next(filter(None, texts), "")
 
     def chats(self) -> int:
         """How many chats are stored."""
@@ -191,10 +257,18 @@ def main() -> None:
     questions = json.load(sys.stdin)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**CHROMIUM)
-        page = browser.new_context(viewport={"width": 900, "height": 700}).new_page()
-        visitor = Visitor(page, address, folder)
-        seen: dict[str, Any] = {question["name"]: visitor.ask(question) for question in questions}
-        seen["chats"] = visitor.chats()
+        visitors: dict[str, Visitor] = {}
+        seen: dict[str, Any] = {}
+        for question in questions:
+            user = question.get("user")
+            name = user["email"] if user else ""
+            if name not in visitors:
+                page = browser.new_context(viewport={"width": 900, "height": 700}).new_page()
+                visitors[name] = Visitor(page, address, folder, user)
+                visitors[name].sign_in()
+            seen[question["name"]] = visitors[name].ask(question)
+        chats = {name: visitor.chats() for name, visitor in visitors.items()}
+        seen["chats"] = chats.get("", chats)
         browser.close()
     json.dump(seen, sys.stdout, ensure_ascii=False, indent=1)
 

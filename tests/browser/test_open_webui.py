@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.browser.conftest import Ask, missing
+from tests.browser.conftest import Ask
+from tests.browser.webui import answer_of, answers_of, lines_of, missing
 from worker.cli.installation.openwebui import icon
 
-pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800)]
 
 GOOD = {"name": "good", "text": "Bitte eine gute Antwort"}
 TAKEN_BACK = {"name": "taken-back", "text": "Bitte zwei Entwürfe"}
@@ -40,7 +40,7 @@ def test_a_visitors_day(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
     drafts = [number for number, text in enumerate(taken_back["texts"]) if "ENTWURF" in text]
     assert drafts, "the draft was shown"
     assert any("ENTWURF" not in text for text in taken_back["texts"][drafts[-1] + 1 :]), "and taken back"
-    assert answer_of(taken_back)["content"] == "Die ENDGÜLTIGE Antwort steht an der Stelle des Entwurfs."
+    assert "nehmen ihn. ENDGÜLTIG." in answer_of(taken_back)["content"]
     assert "ENTWURF" not in taken_back["after_reload"]
 
     shown = [text for text in kept["texts"] if "bleibt stehen, wie sie ist." in text]
@@ -89,7 +89,7 @@ def test_whoever_comes_in_the_middle_sees_the_whole_answer(ask: Ask, agent_runs:
     assert WHOLE in last
     assert any("ENTWURF" in text for text in temporary["texts"])
     assert "ENTWURF" not in temporary["texts"][-1]
-    assert "Die ENDGÜLTIGE Antwort steht an der Stelle des Entwurfs." in temporary["texts"][-1]
+    assert "Wir nehmen ihn. ENDGÜLTIG." in temporary["texts"][-1]
     assert seen["chats"] == 2, "a temporary chat is not stored"
     assert len(agent_runs()) == 1 + 1 + 2, "one run each, however many look"
 
@@ -97,7 +97,7 @@ def test_whoever_comes_in_the_middle_sees_the_whole_answer(ask: Ask, agent_runs:
 def test_the_chat_says_what_was_checked_and_what_to_do(ask: Ask, tmp_path: Path) -> None:
     picture = tmp_path / "ring.png"
     picture.write_bytes(icon("a"))
-    image = {"name": "image", "text": "Was ist das?", "image": str(picture)}
+    image = {"name": "image", "text": "Was ist das?", "image": str(picture), "refused": True}
     seen = ask(ADR, REPAIRED, {**FAILED, "name": "box"}, {**LONG, "name": "halted", "do": "stop"}, image)
     adr, repaired, failed, stopped = (seen[name] for name in ("adr", "repaired", "box", "halted"))
 
@@ -116,19 +116,3 @@ def test_the_chat_says_what_was_checked_and_what_to_do(ask: Ask, tmp_path: Path)
     assert "„Neu generieren“" in failed["after_reload"]
     assert lines_of(stopped)[-1] == ("Der Agent schreibt", True), "nothing shimmers after Stop"
     assert "image" in seen["image"]["toast"].lower() or "bild" in seen["image"]["toast"].lower()
-
-
-def lines_of(seen: dict[str, Any]) -> list[tuple[str, bool]]:
-    """The stored status lines of the answer."""
-    return [(line["description"], line["done"]) for line in answer_of(seen)["statusHistory"]]
-
-
-def answers_of(seen: dict[str, Any]) -> list[Any]:
-    """The stored answers, one for each time it was asked."""
-    return [message for message in seen["stored"]["messages"] if message["role"] == "assistant"]
-
-
-def answer_of(seen: dict[str, Any]) -> Any:
-    """The stored answer."""
-    [answer] = answers_of(seen)
-    return answer

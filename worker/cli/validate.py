@@ -49,7 +49,7 @@ NO = 1  # exit code: the answer is "no"
 @click.option("--policy", "policy_file", metavar="FILE", help="Use the rules of this policy file.")
 @click.option("--model", default="", metavar="NAME", help="With --policy: judge as a turn of this model.")
 @click.option(
-    "--locale", type=click.Choice(["de", "en"]), default="de", show_default=True, help="Language of messages."
+    "--locale", type=click.Choice(["de", "en"]), default="en", show_default=True, help="Language of messages."
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="How to write.")
 @json_option

@@ -33,8 +33,8 @@ def test_errors_exit_with_1_and_name_file_line_code_message_and_fix(answer: Path
     result = run(str(answer))
     assert result.exit_code == 1
     assert result.output == (
-        f"{answer}:3: error INVALID_STEP: Ungültiger Step: foo\n"
-        "    fix: Gültige Steps: constraints, done, finalize, generate, what, why\n"
+        f"{answer}:3: error INVALID_STEP: Invalid step: foo\n"
+        "    fix: Valid steps: constraints, done, finalize, generate, what, why\n"
     )
 
 

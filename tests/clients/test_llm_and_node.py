@@ -1,39 +1,14 @@
-"""Other OpenAI clients, as people install them, before a real relay and a real worker. ``make e2e-clients``."""
+"""The command llm, and OpenAI's own client for Node."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from tests.clients.conftest import CLIENTS, needs, ran
 
-from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess
-from tests.relay import RelayProcess
-
-CLIENTS = Path(os.environ.get("CLIENTS", ".helix-tools/clients")).absolute()
 LLM, NODE = CLIENTS / "llm" / "bin" / "llm", CLIENTS / "node"
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("CLIENTS"), reason="run by `make e2e-clients`: it installs the clients"
-)
 
-SCRIPT = """
-- when: two attempts
-  attempts:
-    - - usage: {input_tokens: 5, output_tokens: 3}
-      - say: "The answer."
-    - - usage: {input_tokens: 5, output_tokens: 3}
-      - say: "<!-- STEP: why -->"
-- when: never ends
-  attempts:
-    - - say: "Half"
-      - cut
-"""
 NODE_SCRIPT = """
 import OpenAI from 'openai';
 const client = new OpenAI({baseURL: process.argv[2], apiKey: 'none', maxRetries: 0});
@@ -57,24 +32,7 @@ console.log(JSON.stringify(said));
 """
 
 
-@pytest.fixture
-def url(settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]) -> Iterator[str]:
-    """A relay's address with /v1, a worker behind it."""
-    script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT)
-    used = replace(settings, models={"helix": f"scripted:{script}"})
-    worker_process(settings=used)
-    relay = RelayProcess(used)
-    relay.start()
-    yield f"{relay.url}/v1"
-    relay.kill()
-
-
-def ran(*command: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LLM_USER_PATH": str(home)}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
-
-
+@needs(LLM)
 def test_llm_answers_streams_goes_on_and_says_what_was_used(url: str, tmp_path: Path) -> None:
     models = f'- {{model_id: helix, model_name: helix, api_base: "{url}", api_key_name: helix}}\n'
     (tmp_path / "extra-openai-models.yaml").write_text(models)
@@ -91,9 +49,8 @@ def test_llm_answers_streams_goes_on_and_says_what_was_used(url: str, tmp_path: 
     assert "nicht zu Ende gebracht" in failed.stderr
 
 
+@needs(NODE / "node_modules" / "openai")
 def test_openai_for_node_answers_streams_and_says_what_was_used(url: str, tmp_path: Path) -> None:
-    if not shutil.which("node") or not (NODE / "node_modules" / "openai").is_dir():
-        pytest.skip("no node here, or openai could not be installed for it")
     (NODE / "client.mjs").write_text(NODE_SCRIPT)
     done = ran("node", NODE / "client.mjs", url, home=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,74 @@
+"""Other OpenAI clients, as people install them, before a real relay and a real worker. ``make e2e-clients``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.contract.settings import Settings
+from tests.conftest import WorkerProcess
+from tests.relay import RelayProcess
+
+CLIENTS = Path(os.environ.get("CLIENTS", ".helix-tools/clients")).absolute()
+SCRIPT = """
+- when: two attempts
+  attempts:
+    - - usage: {input_tokens: 5, output_tokens: 3}
+      - say: "The answer."
+    - - usage: {input_tokens: 5, output_tokens: 3}
+      - say: "<!-- STEP: why -->"
+- when: change the greeting
+  attempts:
+    - - say: "I change the greeting.\\n\\ngreeting.py\\n```\\nprint('hello, world')\\n```\\n"
+    - - say: "<!-- STEP: generate -->"
+- when: never ends
+  attempts:
+    - - say: "Half"
+      - cut
+"""
+
+
+def needs(installed: Path) -> pytest.MarkDecorator:
+    """Skip a test unless its client could be installed."""
+    if not os.environ.get("CLIENTS"):
+        return pytest.mark.skipif(True, reason="run by `make e2e-clients`: it installs the clients")
+    return pytest.mark.skipif(not installed.exists(), reason=f"could not be installed: {installed.name}")
+
+
+@pytest.fixture
+def relay_settings(
+    settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+) -> Iterator[Settings]:
+    """Settings of a relay that serves; a worker is behind it."""
+    script = tmp_path / "script.yaml"
+    script.write_text(SCRIPT)
+    used = replace(settings, models={"helix": f"scripted:{script}"}, locale="en")
+    worker_process(settings=used)
+    relay = RelayProcess(used)
+    relay.start()
+    yield relay.settings
+    relay.kill()
+
+
+@pytest.fixture
+def url(relay_settings: Settings) -> str:
+    """The relay's address, with /v1."""
+    return f"http://127.0.0.1:{relay_settings.web_port}/v1"
+
+
+def environ(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a client with an empty home, that reaches this machine only."""
+    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "LITELLM_LOCAL_MODEL_COST_MAP": "True", **nowhere, **more}
+
+
+def ran(*command: str | Path, home: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """A client that has ended; ``more`` is environment."""
+    given = environ(home, LLM_USER_PATH=str(home), **more)
+    stdin = subprocess.DEVNULL
+    return subprocess.run(command, env=given, cwd=home, stdin=stdin, capture_output=True, text=True, timeout=240)

@@ -1,0 +1,56 @@
+// Two questions of one conversation and one that fails, asked as LibreChat asks a custom endpoint.
+import { GraphEvents, ModelEndHandler, Providers, Run, createContentAggregator } from '@librechat/agents';
+import { AIMessage, HumanMessage } from '@librechat/agents/langchain/messages';
+
+const baseURL = process.argv[2];
+
+async function ask(conversation, messages) {
+  const { contentParts, aggregateContent } = createContentAggregator();
+  const used = [];
+  let pieces = 0;
+  const collect = (event) => ({
+    handle: (_name, data) => {
+      pieces += event === GraphEvents.ON_MESSAGE_DELTA ? 1 : 0;
+      aggregateContent({ event, data });
+    },
+  });
+  const collected = [GraphEvents.ON_RUN_STEP, GraphEvents.ON_RUN_STEP_DELTA, GraphEvents.ON_MESSAGE_DELTA];
+  const run = await Run.create({
+    runId: crypto.randomUUID(),
+    graphConfig: {
+      type: 'standard',
+      instructions: 'Be brief.',
+      llmConfig: {
+        provider: Providers.OPENAI,
+        model: 'helix',
+        apiKey: 'none',
+        user: 'user-1',
+        streaming: true,
+        streamUsage: true,
+        maxRetries: 0,
+        configuration: { baseURL, defaultHeaders: { 'X-Conversation-ID': conversation } },
+      },
+    },
+    returnContent: true,
+    customHandlers: {
+      [GraphEvents.CHAT_MODEL_END]: new ModelEndHandler(used),
+      ...Object.fromEntries(collected.map((event) => [event, collect(event)])),
+    },
+  });
+  let error = '';
+  try {
+    const config = { configurable: { thread_id: conversation }, streamMode: 'values', version: 'v2' };
+    await run.processStream({ messages }, config);
+  } catch (raised) {
+    error = String(raised.code ?? raised.message);
+  }
+  const text = contentParts.filter((part) => part?.type === 'text').map((part) => part.text).join('');
+  return { text, used: used.map((usage) => usage.total_tokens), pieces, error };
+}
+
+const question = new HumanMessage('two attempts');
+const first = await ask('chat-1', [question]);
+const second = await ask('chat-1', [question, new AIMessage(first.text), new HumanMessage('two attempts, again')]);
+const failed = await ask('chat-2', [new HumanMessage('never ends')]);
+console.log(JSON.stringify({ first, second, failed }));
+process.exit(0);

@@ -1,0 +1,81 @@
+"""LiteLLM as a proxy in front of the relay: the openai client asks it, and it asks us."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+import yaml
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.index.selection import Filter, Selected
+from tests.browser.webui import answers, free_port
+from tests.clients.conftest import CLIENTS, environ, needs
+from tests.support import wait_for
+
+LITELLM = CLIENTS / "litellm" / "bin" / "litellm"
+pytestmark = [needs(LITELLM), pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def proxy(url: str, tmp_path: Path) -> Iterator[openai.OpenAI]:
+    """A client of a LiteLLM proxy whose one model is the relay's, as docs/clients.md sets it up."""
+    port, key = free_port(), f"sk-{secrets.token_hex(24)}"
+    model = {"model": "openai/helix", "api_base": url, "api_key": "none"}
+    config = {
+        "model_list": [{"model_name": "helix", "litellm_params": model}],
+        "router_settings": {"num_retries": 0},
+    }
+    (tmp_path / "litellm.yaml").write_text(yaml.safe_dump(config))
+    served = ("--config", "litellm.yaml", "--host", "127.0.0.1", "--port", str(port), "--telemetry", "False")
+    with (tmp_path / "litellm.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(LITELLM), *served],
+            cwd=tmp_path,
+            env=environ(tmp_path, LITELLM_MASTER_KEY=key),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        alive = f"http://127.0.0.1:{port}/health/liveliness"
+        wait_for(lambda: answers(alive) or process.poll() is not None, 600, tick=0.5)
+        assert process.poll() is None, (tmp_path / "litellm.log").read_text()
+        yield openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key, max_retries=0, timeout=120)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_litellm_passes_answers_streams_usage_and_errors_on(proxy: openai.OpenAI, relay_settings: Settings) -> None:
+    messages = [{"role": "user", "content": "two attempts"}]
+    assert [model.id for model in proxy.models.list()] == ["helix"]
+    whole = proxy.chat.completions.create(model="helix", messages=messages)  # type: ignore[call-overload]
+    assert (whole.choices[0].message.content, whole.usage.total_tokens) == ("The answer.", 16)
+
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks = list(proxy.chat.completions.create(model="helix", messages=messages, **options))  # type: ignore[call-overload]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "The answer."
+    assert [chunk.usage.total_tokens for chunk in chunks if chunk.usage] == [16]
+
+    response = proxy.responses.create(model="helix", input="two attempts")
+    assert response.output_text == "The answer."
+    assert response.usage
+    assert response.usage.total_tokens == 16
+
+    with pytest.raises(openai.APIStatusError, match="The agent did not finish its answer"):
+        proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": "never ends"}])
+    failed = Filter(outcomes=frozenset({"incomplete"}))
+    assert len(asyncio.run(selected(relay_settings, failed))) == 1, "with num_retries: 0 it asks once"
+
+
+async def selected(settings: Settings, wanted: Filter) -> list[Selected]:
+    """The turns that match."""
+    async with TurnsClient(settings) as client:
+        return await client.select(wanted)
