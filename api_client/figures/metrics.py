@@ -104,7 +104,7 @@ async def stats(store: Store, since_seconds: float, by: str = "", ago_seconds: f
     """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
 
     Raises:
-        ValueError: ``by`` is none of ``BREAKDOWNS``.
+        ValueError: ``by`` is not one of ``BREAKDOWNS``.
     """
     if by not in {"", *BREAKDOWNS}:
         raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")

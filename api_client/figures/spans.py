@@ -11,7 +11,7 @@ def seconds_of(text: str) -> float:
     """A span in seconds.
 
     Raises:
-        ValueError: this is none; says how one is written.
+        ValueError: not a span; the message says how one is written.
     """
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])", text.strip())
     if not match or float(match[1]) == 0:

@@ -19,9 +19,9 @@ class CallerSpan(NamedTuple):
 
 
 def caller_span(traceparent: str) -> CallerSpan | None:
-    """The caller's span; None where there is none, and where the caller does not record it.
+    """The caller's span; None without one, and where the caller does not record it.
 
-    A header that is none of the standard's is not an error: the turn has its own trace then, as without it.
+    A header outside the standard is not an error: the turn has its own trace then, as without it.
     """
     read = _HEADER.fullmatch(traceparent)
     if read is None:

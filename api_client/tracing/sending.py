@@ -22,7 +22,7 @@ _PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai"}
 
 
 class NotTaken(HelixError):
-    """The receiver does not answer, or refuses everything; what waits is sent later."""
+    """The receiver does not answer, or refuses everything; the waiting traces are sent later."""
 
     code = "traces_not_taken"
 
@@ -69,7 +69,7 @@ def providers_of(settings: Settings) -> dict[str, str]:
 
 
 async def _tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
-    """The turn's spans; None when its record was let go meanwhile."""
+    """The turn's spans; None when its record has been deleted meanwhile."""
     try:
         turn = await client.get(turn_id)
         return turn, spans_of(turn, await client.events(turn_id), providers)

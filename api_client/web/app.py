@@ -74,7 +74,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
 
     Args:
         settings: see ``contract/settings.py``.
-        client: reads and submits the turns; the application closes it when it stops. One is made when there is none.
+        client: reads and submits the turns; the application closes it when it stops. Made here if left out.
 
     Raises:
         SettingsError: no store is set, or the file of keys is broken.
@@ -160,7 +160,7 @@ class _Server(uvicorn.Server):
         for server in self.servers if self.started else ():
             for listener in server.sockets:
                 if hasattr(socket_options, "TCP_USER_TIMEOUT"):
-                    # Accepted connections inherit it. The kernel resets one whose reader takes nothing for so long;
+                    # Accepted connections inherit it. The kernel resets one that nobody has read for this long;
                     # until then at most its buffers are full, because a stream waits for its reader.
                     stuck = int(self._stuck_seconds * 1000)
                     listener.setsockopt(socket_options.IPPROTO_TCP, socket_options.TCP_USER_TIMEOUT, stuck)

@@ -61,8 +61,8 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets the one error object too, whatever ``msg`` says."""
-        self._refuse(bad_request("this is no valid HTTP request"))
+        """Bytes that are not HTTP get the one error object too, whatever ``msg`` says."""
+        self._refuse(bad_request("this is not a valid HTTP request"))
 
     def _refuse(self, error: ApiError) -> None:
         """Answer without an application, and close."""

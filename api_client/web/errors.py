@@ -26,7 +26,7 @@ class ApiError(Exception):
 
     Attributes:
         status: the HTTP status.
-        param: the field that is wrong, such as ``messages[0].role``; None when it is no field's fault.
+        param: the field that is wrong, such as ``messages[0].role``; None when no field is at fault.
         code: a stable word for programs.
         headers: further response headers.
     """
@@ -82,7 +82,7 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
 
 
 def internal_error(locale: str) -> ApiError:
-    """A fault of ours; the log has the details under the request's id."""
+    """A fault in our code; the log has the details under the request's id."""
     return ApiError(500, sentence("internal_error", locale), code="internal_error")
 
 
@@ -96,7 +96,7 @@ def where(error: BaseException) -> dict[str, Any]:
 
 
 def stream_lost(turn_id: str, locale: str) -> ApiError:
-    """The turn goes on, but its caller cannot be told of it any more. A repeat would be another turn."""
+    """The turn goes on, but its caller cannot follow it any more. A repeat would be another turn."""
     message = sentence("stream_lost", locale, turn_id=turn_id)
     return ApiError(503, message, code="stream_lost", headers=NO_RETRY | {"x-turn-id": turn_id})
 

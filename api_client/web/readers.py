@@ -36,7 +36,7 @@ class Readers:
 
     @contextmanager
     def reading(self, turn_id: str) -> Iterator[None]:
-        """Somebody reads the turn: a stop that was to come is called off."""
+        """Somebody reads the turn: a stop that was to come is cancelled."""
         self._reading[turn_id] += 1
         if stop := self._stops.pop(turn_id, None):
             stop.cancel()
@@ -82,7 +82,7 @@ class Readers:
         return False
 
     def close(self) -> None:
-        """Call off every stop that is to come: the relay ends, the turns go on."""
+        """Cancel every stop that is to come: the relay ends, the turns go on."""
         for stop in self._stops.values():
             stop.cancel()
         self._stops.clear()

@@ -1,6 +1,6 @@
 """From what is asked to the turn that answers it: a new one, or the one that answers the same question already.
 
-The rule is told in docs/open-webui.md, "An answer is never lost".
+The rule stands in docs/open-webui.md, "An answer is never lost".
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _refuse(refusal: Refusal | None, limits: Limits) -> None:
 
 
 async def delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
-    """The answer was sent to its end: the same question is a new one from now on."""
+    """The answer was sent completely: the same question is a new one from now on."""
     if not ask.question:
         return
     try:

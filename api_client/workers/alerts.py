@@ -1,6 +1,6 @@
 """Is anything stuck? What keeps turns from going on, each with what to do about it. Pure.
 
-``turns doctor`` looks further, and sends a probe; this is what can be told at every look.
+``turns doctor`` looks further, and sends a probe; this is what every look shows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 
-#: A worker that told nothing for so long is gone; workers tell every two seconds.
+#: A worker that reported nothing for this long is gone; workers report every two seconds.
 HEARD_SECONDS = 15.0
 #: Turns that waited so long while no agent was at work are stuck: the alert HelixQueueStuck says the same.
 STUCK_SECONDS = 300.0
@@ -56,7 +56,7 @@ class Fleet:
 
 
 def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
-    """The fleet, from what worker processes last told of themselves (``fleet.workers``)."""
+    """The fleet, from what worker processes last reported (``fleet.workers``)."""
     fresh = [each for each in told if now - each["at"] < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each["queues"]]
     return Fleet(

@@ -1,4 +1,4 @@
-"""Which workers are there, and what waits for them: for ``turns doctor``, and for whoever scales workers."""
+"""Which workers are there, and which work waits for them: for ``turns doctor``, and for those who scale workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from api_client.workers.queues import waiting_messages
 
 
 async def workers(store: Store) -> list[dict[str, Any]]:
-    """What each worker process last told of itself: name, host, queues, slots, free, deaf, at.
+    """What each worker process last reported: name, host, queues, slots, free, deaf, at.
 
     ``slots`` and ``free`` are of agents, ``check_slots`` and ``check_free`` of answers that are judged.
 
@@ -37,7 +37,7 @@ async def unfinished(store: Store) -> int:
 
 
 async def backlog(store: Store, overdue_seconds: float) -> dict[str, int]:
-    """What waits: messages by queue (``run``, ``check``), unfinished turns, those long overdue, dead letters.
+    """Waiting work: messages by queue (``run``, ``check``), unfinished turns, those long overdue, dead letters.
 
     Raises:
         StoreUnavailable: the store, or the broker, does not answer.

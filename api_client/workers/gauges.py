@@ -18,7 +18,7 @@ _WAITING = "queued"
 #: What is read of each record: its state and age, and what says whether a worker could take it now.
 _FIELDS = ("state", "created_at", "session_id", "token", "next", "not_before")
 _AT_REST = {"queued", "ran"}
-#: A worker that told nothing for so long is not counted; they tell every two seconds.
+#: A worker that reported nothing for this long is not counted; they report every two seconds.
 _HEARD_SECONDS = 15.0
 
 
@@ -105,7 +105,7 @@ def _note(
 
 
 async def _workers(store: Store, now: float) -> dict[str, Any]:
-    """What worker processes told of themselves just now; ``now`` in seconds of the store's clock."""
+    """What worker processes reported just now; ``now`` in seconds of the store's clock."""
     heard: dict[Any, Any] = await store.redis.hgetall(Keys(store.namespace).workers)
     told = [worker for worker in map(json.loads, heard.values()) if worker["at"] > now - _HEARD_SECONDS]
     free = dict.fromkeys(sorted(set(QUEUES.values())), 0)

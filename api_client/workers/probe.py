@@ -1,7 +1,7 @@
 """Readiness: a probe is published like a turn's link, and a worker must claim it within seconds.
 
 A process that is up proves nothing: a worker can be alive and consume no message. The probe goes the way of a turn
-(broker, Celery, a slot's thread, the store) but is none: no record, no event, no counter, nothing in Flower.
+(broker, Celery, a slot's thread, the store) but is not one: no record, no event, no counter, nothing in Flower.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.store import Store
 
 _LOOK_SECONDS = 0.05
-#: A good answer holds for so long, so that health checks of many load balancers make one probe.
+#: A good answer holds for this long, so that health checks of many load balancers make one probe.
 _FRESH_SECONDS = 5.0
 #: The same for the store's answer to a write.
 _WRITTEN_SECONDS = 1.0
@@ -29,7 +29,7 @@ _LEASES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProbe:
-    """What came of a probe in one queue.
+    """The result of a probe in one queue.
 
     Attributes:
         state: claimed; busy (not claimed, but workers hold turns: every slot is at work); or silent.

@@ -261,7 +261,7 @@ async def test_what_is_no_dead_letter_is_not_dropped(bench: Bench, browser: Brow
     page = await read(http, f"/turns/{turn.turn_id}")
     refused = await http.post(f"/turns/{turn.turn_id}/drop", data=page.form(f"/turns/{turn.turn_id}/replay"))
     assert refused.status_code == 409
-    assert "no dead letter" in refused.text
+    assert "not a dead letter" in refused.text
 
 
 async def parked(bench: Bench, *plays: Play, **more: object) -> Turn:

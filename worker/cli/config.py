@@ -26,14 +26,14 @@ from api_client.contract.settings.load import file_of
 from worker.cli.output import json_option, one_line, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
-#: Whoever sets one of these does not ask the broker that `turns up` runs here.
+#: Who sets one of these does not ask the broker that `turns up` runs here.
 _STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
 #: Constants that mean something to tests alone.
 _OF_TESTS = {"witness", "failpoint"}
 _OPENING = f"""# Settings
 
 A setting is an environment variable, or a line of the settings file. A wrong value or an unknown name stops a command
-at once, with every problem listed; `turns config` shows what is in force and where each value comes from.
+at once, with every problem listed; `turns config` shows the values in use and where each value comes from.
 Made by `turns config --markdown` from `api_client/contract/settings/`; do not edit.
 
 Where a value comes from, the first that has one: its own variable; for a secret, the file its `NAME_FILE` names

@@ -1,4 +1,4 @@
-"""``turns gc``: let go what is older than the settings say it is to be kept, in the store and in HELIX_ROOT."""
+"""``turns gc``: delete what is older than the settings allow, in the store and in HELIX_ROOT."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 @click.option("--dry-run", is_flag=True, help="Count only; change nothing.")
 @json_option
 def gc(dry_run: bool, as_json: bool) -> None:
-    """Let go what is older than it is to be kept: finished turns, events, attempts, session folders.
+    """Delete what is older than it is to be kept: finished turns, events, attempts, session folders.
 
     Never touches a session with an unfinished or parked turn, nor dead letters. May be killed and repeated. Run it once
     a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
@@ -102,7 +102,7 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
 
 def _say(told: dict[str, Any]) -> None:
     store, folders = told["store"], told["folders"]
-    would = "would be let go" if told["dry_run"] else "let go"
+    would = "would be deleted" if told["dry_run"] else "deleted"
     kept = {
         what: f"{seconds / 86_400:.3g} d" if seconds else "for ever" for what, seconds in told["kept_seconds"].items()
     }

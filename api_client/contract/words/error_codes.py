@@ -78,7 +78,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "undecided": ErrorCode(
         ("Niemand hat rechtzeitig über das Ergebnis entschieden.", "Bitte versuche es erneut."),
         ("Nobody decided on the result in time.", "Please try again."),
-        "`turns inbox list` shows what waits; HELIX_ESCALATION_TIMEOUT_SECONDS says how long.",
+        "`turns inbox list` lists the open decisions; HELIX_ESCALATION_TIMEOUT_SECONDS says how long.",
     ),
     # Why an agent could not work: the code in the error of a turn that ended as `error`.
     "transient": ErrorCode(
@@ -116,7 +116,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     ),
     "limit": ErrorCode(
         ("Der Agent ist an eine seiner eigenen Grenzen gestoßen.", "Bitte stelle eine kleinere Aufgabe."),
-        ("The agent reached a limit of its own.", "Please ask for less at once."),
+        ("The agent reached one of its limits.", "Please ask for less at once."),
         f"{_SHOW}: the reason names the limit: turns, budget, the model's output limit or context window.",
     ),
     # Requests that cannot be carried out.
@@ -130,7 +130,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     ),
     "invalid_json": ErrorCode(
         ("Die Anfrage ist kein erlaubtes JSON.", "Sende UTF-8-JSON ohne doppelte Schlüssel, NaN oder NUL."),
-        ("The request is no acceptable JSON.", "Send UTF-8 JSON without doubled keys, NaN or NUL."),
+        ("The request is not acceptable JSON.", "Send UTF-8 JSON without doubled keys, NaN or NUL."),
     ),
     "invalid_parameter": ErrorCode(
         ("Ein Parameter der Adresse ist ungültig.", "Siehe /openapi.json."),
@@ -200,7 +200,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     ),
     "invalid_event_id": ErrorCode(
         ("Die Last-Event-ID ist keine dieses Stroms.", "Lass sie weg, um von vorne zu lesen."),
-        ("The Last-Event-ID is none of this stream's.", "Leave it out to read from the start."),
+        ("This stream has no such Last-Event-ID.", "Leave it out to read from the start."),
     ),
     "turn_not_found": ErrorCode(
         ("Diesen Zug gibt es nicht.", "Prüfe die Nummer; Beendetes wird nur eine Zeit lang aufgehoben."),
@@ -265,7 +265,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "queue_full": ErrorCode(
         ("Es warten zu viele Anfragen.", "Versuche es später erneut."),
         ("Too many requests are waiting.", "Try again later."),
-        "HELIX_MAX_UNFINISHED. `turns top` shows what waits, `turns doctor` whether anybody works. Add workers.",
+        "HELIX_MAX_UNFINISHED. `turns top` shows the waiting turns, `turns doctor` whether anybody works. Add workers.",
     ),
     "too_many_unfinished": ErrorCode(
         ("Zu viele deiner Anfragen sind noch nicht beendet.", "Warte, bis eine fertig ist, oder brich eine ab."),
@@ -352,12 +352,12 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
     "invalid_settings": ErrorCode(
         ("Einstellungen sind falsch oder fehlen.", "Die Meldung nennt jede, mit dem, was erlaubt ist."),
         ("Settings are wrong or missing.", "The message names each, with what is allowed."),
-        "`turns config` shows what is in force; docs/settings.md lists all.",
+        "`turns config` shows the values in use; docs/settings.md lists all.",
     ),
     "broker_not_started": ErrorCode(
         ("Der eingebettete Broker startet nicht.", "Die Meldung nennt Grund und Auswege."),
         ("The embedded broker does not start.", "The message says why, and the ways out."),
-        "HELIX_ROOT/.helix/broker/valkey.log; or set REDIS_URL to a server of yours.",
+        "HELIX_ROOT/.helix/broker/valkey.log; or set REDIS_URL to your server.",
     ),
     "process_not_ready": ErrorCode(
         ("Ein Prozess der Installation wurde nicht bereit.", "Die letzten Zeilen seines Protokolls stehen dabei."),

@@ -48,8 +48,8 @@ class Ask:
         mode: how much of a streamed answer is shown before it is accepted.
         task: the kind of background request this is, '' for a message (``background``).
         include_usage: the stream is to end with what was used.
-        idempotency_key: '' when there is none.
-        question: a hash that a repeat of this request has too, where repeats can be told from new questions; else ''.
+        idempotency_key: '' without one.
+        question: a hash that a repeat of this request has too; '' where a repeat looks like a new question.
         size: bytes of the request's body.
         first, again: a client that counts its retries sends this for the first time, or once more.
     """
@@ -158,7 +158,7 @@ def _mode(body: Mapping[str, Any], settings: Settings, model: str, *, page: bool
 
 
 def read_idempotency_key(headers: Headers) -> str:
-    """The key that makes a repeat of a request find what the first one made; '' when there is none.
+    """The key that makes a repeat of a request find what the first one made; '' without one.
 
     Raises:
         ApiError: 400 ``invalid_idempotency_key``.

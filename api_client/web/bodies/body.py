@@ -233,7 +233,9 @@ def has_too_many_values(body: bytes | bytearray) -> bool:
     """
     count, in_text, escaped = 0, False, False
     for start in range(0, len(body), _PIECE_BYTES):
-        piece = body[start + escaped : start + _PIECE_BYTES]  # what the piece before escaped at its end is no quote
+        piece = body[
+            start + escaped : start + _PIECE_BYTES
+        ]  # a quote that the piece before escaped at its end does not count
         # Runs of backslashes pair off from the left; one that is left over escapes what follows.
         plain = piece.replace(b"\\\\", b"")
         escaped = plain.endswith(b"\\")
@@ -299,7 +301,7 @@ def _check_text(trail: _Trail, text: str) -> None:
         return  # far cheaper than the search, and the usual case
     if found := _UNFIT_TEXT.search(text):
         what = "NUL" if found[0] == "\0" else "half a surrogate pair"
-        raise _invalid(f"{_name(trail) or 'body'}: the text holds {what}, which is no character", param=_name(trail))
+        raise _invalid(f"{_name(trail) or 'body'}: the text holds {what}, which is not a character", param=_name(trail))
 
 
 def _name(trail: _Trail) -> str | None:

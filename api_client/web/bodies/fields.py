@@ -76,7 +76,7 @@ def read_model(body: Mapping[str, Any], settings: Settings) -> str:
     """The model that is asked for.
 
     Raises:
-        ApiError: 400 when it is no name; as ``known_model``.
+        ApiError: 400 when it is not a name; as ``known_model``.
     """
     model = body.get("model")
     if not isinstance(model, str) or not model:

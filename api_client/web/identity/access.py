@@ -40,7 +40,7 @@ class Caller:
 
     Attributes:
         owner: whose turns these are.
-        operator: may also see and call off everybody's.
+        operator: may also see and cancel everybody's.
         metrics: may read figures over all owners; operators may too.
         models: the models they may use; empty: all.
         limits: what they may hand in; none where no key is configured.
@@ -107,12 +107,12 @@ def needs_token() -> ApiError:
 
 
 def needs_key(relay: Relay) -> bool:
-    """True when keys are configured, also when none of them is in force any more."""
+    """True when keys are configured, also when none of them is valid any more."""
     return bool(relay.settings.api_keys or relay.settings.forwarding_keys) or relay.keys.there
 
 
 async def holder_of(request: Request) -> Caller:
-    """The holder of the key, whoever it speaks for.
+    """The holder of the key, not the user that it speaks for.
 
     Raises:
         ApiError: 401 ``invalid_api_key``; 403 ``loopback_only`` when no key is configured and the caller is not local.
@@ -158,7 +158,7 @@ async def require_metrics(request: Request) -> None:
     """
     holder = await holder_of(request)
     if needs_key(relay_of(request)) and not holder.metrics:
-        message = "this speaks of all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
+        message = "this shows all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
         raise ApiError(403, message, code="operators_only")
 
 
@@ -178,7 +178,7 @@ def _holder(headers: list[str], relay: Relay) -> Caller:
 
 
 def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
-    """The holder of the key with this hash (``keys.hash_of``), None when no key in force has it.
+    """The holder of the key with this hash (``keys.hash_of``), None when no valid key has it.
 
     Without keys the operator's token is the only one.
 

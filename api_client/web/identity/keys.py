@@ -35,14 +35,14 @@ class ApiKey:
     """One key, without the key itself.
 
     Attributes:
-        name: what people call it; unique among the keys that are in force.
+        name: what people call it; unique among the valid keys.
         hash: SHA-256 of the key. It is 256 random bits, so nothing slower is needed.
         owner: whose turns it sees. Two keys of one owner see the same, which is how a key is exchanged for another.
         right: ``user``; ``metrics``, which may also read figures over all owners; or ``operator``.
         models: the models it may use; empty: all.
         per_minute: turns a minute; 0: what the setting says.
         forwards_users: it speaks for several users, and the request's headers say for whom (``access``).
-        created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is in force.
+        created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.
     """
 
     name: str
@@ -132,7 +132,7 @@ def revoke(path: Path, name: str) -> None:
     """Take a key out of force. It stays listed.
 
     Raises:
-        KeyNotFound: none of this name is in force. SettingsError: the file is broken.
+        KeyNotFound: no valid key has this name. SettingsError: the file is broken.
     """
     with _changing(path) as keys:
         for place, key in enumerate(keys):
@@ -159,7 +159,7 @@ def _now() -> str:
 
 
 class Keyring:
-    """The keys in force, as a running relay knows them. A file that has changed is read again at the next request.
+    """The valid keys, as a running relay knows them. A file that has changed is read again at the next request.
 
     Raises:
         SettingsError: the file is broken, or a key in it contradicts itself, when the relay starts. Later a broken file

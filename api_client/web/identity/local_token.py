@@ -1,6 +1,6 @@
 """The operator's token of an installation without keys: a file that only its user can read, below HELIX_ROOT/.helix.
 
-Without keys the relay serves this machine, and whoever can connect to it may be a stranger behind a proxy that adds no
+Without keys the relay serves this machine, and a client that connects may be a stranger behind a proxy that adds no
 header. So what an operator does there needs this token. ``turns up`` and ``turns web`` make it; with keys it opens
 nothing.
 """
@@ -15,7 +15,7 @@ from api_client.web.identity.keys import PREFIX, hash_of
 
 
 def make_token(path: Path) -> str:
-    """The installation's token; one is made when there is none, also when two processes ask at once.
+    """The installation's token; made at the first call, also when two processes ask at once.
 
     Raises:
         OSError: it can be neither read nor made.
@@ -36,7 +36,7 @@ def make_token(path: Path) -> str:
 
 
 def read_token(path: Path) -> str:
-    """The token in the file; '' when there is none."""
+    """The token in the file; '' without one."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -52,7 +52,7 @@ class LocalToken:
         self._hash = ""
 
     def hash(self) -> str:
-        """The token's hash (``keys.hash_of``); '' when there is none."""
+        """The token's hash (``keys.hash_of``); '' without one."""
         try:
             found = self._path.stat()
         except OSError:

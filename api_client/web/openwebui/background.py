@@ -66,7 +66,7 @@ def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:
 
 
 def _history(prompt: str) -> str:
-    """The conversation in a prompt; '' when there is none."""
+    """The conversation in a prompt; '' without one."""
     _, begins, rest = prompt.partition("<chat_history>")
     history, ends, _ = rest.partition("</chat_history>")
     return history.removeprefix("\n").removesuffix("\n") if begins and ends else ""

@@ -27,7 +27,7 @@ ASSETS = {
 #: Part of the files' addresses, so that browsers may keep them for ever.
 VERSION = hashlib.sha256(b"".join(content for _, content in ASSETS.values())).hexdigest()[:12]
 
-#: Only what we serve ourselves, no inline script or style, in nobody's frame, forms to nobody else.
+#: Only what we serve ourselves, no inline script or style, in no frame, and forms only go to us.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

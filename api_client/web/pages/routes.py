@@ -90,7 +90,7 @@ async def first_page(visitor: VisitorOf) -> Response:
 
 @router.get("/overview")
 async def show_overview(request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "24h") -> Response:
-    """An installation at a glance, for operators; who is none is led to the own turns."""
+    """An installation at a glance, for operators; everybody else is redirected to their turns."""
     if visitor.owner:
         return _see_other("/turns")
     if span not in SPANS:
@@ -250,7 +250,7 @@ async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: For
     try:
         await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")
     except NotFinished:
-        raise ApiError(409, "this turn is no dead letter", code="turn_not_finished") from None
+        raise ApiError(409, "this turn is not a dead letter", code="turn_not_finished") from None
     return _see_other("/overview")
 
 

@@ -33,9 +33,9 @@ from api_client.web.relay import Relay, relay_of
 COOKIE = "helix-visitor"
 #: How long a sign-in lasts.
 SIGNED_IN_SECONDS = 12 * 3600
-#: A form of ours is never longer, but for the one that takes a repaired answer.
+#: Our forms are never longer, but for the one that takes a repaired answer.
 _MOST_FORM_BYTES = 8192
-#: One that is too long is read on for so long, so that its sender hears why.
+#: Of one that is too long so much is read, so that its sender hears why.
 _THROWN_AWAY_BYTES = 2 * 2**20
 
 
@@ -118,7 +118,7 @@ VisitorOf = Annotated[Visitor, Depends(visitor_of)]
 
 
 async def sign_in(relay: Relay, key: str) -> str | None:
-    """A new cookie's content for a key in force; None for any other."""
+    """A new cookie's content for a valid key; None for any other."""
     key_hash = hash_of(key)
     if holder_by_hash(key_hash, relay) is None:
         return None
@@ -159,7 +159,7 @@ async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[
     try:
         fields = await off_the_loop(lambda: parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20))
     except ValueError:
-        raise ApiError(400, "this is no form", code="invalid_value") from None
+        raise ApiError(400, "this is not a form", code="invalid_value") from None
     return {name: values[0] for name, values in fields.items()}
 
 

@@ -54,7 +54,7 @@ _BODY: dict[str, Any] = {
 
 @router.post("", response_model=None, status_code=202, openapi_extra=_BODY)
 async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
-    """Store a turn for each phase and return at once. Gates with commands of their own are for operators."""
+    """Store a turn for each phase and return at once. Gates that run commands are for operators."""
     key = read_idempotency_key(request.headers)
     body = await read_object(request, relay.settings.max_body_bytes)
     if unknown := sorted(set(body) - set(_FIELDS)):
@@ -69,7 +69,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     _require_granted(caller, relay.settings, folder_of(given["directory"]))
     if any(map(runs_commands, phases)) and not caller.operator:
         require_operator(caller)
-        message = "a gate with a command of its own: only operators may submit it (or `turns phase run`)"
+        message = "a gate that runs a command: only operators may submit it (or `turns phase run`)"
         raise ApiError(403, message, param="phases", code="operators_only")
     allowed = caller.settings(relay.settings).models
     if refused := [each.model for each in phases if each.model and each.model not in allowed]:

@@ -139,7 +139,7 @@ async def stream(
 ) -> AsyncIterator[bytes]:
     """The response's events behind number ``after``. The last one is the response's end, or says that it is lost.
 
-    With ``ask`` this is the first asker's stream: who leaves it early, or reads it to its end, is taken note of.
+    With ``ask`` this is the first asker's stream: it is noted whether the reader leaves early or reads to the end.
     """
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
@@ -167,7 +167,7 @@ async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
     """The turn of a response.
 
     Raises:
-        TurnNotFound: this is no response of this owner.
+        TurnNotFound: not a response of this owner.
     """
     if not response_id.startswith(PREFIX):
         raise TurnNotFound(response_id)

@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1/turns")
 async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Store a turn and return at once."""
     ask = await ask_of(request, relay, caller)
-    turn_id = (await submit(replace(ask, question=""), relay, caller)).turn_id  # repeats are told by their key alone
+    turn_id = (await submit(replace(ask, question=""), relay, caller)).turn_id  # repeats are found by their key alone
     url = f"/v1/turns/{turn_id}"
     body = {
         "object": "turn",
@@ -98,7 +98,7 @@ def _position(request: Request) -> tuple[int, str, int]:
 async def stream(
     relay: Relay, turn: Turn, owner: str | None, after: int, at_ms: int, *, stranger: bool
 ) -> AsyncIterator[bytes]:
-    """The events as frames. A reader of another history is told to forget what it has."""
+    """The events as frames. A reader of another history is asked to forget what it has."""
     yield _frame(reset("the id is not of this log")) if stranger else PING
     try:
         with relay.readers.reading(turn.turn_id):

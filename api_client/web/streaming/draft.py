@@ -48,7 +48,7 @@ class Draft:
         self._judged = False  # what is shown was judged; it may still become the answer
         self._only_parts = False  # ... and lacks nothing but parts that can be put into it
         self._goes_on = False  # the attempt goes on from what is shown, and tells it again first
-        self._again: str | None = None  # what it has told of that; None when nothing is told again
+        self._again: str | None = None  # what it has sent of that; None when nothing is sent again
 
     @property
     def shown(self) -> str:

@@ -1,6 +1,6 @@
 """An answer that still grows, shown without what is, or may become, a step marker.
 
-A draft is no answer: which markers count is known at its end (``contract/marker.py``). So this hides them all, except
+A draft is not final: which markers count is known at its end (``contract/marker.py``). So this hides them all, except
 in fences, code spans and quotes, where none counts. Where that was too much, the accepted answer puts it right.
 """
 

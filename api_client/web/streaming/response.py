@@ -93,7 +93,7 @@ class ResponseEvents:
         """What is sent because of ``event``."""
         self._spent.take(event)
         body = event.body
-        if isinstance(body, TurnQueued) and self.sent < 0:  # a log that begins anew tells it again
+        if isinstance(body, TurnQueued) and self.sent < 0:  # a log that starts again repeats it
             return self._number([self._whole("response.created"), self._whole("response.queued")])
         if isinstance(body, AttemptStarted) and not self._turn.delivery:
             self._turn = replace(self._turn, state=TurnState.RUNNING, delivery=1)

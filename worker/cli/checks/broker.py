@@ -39,7 +39,7 @@ def brokers(settings: Settings) -> Iterator[Finding]:
 
 
 def server(name: str, settings: Settings) -> Iterator[Finding]:
-    """What one server says of itself."""
+    """What one server reports."""
     from redis.exceptions import NoPermissionError, RedisError
 
     from worker.turns.record.store import connect

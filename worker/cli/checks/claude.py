@@ -122,6 +122,6 @@ def judge_hooks(ran: list[str], reason: str) -> Finding:
     """What the hooks of a run that reached no service tell. Pure."""
     missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
     if not missing:
-        return Finding("claude hooks", "ok", "SessionStart and SessionEnd of our own run left their marks")
+        return Finding("claude hooks", "ok", "SessionStart and SessionEnd in our run left their marks")
     fix = "look for disableAllHooks or allowManagedHooksOnly in the machine's managed settings (/etc/claude-code)"
     return Finding("claude hooks", "wrong", f"no mark of {' and '.join(missing)}: {reason}", fix)

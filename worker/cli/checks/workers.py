@@ -17,7 +17,7 @@ from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 from worker.turns.leases.rounds import SLOW_SHARE
 
-#: A worker that told nothing for this long is gone, in seconds.
+#: A worker that reported nothing for this long is gone, in seconds.
 _GONE_SECONDS = 15.0
 #: Turns nobody looked at for this long after they were due, in seconds.
 _OVERDUE_SECONDS = 15.0
@@ -60,7 +60,7 @@ async def _ask(
 
 
 def alive(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
-    """Whether every kind of work has a worker. Pure; ``told`` is what the workers last said of themselves."""
+    """Whether every kind of work has a worker. Pure; ``told`` is what the workers last reported."""
     fresh = [each for each in told if now - each["at"] < _GONE_SECONDS]
     for queue, does in _ROLES.items():
         there = [each for each in fresh if queue in each["queues"]]

@@ -36,7 +36,7 @@ class TracingOff(HelixError):
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Send what waits, then end.")
+@click.option("--once", is_flag=True, help="Send the waiting traces, then end.")
 @click.option("--since", metavar="SPAN", help="Begin with turns that ended so long ago (1h, 7d): the same spans again.")
 @json_option
 def traces(once: bool, since: str | None, as_json: bool) -> None:
@@ -104,7 +104,7 @@ def _show_that_all_is_well() -> None:
 
 
 async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
-    """Send what ends, until we are told to stop; what is away is waited for, longer each time."""
+    """Send what ends, until asked to stop; waits for a receiver that is away, longer each time."""
     log.info("traces.started", endpoint=endpoint(os.environ))
     delay = _LOOK_SECONDS
     while not stop.is_set():

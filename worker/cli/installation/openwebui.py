@@ -19,7 +19,7 @@ from worker.cli.output import json_option
 
 #: The version everything here was seen with, in a real browser (docs/open-webui.md).
 SEEN = "v0.12.4"
-#: Header -> Open WebUI's name for what it fills in. With them a Regenerate is told from a new question.
+#: Header -> Open WebUI's name for what it fills in. They distinguish a Regenerate from a new question.
 TEMPLATES = {
     "X-Owui-Task": "{{TASK}}",
     "X-Owui-Chat-Id": "{{CHAT_ID}}",

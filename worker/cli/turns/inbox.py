@@ -126,7 +126,7 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
 
 @inbox.command()
 @click.argument("turn_id")
-@click.option("--note", required=True, help="What the agent is told.")
+@click.option("--note", required=True, help="What the agent reads.")
 @json_option
 def retry(turn_id: str, note: str, as_json: bool) -> None:
     """Have the agent try again, with your note. If it fails again, the turn comes back here."""

@@ -283,7 +283,7 @@ class Timeline:
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
 
     def _new(self, event: Event) -> list[Line]:
-        """What an event says; issues that a gate of this attempt told, or its rejection, are not told again."""
+        """What an event says; issues that a gate of this attempt or its rejection has shown are not shown again."""
         lines = describe(event)
         if isinstance(event.body, AttemptRejected | TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._told]
@@ -291,7 +291,7 @@ class Timeline:
         return lines
 
     def write(self, line: Line) -> None:
-        """Write a line of one's own among the events."""
+        """Write another line among the events."""
         self._clear()
         self._stream.write(f"{styled(line) if self._live else line.text}\n")
         self._stream.flush()

@@ -21,7 +21,7 @@ from worker.cli.turns.timeline import Line, Timeline, error_lines, issue_lines
 from worker.logs import configure_logging
 
 Result = TypeVar("Result")
-#: How often a terminal is told how long something has been going on.
+#: How often a terminal shows how long something has been going on.
 _TICK_SECONDS = 1.0
 
 
