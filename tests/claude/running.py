@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import math
@@ -149,7 +150,7 @@ class Agent:
                 when(event, order)
 
         started = time.monotonic()
-        result = ClaudeCliRunner(self.agents, self.effective).run(order, emit, stop or Asked())
+        result = asyncio.run(ClaudeCliRunner(self.agents, self.effective).run_async(order, emit, stop or Asked()))
         seconds = time.monotonic() - started
         assert processes_with(f"HELIX_AGENT_MARK={order.mark}") == {}, "a process of the run is left"
         hooks = list(read_marks(directory))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -67,9 +68,12 @@ def agents() -> Iterator[Processes]:
 Play = Callable[..., Run]
 
 
-@pytest.fixture
-def play(agents: Processes, tmp_path: Path) -> Play:
-    """Run the scripted agent with these steps. ``when`` maps the text of an event to what is done when it comes."""
+@pytest.fixture(params=["thread", "loop"])
+def play(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> Play:
+    """In both ways to watch an agent, in a thread and in an event loop.
+
+    Run the scripted agent with these steps. ``when`` maps the text of an event to what is done when it comes.
+    """
 
     def run(*steps: object, stop: Asked | None = None, when: dict[str, Callable[[], Any]] | None = None, **values: Any):  # type: ignore[no-untyped-def]
         (tmp_path / "script.yaml").write_text(yaml.safe_dump([{"attempts": [list(steps)]}]))
@@ -97,7 +101,11 @@ def play(agents: Processes, tmp_path: Path) -> Play:
                 when[event.text]()
 
         started = time.monotonic()
-        result = ScriptedRunner(agents).run(Order(**(defaults | values)), emit, stop or Asked())
+        runner, order = ScriptedRunner(agents), Order(**(defaults | values))
+        if request.param == "loop":
+            result = asyncio.run(runner.run_async(order, emit, stop or Asked()))
+        else:
+            result = runner.run(order, emit, stop or Asked())
         seconds = time.monotonic() - started
         assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}, "a process of the run is left"
         lines = witness.read_text().splitlines() if witness.exists() else []

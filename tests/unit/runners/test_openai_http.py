@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import threading
@@ -100,7 +101,9 @@ def ask(service: Service, agents: Processes, order: Callable[..., Order], tmp_pa
         settings = Settings(root=tmp_path, openai_url=address, openai_api_key="sk-hidden", box=box)
         events: list[AgentEvent] = []
         values = {"option": "qwen", "turn_id": f"{RUN}-{tmp_path.name}", **values}
-        result = OpenAiHttpRunner(agents, settings).run(order(**values), events.append, stop or Asked())
+        result = asyncio.run(
+            OpenAiHttpRunner(agents, settings).run_async(order(**values), events.append, stop or Asked())
+        )
         return Played(result, events)
 
     return run

@@ -9,17 +9,17 @@ from __future__ import annotations
 import functools
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings
 from worker.files.safe_io import SHORT_OF
 from worker.runners.base import (
     Emit,
     ErrorKind,
     Order,
     RunResult,
-    Stop,
     Verdict,
     config_error,
     not_begun,
@@ -41,10 +41,9 @@ from worker.runners.claude.cli_prompt import prompt_for
 from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.completion_gate import Evidence
-from worker.runners.guard import processes
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch, run
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.launch import Launch
+from worker.runners.guard.process_runner import Play, ProcessRunner
 from worker.runners.guard.supervision import Ending, stopped
 
 #: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
@@ -53,39 +52,40 @@ _LEAST_RETRY_AFTER = 2.0
 _REQUIRED = {claude_hooks.START, claude_hooks.STOP, claude_hooks.END}
 
 
-class ClaudeCliRunner:
+class ClaudeCliRunner(ProcessRunner):
     """Runs ``claude -p`` once. The model may stand after ``:`` in the model's runner: ``claude_cli:opus``."""
 
     name = "claude_cli"
 
-    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
-        self._agents = agents or processes.shared()
-        self._given = settings
-
-    @functools.cached_property
-    def _settings(self) -> Settings:
-        return self._given or load()
-
-    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run the agent once. Every failure of it is a verdict; a missing program is a configuration error."""
+    def prepare(self, order: Order) -> Play | RunResult:
+        """Make its folders and its command line ready; a missing program is a configuration error."""
         settings = self._settings.of_model(order.model)
         try:
             program = find_program(settings)
         except SettingsError as error:
             return config_error(str(error))
         home = order.workdir / claude_sessions.TRANSCRIPTS / order.directory.name
+        # What is worth keeping is copied; the rest may be large.
+        clear = functools.partial(shutil.rmtree, home, ignore_errors=True)
         try:
-            return self._run(settings, program, home, order, emit, stop)
-        finally:
-            shutil.rmtree(home, ignore_errors=True)  # what is worth keeping was copied; the rest may be large
-
-    def _run(self, settings: Settings, program: str, home: Path, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        base, session, stream = claude_sessions.base_of(order), claude_sessions.session_of(order), ClaudeStream()
-        try:
-            settings_file = prepare(order, home, settings)
+            return self._play(settings, program, home, order, clear)
         except OSError as error:
+            clear()
             return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
+        except BaseException:
+            clear()
+            raise
+
+    def _play(self, settings: Settings, program: str, home: Path, order: Order, clear: Callable[[], None]) -> Play:
+        """The run. Raises ``OSError`` when its folders cannot be made."""
+        base, session, stream = claude_sessions.base_of(order), claude_sessions.session_of(order), ClaudeStream()
+        settings_file = prepare(order, home, settings)
         prompt = prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
+
+        def conclude(ending: Ending, emit: Emit) -> RunResult:
+            left = left_by(order, session, prompt, base, home, stream)
+            return self._conclude(order, ending, stream, left, base, home, emit)
+
         launch = Launch(
             argv=[program, *arguments(settings, order, settings_file, session, base)],
             env=environment(settings, home),
@@ -98,9 +98,7 @@ class ClaudeCliRunner:
             outbound=outbound(settings),
             cut_env=cut_environment(settings),
         )
-        ending = run(self._agents, launch, order, stop, emit, stream.take_line)
-        left = left_by(order, session, prompt, base, home, stream)
-        return self._conclude(order, ending, stream, left, base, home, emit)
+        return Play(launch=launch, take_line=stream.take_line, conclude=conclude, clear=clear)
 
     def _conclude(
         self, order: Order, ending: Ending, stream: ClaudeStream, left: Left, base: Base, home: Path, emit: Emit

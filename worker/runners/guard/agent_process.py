@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
 import threading
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +37,10 @@ class Exit:
 
 
 class AgentProcess:
-    """One agent, started by the guard. Owned by one thread; closing it frees the descriptors."""
+    """One agent, started by the guard; closing it frees the descriptors.
+
+    Owned by one thread, which asks for output with ``read``; or, once ``attach`` was called, by an event loop.
+    """
 
     def __init__(
         self, mark: str, stdout: int, stderr: int, tell: Callable[[dict[str, Any]], str], kill_guard: Callable[[], None]
@@ -47,6 +52,9 @@ class AgentProcess:
         self._kill_guard = kill_guard
         self._ended = threading.Event()
         self._exit = Exit()
+        self._on_end: Callable[[], object] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
         self._fds = {stdout, stderr}
         self._stdout = stdout
         self._tail = b""
@@ -61,14 +69,60 @@ class AgentProcess:
             return None
         piece: bytes | None = b""
         for fd, _ in self._poll.poll(seconds * 1000):
-            data = os.read(fd, 65_536)
-            if not data:
-                self._close(fd)
+            data = self._piece(fd)
             if fd == self._stdout:
                 piece = data or None
-            else:
-                self._tail = (self._tail + data)[-_STDERR_TAIL:]
         return piece
+
+    def _piece(self, fd: int) -> bytes:
+        """What can be read of one of its outputs; empty at its end. Standard error is kept."""
+        data = os.read(fd, 65_536)
+        if not data:
+            self._close(fd)
+        if fd != self._stdout:
+            self._tail = (self._tail + data)[-_STDERR_TAIL:]
+        return data
+
+    def attach(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        hear: Callable[[bytes], object],
+        on_end: Callable[[], object],
+        orders: Executor,
+    ) -> None:
+        """Have its output read by a loop. In that loop.
+
+        Args:
+            loop: the loop.
+            hear: called in the loop with each piece of standard output.
+            on_end: called in the loop, once, when its end is known: by then ``read(0)`` gives what is still unread.
+            orders: sends the orders to the guard, one after the other: that may block.
+        """
+        tell, self._loop = self._tell, loop
+
+        def tell_later(request: dict[str, Any]) -> str:
+            orders.submit(tell, request)
+            return ""
+
+        def on_readable(fd: int) -> None:
+            with contextlib.suppress(BlockingIOError):
+                if (piece := self._piece(fd)) and fd == self._stdout:
+                    hear(piece)
+
+        self._tell = tell_later
+        for fd in self._fds:
+            loop.add_reader(fd, on_readable, fd)
+        with self._lock:
+            if not self._ended.is_set():
+                self._on_end = lambda: loop.call_soon_threadsafe(on_end)
+                return
+        loop.call_soon(on_end)
+
+    def detach(self) -> None:
+        """Have the loop read it no more. In that loop; from then on any thread may own it."""
+        loop, self._loop = self._loop, None
+        for fd in self._fds if loop else ():
+            loop.remove_reader(fd)  # type: ignore[union-attr]
 
     def stderr(self) -> str:
         """The last 4 kB of standard error; to be read after the end."""
@@ -101,10 +155,16 @@ class AgentProcess:
 
     def ended(self, report: Exit) -> None:
         """The guard's report has come."""
-        self._exit = report
-        self._ended.set()
+        with self._lock:
+            self._exit = report
+            self._ended.set()
+            on_end = self._on_end
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            on_end()
 
     def _close(self, fd: int) -> None:
         self._poll.unregister(fd)
+        if self._loop:
+            self._loop.remove_reader(fd)
         self._fds.discard(fd)
         os.close(fd)

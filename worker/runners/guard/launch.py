@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import arrive, reach
 from worker.runners.base import AgentEvent, Emit, Order, Stop
 from worker.runners.guard import box, forwarder
 from worker.runners.guard.agent_process import Exit
@@ -17,6 +18,7 @@ from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision
+from worker.runners.guard.watch import watched
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
@@ -59,16 +61,84 @@ class Launch:
     cut_stdin: bytes | None = None
 
 
-def run(
+Hear = Callable[[bytes], Iterable[AgentEvent]]
+
+
+def run(agents: Processes, launch: Launch, order: Order, stop: Stop, emit: Emit, take_line: Hear) -> Ending:
+    """Run an agent to the end, in this thread; each line of its output becomes events.
+
+    One that cannot be started ends at once.
+    """
+    with contextlib.ExitStack() as held:
+        begun = _begun(agents, launch, order, stop, _hearing(emit, take_line), held)
+        if isinstance(begun, Ending):
+            return begun
+        ending = begun.supervision.run()
+        reach("agent.ended")
+    return begun.ended(ending)
+
+
+async def run_async(agents: Processes, launch: Launch, order: Order, stop: Stop, emit: Emit, take_line: Hear) -> Ending:
+    """As ``run``, in the running loop: ``take_line`` and ``emit`` are called there. What blocks runs in threads."""
+    hear = _hearing(emit, take_line)
+    held = contextlib.ExitStack()
+    try:
+        begun = await asyncio.to_thread(_begun, agents, launch, order, stop, hear, held)
+        if isinstance(begun, Ending):
+            return begun
+        ending = await watched(begun.supervision)
+        await arrive("agent.ended")
+    finally:
+        await asyncio.to_thread(held.close)
+    return begun.ended(ending)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An agent that was started, and in what."""
+
+    supervision: Supervision
+    level: Level
+
+    def ended(self, ending: Ending) -> Ending:
+        """How it ended; with the box's own error where nothing but that came."""
+        ending = replace(ending, box=self.level)
+        if self.level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
+            return replace(ending, exit=replace(ending.exit, error=problem))
+        return ending
+
+
+def _begun(
     agents: Processes,
     launch: Launch,
     order: Order,
     stop: Stop,
-    emit: Emit,
-    take_line: Callable[[bytes], Iterable[AgentEvent]],
-) -> Ending:
-    """Run an agent to the end; each line of its output becomes events. One that cannot be started ends at once."""
+    hear: Callable[[bytes], None],
+    held: contextlib.ExitStack,
+) -> _Begun | Ending:
+    """Start the agent; an ``Ending`` when that is not possible. ``held`` is to be closed after its end. May block."""
+    try:
+        level = box.level(launch.box, wanted=launch.wanted)
+        launch = _within(launch, order, level, held)
+        agent = agents.spawn(
+            launch.argv,
+            mark=order.mark,
+            env=launch.env,
+            cwd=order.directory,
+            stdin=launch.stdin,
+            lease_ends=stop.lease_ends,
+            open_files=launch.bounds.most_open_files,
+        )
+    except BoxError as error:
+        return Ending(exit=Exit(error=str(error)))
+    except OSError as error:
+        return Ending(exit=Exit(error=str(error), passing=True))
+    reach("agent.started")
+    footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
+    return _Begun(Supervision(agent, order, stop, hear, footprint), level)
 
+
+def _hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
     def hear(line: bytes) -> None:
         try:
             for event in take_line(line):
@@ -76,30 +146,7 @@ def run(
         except AnswerTooLong as error:
             raise LimitReached(f"an answer of more than {MAX_ANSWER} characters") from error
 
-    with contextlib.ExitStack() as held:
-        try:
-            level = box.level(launch.box, wanted=launch.wanted)
-            launch = _within(launch, order, level, held)
-            agent = agents.spawn(
-                launch.argv,
-                mark=order.mark,
-                env=launch.env,
-                cwd=order.directory,
-                stdin=launch.stdin,
-                lease_ends=stop.lease_ends,
-                open_files=launch.bounds.most_open_files,
-            )
-        except BoxError as error:
-            return Ending(exit=Exit(error=str(error)))
-        except OSError as error:
-            return Ending(exit=Exit(error=str(error), passing=True))
-        reach("agent.started")
-        footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
-        ending = replace(Supervision(agent, order, stop, hear, footprint).run(), box=level)
-        reach("agent.ended")
-    if level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
-        return replace(ending, exit=replace(ending.exit, error=problem))
-    return ending
+    return hear
 
 
 def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitStack) -> Launch:

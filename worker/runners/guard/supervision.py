@@ -89,7 +89,7 @@ class Ending:
 
 
 class Supervision:
-    """One agent under watch. ``run`` returns when no process of it is left."""
+    """One agent under watch. ``run`` returns when no process of it is left; ``watched`` does the same in a loop."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Supervision:
         on_line: Callable[[bytes], object],
         footprint: Footprint | None = None,
     ) -> None:
-        self._process = process
+        self.process = process
         self._footprint = footprint or Footprint(Bounds())
         self._limits = limits
         self._stop = stop
@@ -113,35 +113,43 @@ class Supervision:
         self._give_up = float("inf")
 
     def run(self) -> Ending:
-        """Watch it to the end. What ``on_line`` raises ends the agent, and goes on to the caller."""
+        """Watch it to the end, in this thread. What ``on_line`` raises ends the agent, and goes on to the caller."""
         try:
             ended = self._watch()
+        except BaseException:
+            self.end("failed", grace=0)
+            while self.process.wait(PATIENCE) is None:
+                self._check_guard()
+            self.process.close()
+            raise
+        return self.ending(ended)
+
+    def ending(self, ended: Exit) -> Ending:
+        """The result of the watch. Looks at its folders: that may block."""
+        try:
             if not self._cause and (exceeded := self._footprint.folders()):
                 self._cause, self._detail = "limit", exceeded
-        except BaseException:
-            self._end("failed", grace=0)
-            while self._process.wait(PATIENCE) is None:
-                self._check_guard()
-            raise
         finally:
-            stderr = self._process.stderr()
-            self._process.close()
+            stderr = self.process.stderr()
+            self.process.close()
         return Ending(exit=ended, cause=self._cause, detail=self._detail, bytes=self._bytes, stderr=stderr)
 
     def _watch(self) -> Exit:
         while True:
-            ended = self._process.wait(0)
-            piece = self._process.read(PATIENCE)
+            ended = self.process.wait(0)
+            piece = self.process.read(PATIENCE)
             if piece:
-                self._hear(piece)
+                self.hear(piece)
             elif ended is not None:  # all its processes are gone, so nothing more can come
-                self._hand_on([bytes(self._rest)])
+                self.hear_rest()
                 return ended
             elif piece is None:
-                self._process.wait(PATIENCE)
-            self._check()
+                self.process.wait(PATIENCE)
+            self.check()
+            self.weigh(self.exceeded())
 
-    def _hear(self, piece: bytes) -> None:
+    def hear(self, piece: bytes) -> None:
+        """Take a piece of its output. Raises what ``on_line`` raises, but ``LimitReached``."""
         if self._cause:
             return  # it is being stopped: read on, so that it is not held up, and forget
         self._bytes += len(piece)
@@ -157,6 +165,10 @@ class Supervision:
             self._limit(f"more than {MAX_OUTPUT} bytes of output")
         self._heard = time.monotonic()  # only now: the time that handing on took is not the agent's silence
 
+    def hear_rest(self) -> None:
+        """Nothing more comes: take the last line, which may lack its end. Raises as ``hear``."""
+        self._hand_on([bytes(self._rest)])
+
     def _hand_on(self, lines: list[bytes]) -> None:
         try:
             for line in lines:
@@ -165,40 +177,49 @@ class Supervision:
         except LimitReached as limit:
             self._limit(str(limit))
 
+    def exceeded(self) -> str:
+        """The bound that it is over by now, or empty. May block; looks at most every half second."""
+        return self._footprint.exceeded(self.process.pid)
+
+    def weigh(self, exceeded: str) -> None:
+        """End it when it is over a bound; ``exceeded`` says which, empty for none."""
+        if exceeded and not self._cause:
+            self._limit(exceeded)
+
     def _limit(self, detail: str) -> None:
         self._detail = detail
-        self._end("limit", grace=0)
+        self.end("limit", grace=0)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Look at stop requests, times and the lease. To be called every ``PATIENCE``; never blocks for long."""
         now = time.monotonic()
         if self._stop.reason == "fenced" and self._cause != "fenced":
             self._cause = ""
-            self._end("fenced", grace=0)
+            self.end("fenced", grace=0)
         elif not self._cause:
             if self._stop.reason:
-                self._end(self._stop.reason)
+                self.end(self._stop.reason)
             elif now >= self._limits.deadline:
-                self._end("deadline")
+                self.end("deadline")
             elif now - self._heard >= self._limits.idle_seconds:
-                self._end("idle")
-            elif exceeded := self._footprint.exceeded(self._process.pid):
-                self._limit(exceeded)
+                self.end("idle")
         lease_ends = self._stop.lease_ends
         if lease_ends != self._lease_ends:
             self._lease_ends = lease_ends
-            self._process.extend(lease_ends)
+            self.process.extend(lease_ends)
         self._check_guard()
 
-    def _end(self, cause: str, grace: float | None = None) -> None:
+    def end(self, cause: str, grace: float | None = None) -> None:
+        """End it for a cause; the first one counts."""
         grace = self._limits.kill_grace_seconds if grace is None else grace
         self._cause = self._cause or cause
         self._give_up = time.monotonic() + grace + _GUARD_PATIENCE
-        self._process.terminate(grace)
+        self.process.terminate(grace)
 
     def _check_guard(self) -> None:
         if time.monotonic() >= self._give_up:
             self._give_up = float("inf")
-            self._process.abandon()
+            self.process.abandon()
 
 
 def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completion | None:

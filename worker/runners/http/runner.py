@@ -5,7 +5,6 @@ It has no tools and writes no files; the conversation is sent whole each time. F
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Mapping
@@ -13,17 +12,17 @@ from typing import Any
 
 import structlog
 
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import Settings
 from worker.files.safe_io import made, opened, read, replace
-from worker.runners.base import Emit, Order, RunResult, Stop, Verdict, config_error
+from worker.runners.base import Emit, Order, RunResult, Verdict, config_error
 from worker.runners.claude.cli_sessions import TRANSCRIPTS, session_of
-from worker.runners.guard import processes
 from worker.runners.guard.box import PORT
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import OUR_CODE, Launch, run
+from worker.runners.guard.launch import OUR_CODE, Launch
 from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
-from worker.runners.guard.supervision import stopped
+from worker.runners.guard.process_runner import Play, ProcessRunner
+from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.http.images import with_images
 from worker.runners.transcript import Transcript, judge
 
@@ -38,23 +37,15 @@ _UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
 _MAX_KEPT = 64 * 2**20
 
 
-class OpenAiHttpRunner:
+class OpenAiHttpRunner(ProcessRunner):
     """Asks ``HELIX_OPENAI_URL`` once. The service's model stands after ``:``, such as ``openai_http:qwen3``."""
 
     name = "openai_http"
     #: It has no tools: what it is to know must stand in its prompt.
     reads_files = False
 
-    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
-        self._agents = agents or processes.shared()
-        self._given = settings
-
-    @functools.cached_property
-    def _settings(self) -> Settings:
-        return self._given or load()
-
-    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Ask once. Every failure is a verdict; a missing address or model is a configuration error."""
+    def prepare(self, order: Order) -> Play | RunResult:
+        """Make the request; a missing address or model is a configuration error."""
         settings = self._settings.of_model(order.model)
         if not settings.openai_url:
             return config_error("HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file")
@@ -78,14 +69,17 @@ class OpenAiHttpRunner:
             outbound=_outbound(settings),
             cut_stdin=json.dumps({**asked, "url": f"http://127.0.0.1:{PORT}", "key": ""}).encode(),
         )
-        ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
-        evidence = {**ending.evidence, **transcript.evidence}
-        completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
-        session = ""
-        if completion.verdict is Verdict.COMPLETE:
-            session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
-        usage = priced(transcript.usage, settings.prices)
-        return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session)
+
+        def conclude(ending: Ending, _emit: Emit) -> RunResult:
+            evidence = {**ending.evidence, **transcript.evidence}
+            completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+            session = ""
+            if completion.verdict is Verdict.COMPLETE:
+                session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
+            usage = priced(transcript.usage, settings.prices)
+            return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session)
+
+        return Play(launch=launch, take_line=transcript.take_line, conclude=conclude)
 
 
 def _outbound(settings: Settings) -> Outbound:

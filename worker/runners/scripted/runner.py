@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.settings import Settings, load
-from worker.runners.base import Emit, Order, RunResult, Stop, config_error
-from worker.runners.guard import processes
+from worker.runners.base import Emit, Order, RunResult, config_error
 from worker.runners.guard.box import Bind
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import OUR_CODE, Launch, run
-from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT, Processes
-from worker.runners.guard.supervision import stopped
+from worker.runners.guard.launch import OUR_CODE, Launch
+from worker.runners.guard.process_runner import Play, ProcessRunner
+from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
+from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.scripted import script
 from worker.runners.transcript import Transcript, judge
 
 
-class ScriptedRunner:
+class ScriptedRunner(ProcessRunner):
     """Plays the script named by ``order.option``, or the built-in demo script, in its own process."""
 
     name = "scripted"
 
-    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
-        self._agents = agents or processes.shared()
-        self._given = settings
-
-    @functools.cached_property
-    def _settings(self) -> Settings:
-        return self._given or load()
-
-    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Play the script once. Every failure is a verdict; a bad script is a configuration error."""
+    def prepare(self, order: Order) -> Play | RunResult:
+        """Read the script; a bad one is a configuration error."""
         try:
             steps = steps_of(order, self._settings.root)
         except script.ScriptError as error:
             return config_error(str(error))
         transcript, settings = Transcript(), self._settings.of_model(order.model)
+
+        def conclude(ending: Ending, _emit: Emit) -> RunResult:
+            evidence = {**ending.evidence, **transcript.evidence}
+            completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+            return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
+
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
             env=_environment(order),
@@ -48,10 +44,7 @@ class ScriptedRunner:
             box=settings.box,
             bounds=Bounds.of(settings),
         )
-        ending = run(self._agents, launch, order, stop, emit, transcript.take_line)
-        evidence = {**ending.evidence, **transcript.evidence}
-        completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
-        return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
+        return Play(launch=launch, take_line=transcript.take_line, conclude=conclude)
 
 
 def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:

@@ -1,0 +1,126 @@
+"""Agents that are watched by the worker's event loop: they cost no thread, and none holds up the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import wait_until
+from worker.runners.base import AgentEvent, Completion, Order, RunResult, Verdict
+from worker.runners.guard import watch
+from worker.runners.guard.processes import Processes
+from worker.runners.scripted.runner import ScriptedRunner
+from worker.runners.transcript import Transcript
+
+AGENTS = 20
+
+
+class Stop:
+    reason = ""
+    lease_ends = math.inf
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    (tmp_path / "script.yaml").write_text(
+        f"- attempts: [[{{say: 'Ja. '}}, {{wait_for: {tmp_path}/go}}, {{say: Gut.}}]]"
+    )
+    return Order(
+        turn_id=f"loop-{tmp_path.name}",
+        session_id="s",
+        attempt=1,
+        delivery=1,
+        prompt="x",
+        messages=(),
+        workdir=tmp_path,
+        directory=tmp_path,
+        option=str(tmp_path / "script.yaml"),
+        deadline=time.monotonic() + 600,
+    )
+
+
+def many(order: Order) -> list[Order]:
+    values = {name: getattr(order, name) for name in Order.__slots__}
+    return [Order(**{**values, "delivery": number}) for number in range(1, AGENTS + 1)]
+
+
+async def test_agents_at_work_have_no_thread_each_and_all_are_heard(agents: Processes, order: Order) -> None:
+    runner, said, before = ScriptedRunner(agents), list[AgentEvent](), threading.active_count()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    runs = [asyncio.create_task(runner.run_async(each, said.append, Stop())) for each in many(order)]
+    await wait_until(lambda: len(said) == AGENTS)
+    assert threading.active_count() - before <= 5, "two of the executor, the guard's, orders and footprints"
+    (order.workdir / "go").touch()
+    for result in await asyncio.gather(*runs):
+        assert (result.completion.verdict, result.text) == (Verdict.COMPLETE, "Ja. Gut.")
+    assert watch._rounds == {}, "nobody is watched any more"
+
+
+async def test_a_guard_that_takes_no_orders_holds_up_no_loop(
+    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, stop, said = ScriptedRunner(agents), Stop(), list[AgentEvent]()
+    asked, free, ended = threading.Event(), threading.Event(), list[bool]()
+    guard = agents._running()
+    send = guard.send
+
+    def hangs(request: dict[str, Any], fds: Sequence[int] = ()) -> str:
+        if fds:
+            return send(request, fds)
+        asked.set()
+        ended.append(free.wait(30))
+        return ""
+
+    monkeypatch.setattr(guard, "send", hangs)
+    run = asyncio.create_task(runner.run_async(order, said.append, stop))
+    await wait_until(lambda: said and asked.is_set())
+    assert ended == [], "the loop waited for the guard"
+    free.set()
+    (order.workdir / "go").touch()
+    assert (await run).text == "Ja. Gut."
+
+
+async def test_what_breaks_while_an_agent_is_heard_ends_it_and_is_not_swallowed(
+    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_self: Transcript, _line: bytes) -> list[AgentEvent]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Transcript, "take_line", breaks)
+    with pytest.raises(ZeroDivisionError):
+        await ScriptedRunner(agents).run_async(order, lambda _: None, Stop())
+    assert watch._rounds == {}
+
+
+async def test_events_of_the_end_come_before_the_result(agents: Processes, order: Order) -> None:
+    """What a runner tells in a thread, once its agent has ended, is in the log before the run is over."""
+
+    class Telling(ScriptedRunner):
+        def prepare(self, order: Order):  # type: ignore[no-untyped-def]
+            play = super().prepare(order)
+
+            def conclude(_ending: object, emit) -> RunResult:  # type: ignore[no-untyped-def]
+                emit(AgentEvent(kind="note", text="late"))
+                return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason=""))
+
+            return type(play)(launch=play.launch, take_line=play.take_line, conclude=conclude)  # type: ignore[union-attr, call-arg]
+
+    (order.workdir / "go").touch()
+    said: list[AgentEvent] = []
+    await Telling(agents).run_async(order, said.append, Stop())
+    assert said[-1].text == "late"

@@ -1,0 +1,78 @@
+"""A runner whose agent is a process: what to start, and what its end means. In the worker's loop, or in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from api_client.contract.settings import Settings, load
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
+from worker.runners.guard import processes
+from worker.runners.guard.launch import Launch, run, run_async
+from worker.runners.guard.processes import Processes
+from worker.runners.guard.supervision import Ending
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """One run that is prepared.
+
+    Attributes:
+        launch: what is started.
+        take_line: makes events of a line of its output; never blocks.
+        conclude: the result, once the agent has ended; may emit further events, and may block.
+        clear: removes what the run needs no more, however it ended; may block.
+    """
+
+    launch: Launch
+    take_line: Callable[[bytes], Iterable[AgentEvent]]
+    conclude: Callable[[Ending, Emit], RunResult]
+    clear: Callable[[], None] = _nothing
+
+
+class ProcessRunner:
+    """Base of runners with a process. A subclass says what a run is: ``prepare``."""
+
+    def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
+        self._agents = agents or processes.shared()
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
+    def prepare(self, order: Order) -> Play | RunResult:
+        """Make a run ready, or return the result that says why not. May block."""
+        raise NotImplementedError
+
+    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """Run the agent once, in this thread. Every failure of it is a verdict."""
+        play = self.prepare(order)
+        if isinstance(play, RunResult):
+            return play
+        try:
+            return play.conclude(run(self._agents, play.launch, order, stop, emit, play.take_line), emit)
+        finally:
+            play.clear()
+
+    async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """The same in the running loop, which reads the agent's pipes; what blocks runs in threads."""
+        loop = asyncio.get_running_loop()
+
+        def emit_from_thread(event: AgentEvent) -> None:
+            loop.call_soon_threadsafe(emit, event)
+
+        play = await asyncio.to_thread(self.prepare, order)
+        if isinstance(play, RunResult):
+            return play
+        try:
+            ending = await run_async(self._agents, play.launch, order, stop, emit, play.take_line)
+            return await asyncio.to_thread(play.conclude, ending, emit_from_thread)
+        finally:
+            await asyncio.to_thread(play.clear)
