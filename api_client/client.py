@@ -38,6 +38,8 @@ from api_client.turns.submitter import Submitter
 from api_client.workers import fleet
 from api_client.workers.gauges import Gauges, read_gauges
 from api_client.workers.probe import Prober
+from api_client.workers.queues import waiting_messages
+from api_client.workers.standing import Standing, read_standing
 
 
 class TurnsClient:
@@ -215,9 +217,10 @@ class TurnsClient:
         """How many turns have not ended. Raises as ``clear``."""
         return await fleet.unfinished(self.store)
 
-    async def backlog(self, overdue_seconds: float = 15.0) -> dict[str, int]:
-        """What waits for workers: messages, unfinished turns, overdue ones, dead letters. Raises as ``clear``."""
-        return await fleet.backlog(self.store, overdue_seconds)
+    async def waiting_messages(self) -> dict[str, int]:
+        """How many Celery messages that nobody took yet wait in each queue. Raises as ``clear``."""
+        found: dict[str, int] = await self.store.ask(waiting_messages(self.store))
+        return found
 
     async def clear(self, *, dry_run: bool) -> dict[str, int]:
         """Let go what finished longer ago than it is to be kept; returns how many records, events, attempts.
@@ -274,8 +277,16 @@ class TurnsClient:
 
     async def gauges(self) -> Gauges:
         """What is at this moment: turns by state, queues, workers. Raises as ``stats``."""
-        found: Gauges = await self.store.ask(read_gauges(self.store))
+        found: Gauges = await self.store.ask(read_gauges(self.store, await self.standing()))
         return found
+
+    async def standing(self) -> Standing:
+        """What waits, what is stuck and why, who works: the answer of doctor, overview, top, /readyz and /metrics.
+
+        Raises:
+            StoreUnavailable: the store does not answer, or refuses even to be read.
+        """
+        return await read_standing(self.store, self.prober)
 
     async def figures(self, span: str) -> Figures:
         """The figures of a span of ``figures.SPANS``, whole and over time. Raises as ``stats``."""

@@ -20,6 +20,7 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
+from api_client.contract.words.store_refusals import refusal_of
 
 log = structlog.get_logger()
 
@@ -124,7 +125,7 @@ class Store:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(type(error).__name__) from error
+            raise unavailable(error) from error
 
     async def require_shards(self) -> None:
         """Make sure that HELIX_SHARDS is the number of the store, which the first installation writes there. Asks once.
@@ -195,6 +196,12 @@ class Store:
             if int(done[0] if isinstance(done, list) else done):
                 return
         raise StoreUnavailable(_UNCONFIRMED[self.settings.durability])
+
+
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """What a failed answer of the store means to callers: its own words where it refused, else the kind of failure."""
+    text = " ".join(str(error).split())[:160]
+    return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", refusal_of(error))
 
 
 def heed_cancellation() -> None:

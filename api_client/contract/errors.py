@@ -3,6 +3,10 @@
 ``code`` is the error's entry in ``error_codes``, for programs and for `turns explain`.
 """
 
+from __future__ import annotations
+
+from api_client.contract.words.store_refusals import Refusal
+
 
 class HelixError(Exception):
     """Base of every error helix-turns raises on purpose."""
@@ -91,10 +95,14 @@ class NotParked(HelixError):
 
 
 class StoreUnavailable(HelixError):
-    """The store does not answer, or refuses to write; nothing was changed that a repeat would double."""
+    """The store does not answer, or refuses to write; nothing was changed that a repeat would double.
+
+    ``refusal`` is there when it answered, and refused.
+    """
 
     code = "store_unavailable"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the store does not answer: {reason}")
-        self.reason = reason
+    def __init__(self, reason: str, refusal: Refusal | None = None) -> None:
+        super().__init__(f"{refusal}; {refusal.fix}" if refusal else f"the store does not answer: {reason}")
+        self.reason = str(refusal) if refusal else reason
+        self.refusal = refusal

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.figures import SPANS, Figures
 from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Found, Search
-from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of
+from api_client.workers.alerts import Alert, Fleet
 
 if TYPE_CHECKING:
     from api_client.client import TurnsClient
@@ -30,7 +30,8 @@ class Overview:
 
     Attributes:
         at: when. figures: of the span that is looked at.
-        states: unfinished turns by state. oldest_waiting: since when the longest waiting queued one waits; 0: none.
+        states: unfinished turns by state.
+        could_run: turns that wait for a worker alone; oldest_waiting: since when the longest waiting of them; 0: none.
         cut: there are more unfinished turns than were looked at.
         longest: turns that are worked on, longest first; attempt_starts: since when the agent of each runs.
         slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
@@ -43,6 +44,7 @@ class Overview:
     at: float
     figures: Figures
     states: dict[str, int]
+    could_run: int
     oldest_waiting: float
     cut: bool
     longest: tuple[Turn, ...]
@@ -74,6 +76,7 @@ class Overview:
         return {
             "at": self.at,
             "states": self.states,
+            "could_run": self.could_run,
             "oldest_waiting": self.oldest_waiting,
             "cut": self.cut,
             "retry_rate": self.retry_rate,
@@ -102,14 +105,14 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
     dead_count, dead = await lists.dead(rows)
     parked_count, parked = await lists.parked(rows)
-    oldest = next((each.created_at / 1000 for each in unfinished if each.status == TurnState.QUEUED), 0.0)
-    fleet, wrong = await _standing(client, now, waited_seconds=now - oldest if oldest else 0.0, working=len(working))
+    standing = await client.standing()
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
         figures=await client.figures(span),
         states={state.value: states[state.value] for state in UNFINISHED},
-        oldest_waiting=oldest,
+        could_run=len(standing.waiting),
+        oldest_waiting=standing.waiting_since,
         cut=len(unfinished) >= LOOK_AT_MOST,
         longest=tuple(longest),
         attempt_starts=await lists.attempt_starts(longest),
@@ -120,17 +123,9 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         parked_count=parked_count,
         parked=tuple(parked),
         crashed=tuple(await lists.read(each.turn_id for each in crashed)),
-        fleet=fleet,
-        alerts=wrong,
+        fleet=standing.fleet,
+        alerts=standing.alerts,
     )
-
-
-async def _standing(
-    client: TurnsClient, now: float, *, waited_seconds: float, working: int
-) -> tuple[Fleet, tuple[Alert, ...]]:
-    """Who works, and what keeps turns from going on."""
-    fleet, backlog = fleet_of(await client.workers(), now), await client.backlog()
-    return fleet, tuple(alerts(fleet, overdue=backlog["overdue"], waited_seconds=waited_seconds, working=working))
 
 
 def _took(found: Found) -> int:

@@ -59,12 +59,19 @@ async def alive() -> Response:
 
 @health.get("/readyz", response_model=None)
 async def ready(relay: RelayOf) -> Response:
-    """A turn would be accepted and claimed: the store took a write, and workers took a probe within seconds."""
+    """A turn would be accepted and claimed: the store took a write, and workers took a probe within seconds.
+
+    A store that refuses says why, by its own word, with what to do.
+    """
     try:
         async with asyncio.timeout(READY_SECONDS):
             await relay.client.prober.writable()
         claimed = await relay.client.prober.ready(CLAIM_SECONDS)
-    except (StoreUnavailable, TimeoutError):
+    except StoreUnavailable as error:
+        why = error.refusal
+        said = {"code": why.word, "message": why.message, "fix": why.fix} if why else {}
+        return JSON({"status": "unavailable", **said}, 503)
+    except TimeoutError:
         return JSON({"status": "unavailable"}, 503)
     return JSON({"status": "ok"}) if claimed else JSON({"status": "no_worker"}, 503)
 

@@ -1,29 +1,29 @@
-"""Is anything stuck? What keeps turns from going on, each with what to do about it. Pure.
-
-``turns doctor`` looks further, and sends a probe; this is what every look shows.
-"""
+"""Is anything stuck? What keeps turns from going on, causes first, each with what to do about it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.words.store_refusals import Refusal
+from api_client.workers.waiting import Waiting
 
 #: A worker that reported nothing for this long is gone; workers report every two seconds.
 HEARD_SECONDS = 15.0
-#: Turns that waited so long while no agent was at work are stuck: the alert HelixQueueStuck says the same.
-STUCK_SECONDS = 300.0
+#: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
+STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
 #: What to do about a sick machine: its workers notice by themselves that it is well again.
 SICK_FIX = "repair it (disk, rights, limits of processes and descriptors); its workers go on by themselves"
-_START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
+START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What is wrong, and what to do."""
+    """What is wrong, and what to do. ``check`` is the finding of ``turns doctor`` that says the same."""
 
+    check: str
     message: str
     fix: str
 
@@ -41,6 +41,7 @@ class Fleet:
         slots, free: agents they can run at once, and how many more they could.
         deaf: names of those that take no messages though they could.
         sick: machines that cannot carry out turns, each with why.
+        ready: queues with a free slot -> when one of their workers last took a turn, in seconds since the epoch.
     """
 
     agents: int
@@ -49,6 +50,7 @@ class Fleet:
     free: int
     deaf: tuple[str, ...]
     sick: Mapping[str, str] = field(default_factory=dict)
+    ready: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The fleet as a JSON-ready mapping."""
@@ -56,9 +58,15 @@ class Fleet:
 
 
 def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
-    """The fleet, from what worker processes last reported (``fleet.workers``)."""
+    """The fleet, from what worker processes last said of themselves (``fleet.workers``)."""
     fresh = [each for each in told if now - each["at"] < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each["queues"]]
+    ready: dict[str, float] = {}
+    for each in fresh:
+        for queue in each["queues"]:
+            free = each.get("check_free", 0) if queue == CHECK_QUEUE else each["free"]
+            if free and not each["deaf"]:
+                ready[queue] = max(ready.get(queue, 0.0), each.get("took_at", 0.0))
     return Fleet(
         agents=len(agents),
         judges=sum(CHECK_QUEUE in each["queues"] for each in fresh),
@@ -66,6 +74,7 @@ def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
         free=sum(each["free"] for each in agents if not each["deaf"]),
         deaf=tuple(each["name"] for each in fresh if each["deaf"]),
         sick={each["host"]: each["sick"] for each in fresh if each.get("sick")},
+        ready=ready,
     )
 
 
@@ -90,27 +99,46 @@ def missing(told: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, 
     return lost
 
 
-def alerts(fleet: Fleet, *, overdue: int, waited_seconds: float, working: int) -> Iterator[Alert]:
-    """What is wrong.
+def stuck(fleet: Fleet, waiting: Iterable[Waiting], now: float) -> Iterator[Waiting]:
+    """Turns that wait too long for a worker though one of their queue has a free slot and takes nothing."""
+    for each in waiting:
+        took = fleet.ready.get(each.queue)
+        if took is not None and now - each.since > STUCK_SECONDS and now - took > STILL_SECONDS:
+            yield each
+
+
+def alerts(
+    fleet: Fleet, *, now: float, refusal: Refusal | None, overdue: int, stuck: Sequence[Waiting]
+) -> Iterator[Alert]:
+    """What keeps turns from going on, causes first; what follows from a cause is not said again.
 
     Args:
         fleet: the workers.
+        now: seconds since the epoch.
+        refusal: why the store takes no writes.
         overdue: turns that were due long ago and that nobody looked at.
-        waited_seconds: how long the longest waiting turn has waited.
-        working: turns that are being worked on.
+        stuck: the turns of ``stuck``, longest waiting first.
     """
+    if refusal:  # then no worker can say that it lives, and no turn can move
+        yield Alert("store", str(refusal), refusal.fix)
+        return
     if not fleet.agents:
-        yield Alert("no worker is there to run agents: turns wait, and nothing is lost", _START)
+        message = "no worker is there to run agents: turns wait, and nothing is lost"
+        yield Alert(f"workers {RUN_QUEUE}", message, START)
     if not fleet.judges:
-        yield Alert("no worker is there to judge answers: turns wait, and nothing is lost", _START)
+        message = "no worker is there to judge answers: turns wait, and nothing is lost"
+        yield Alert(f"workers {CHECK_QUEUE}", message, START)
     if fleet.deaf:
         names = ", ".join(fleet.deaf)
-        yield Alert(f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+        yield Alert("deaf", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
     for host, why in sorted(fleet.sick.items()):
-        yield Alert(f"{host} carries out no turns: {why}", SICK_FIX)
-    if fleet.agents and overdue:
+        yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)
+    if not fleet.agents:
+        return
+    if overdue:
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
-        yield Alert(message, "`turns doctor`, then the workers' logs")
-    if fleet.agents and waited_seconds > STUCK_SECONDS and not working:
-        minutes = int(waited_seconds // 60)
-        yield Alert(f"turns have waited for {minutes} min and no agent is at work", "`turns doctor`")
+        yield Alert("reaper", message, "read the workers' logs, then restart them")
+    elif stuck:
+        message = f"{len(stuck)} turns could run and have waited for {int((now - stuck[0].since) // 60)} min"
+        fix = f"`turns show {stuck[0].turn_id}`; read the workers' logs, then restart them"
+        yield Alert("waiting", f"{message}, though a slot is free", fix)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from api_client.contract.keys import Keys
 from api_client.contract.tasks import CHECK_QUEUE, QUEUES
 from api_client.store import Store
+from api_client.workers.alerts import HEARD_SECONDS
 from api_client.workers.queues import waiting_messages
-
-#: Records that are looked at, at most, and how many at once.
-LOOK_AT_MOST, _BATCH = 20_000, 1000
-_WAITING = "queued"
-#: What is read of each record: its state and age, and what says whether a worker could take it now.
-_FIELDS = ("state", "created_at", "session_id", "token", "next", "not_before")
-_AT_REST = {"queued", "ran"}
-#: A worker that reported nothing for this long is not counted; they report every two seconds.
-_HEARD_SECONDS = 15.0
+from api_client.workers.standing import Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +17,10 @@ class Gauges:
     """An installation at one moment.
 
     Attributes:
-        states: unfinished turns by state, of the first ``LOOK_AT_MOST``. unfinished: how many there are.
-        oldest_waiting_seconds: how long the longest waiting queued turn has waited; 0 when none waits.
+        states: unfinished turns by state, of the first ``standing.LOOK_AT_MOST``. unfinished: how many there are.
+        oldest_waiting_seconds: how long the longest waiting of the turns that could run now has waited; 0: none waits.
+        oldest_parked_seconds: how long the longest parked turn has waited for a person; 0: none does.
+        stuck: turns that could run, and wait though a slot is free and nobody takes anything.
         queues: Celery messages that nobody took yet, by queue.
         waiting: turns that a worker could take now, by queue: one for each session. Autoscalers read this.
         dead_letters: turns that wait for an operator.
@@ -41,6 +33,8 @@ class Gauges:
     states: dict[str, int]
     unfinished: int
     oldest_waiting_seconds: float
+    oldest_parked_seconds: float
+    stuck: int
     queues: dict[str, int]
     waiting: dict[str, int]
     dead_letters: int
@@ -55,68 +49,30 @@ class Gauges:
         return asdict(self)
 
 
-async def read_gauges(store: Store) -> Gauges:
-    """Look at the store, and at the broker's queues.
+async def read_gauges(store: Store, standing: Standing) -> Gauges:
+    """The figures of a standing, and the lengths of the broker's queues.
 
     Raises:
-        RedisError: one of them does not answer.
+        RedisError: the broker does not answer.
     """
-    states: Counter[str] = Counter()
-    sessions: dict[str, str] = {}
-    unfinished = dead = 0
-    seconds, micros = await store.redis.time()
-    oldest = now = seconds + micros / 1e6
-    for keys in store.shards:
-        dead += await store.redis.zcard(keys.dead)
-        unfinished += await store.redis.zcard(keys.due)
-        ids: list[Any] = await store.redis.zrange(keys.due, 0, LOOK_AT_MOST - 1)
-        for start in range(0, len(ids), _BATCH):
-            pipe = store.redis.pipeline(transaction=False)
-            for turn_id in ids[start : start + _BATCH]:
-                pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
-            for state, created_at, *place in await pipe.execute():
-                if state is None:
-                    continue
-                _note(sessions, now, state, *place)
-                states[state.decode()] += 1
-                if state.decode() == _WAITING:
-                    oldest = min(oldest, int(created_at) / 1000)
-    return Gauges(
-        states=dict(states),
-        unfinished=unfinished,
-        oldest_waiting_seconds=max(0.0, now - oldest),
-        queues=await waiting_messages(store),
-        waiting={**dict.fromkeys(sorted(set(QUEUES.values())), 0), **Counter(filter(None, sessions.values()))},
-        dead_letters=dead,
-        **await _workers(store, now),
-    )
-
-
-def _note(
-    sessions: dict[str, str], now: float, state: bytes, session: bytes | None, token: bytes, link: bytes, after: bytes
-) -> None:
-    """Note for a turn's session in which queue it waits for a worker; empty when one of its turns is held or parked."""
-    name = (session or b"").decode("utf-8", "replace")
-    if token or state.decode() not in _AT_REST:
-        sessions[name] = ""
-    elif int(after or 0) <= now * 1000 and sessions.get(name) != "":
-        task = (link or b"").decode().partition("/")[0]
-        sessions.setdefault(name, QUEUES.get(task, ""))
-
-
-async def _workers(store: Store, now: float) -> dict[str, Any]:
-    """What worker processes reported just now; ``now`` in seconds of the store's clock."""
-    heard: dict[Any, Any] = await store.redis.hgetall(Keys(store.namespace).workers)
-    told = [worker for worker in map(json.loads, heard.values()) if worker["at"] > now - _HEARD_SECONDS]
+    told = [each for each in standing.told if each["at"] > standing.at - HEARD_SECONDS]
     free = dict.fromkeys(sorted(set(QUEUES.values())), 0)
     for worker in told:
         for queue in free.keys() & worker["queues"]:
             name = "check_free" if queue == CHECK_QUEUE else "free"
             free[queue] += 0 if worker["deaf"] else worker.get(name, 0)
-    return {
-        "workers": len(told),
-        "deaf_workers": sum(worker["deaf"] for worker in told),
-        "sick_workers": sum(bool(worker.get("sick")) for worker in told),
-        "free_slots": free,
-        "lease_round_seconds": max((worker.get("lease_round", 0.0) for worker in told), default=0.0),
-    }
+    return Gauges(
+        states=dict(standing.states),
+        unfinished=standing.unfinished,
+        oldest_waiting_seconds=standing.at - standing.waiting_since if standing.waiting else 0.0,
+        oldest_parked_seconds=standing.at - standing.parked_since if standing.parked_since else 0.0,
+        stuck=len(standing.stuck),
+        queues=await waiting_messages(store),
+        waiting=standing.waiting_by_queue,
+        dead_letters=standing.dead,
+        workers=len(told),
+        deaf_workers=sum(worker["deaf"] for worker in told),
+        sick_workers=sum(bool(worker.get("sick")) for worker in told),
+        free_slots=free,
+        lease_round_seconds=max((worker.get("lease_round", 0.0) for worker in told), default=0.0),
+    )

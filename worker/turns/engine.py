@@ -77,7 +77,7 @@ class Engine:
             self.isolate,
             self.host,
         )
-        self._taken = 0
+        self._taken, self._took_at = 0, 0.0
         self._stories: set[TaskStory] = set()
         self._celery = celery
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
@@ -113,7 +113,7 @@ class Engine:
             return
         link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
-        self._taken += 1
+        self._taken, self._took_at = self._taken + 1, time.time()
         seat = self.slots.enter(QUEUES[link.task])
         self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
 
@@ -169,6 +169,7 @@ class Engine:
             slots=self.slots.total,
             free=self.slots.free,
             lease_round=lambda: self.leases.worst_round,
+            took_at=lambda: self._took_at,
         )
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)

@@ -19,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api_client.actions import act, decide
-from api_client.contract.errors import HelixError, NotFinished, TurnNotFound
+from api_client.contract.errors import HelixError, NotFinished, StoreUnavailable, TurnNotFound
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
+from api_client.contract.words.store_refusals import Refusal
 from api_client.figures.figures import SPANS
 from api_client.figures.overview import overview
 from api_client.index.lists import STATUSES, Place, Search
@@ -71,7 +72,8 @@ class _PageRoute(APIRoute):
             except ApiError as error:
                 response = _error_page(error)
             except HelixError as error:
-                response = _error_page(from_contract(error, relay_of(request).settings.locale))
+                refusal = error.refusal if isinstance(error, StoreUnavailable) else None
+                response = _error_page(from_contract(error, relay_of(request).settings.locale), refusal)
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             return response
@@ -345,8 +347,10 @@ def _page(template: str, request: Request, visitor: Visitor, **values: Any) -> R
     return response
 
 
-def _error_page(error: ApiError) -> Response:
-    return page("error.html", error.status, error.headers, error=error, visitor=None, refresh=0, path="")
+def _error_page(error: ApiError, refusal: Refusal | None = None) -> Response:
+    return page(
+        "error.html", error.status, error.headers, error=error, refusal=refusal, visitor=None, refresh=0, path=""
+    )
 
 
 def _see_other(address: str) -> Response:

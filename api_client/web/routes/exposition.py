@@ -86,7 +86,21 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
     yield slots
     single = (
         ("helix_unfinished_turns", "Turns that have not ended.", gauges.unfinished),
-        ("helix_oldest_waiting_seconds", "Age of the queued turn that waits longest.", gauges.oldest_waiting_seconds),
+        (
+            "helix_oldest_waiting_seconds",
+            "Longest wait of a turn that could run now, from the moment it became due.",
+            gauges.oldest_waiting_seconds,
+        ),
+        (
+            "helix_oldest_parked_seconds",
+            "Longest wait of a parked turn for a person: turns inbox list.",
+            gauges.oldest_parked_seconds,
+        ),
+        (
+            "helix_stuck_turns",
+            "Turns that could run and wait for five minutes though a slot is free: turns doctor.",
+            gauges.stuck,
+        ),
         ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", gauges.dead_letters),
         ("helix_workers", "Worker processes heard of just now.", gauges.workers),
         ("helix_deaf_workers", "Those of them that take no messages.", gauges.deaf_workers),

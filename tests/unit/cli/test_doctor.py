@@ -13,6 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
+from api_client.workers.alerts import alerts, fleet_of
+from api_client.workers.standing import Standing
+from api_client.workers.waiting import Waiting
 from tests.conftest import turns
 from worker.cli.checks import broker, workers
 from worker.cli.checks.claude import MEASURED, claude, hooks, judge_hooks, key, other_service, rights, version
@@ -220,13 +223,23 @@ def worker_told(queue: str, **more: Any) -> dict[str, Any]:
     return {"name": "w", "host": "h", "queues": [queue], "slots": 4, "free": 3, "deaf": False, "at": 100.0, **more}
 
 
+def standing_of(told: list[dict[str, Any]], **more: Any) -> Standing:
+    """A standing of these workers at 105.0 s."""
+    fleet, now = fleet_of(told, 105.0), 105.0
+    facts: dict[str, Any] = {"refusal": None, "overdue": 0, "stuck": (), **more}
+    said = tuple(alerts(fleet, now=now, **facts))
+    empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "parked_since": 0.0, "dead": 0}
+    return Standing(at=now, told=tuple(told), fleet=fleet, alerts=said, **(empty | facts))
+
+
 def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
-    told = [worker_told("helix.run"), worker_told("helix.check", at=50.0)]
-    run, check = workers.alive(told, 105.0)
+    told = [worker_told("helix.run"), worker_told("helix.check", at=10.0)]
+    check, run, waiting = workers.stuck(standing_of(told))
     assert (run.state, run.message) == ("ok", "1 to run agents, 3 of 4 slots free")
-    assert check.state == "wrong"
-    deaf, _ = workers.alive([worker_told("helix.run", deaf=True)], 105.0)
-    assert "takes no message: w" in deaf.message
+    assert (check.check, check.state) == ("workers helix.check", "wrong")
+    assert waiting.state == "ok"
+    deaf = [found.message for found in workers.stuck(standing_of([worker_told("helix.run", deaf=True)]))]
+    assert "takes no messages: w" in deaf
 
 
 def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
@@ -241,10 +254,21 @@ def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
 def test_a_machine_that_cannot_work_is_named_with_why() -> None:
     told = [
         worker_told("helix.run"),
+        worker_told("helix.check"),
         worker_told("helix.run", name="v", host="b", sick="/data cannot be written", free=0),
     ]
-    finding, _ = workers.alive(told, 105.0)
+    finding, *_ = workers.stuck(standing_of(told))
     assert (finding.state, finding.message) == ("wrong", "b carries out no turns: /data cannot be written")
+
+
+def test_turns_that_wait_though_a_slot_is_free_are_wrong_and_those_that_wait_for_a_person_are_not() -> None:
+    told = [worker_told("helix.run"), worker_told("helix.check")]
+    forgotten = Waiting(turn_id="t0-1", queue="helix.run", since=-400.0)
+    finding, *_ = workers.stuck(standing_of(told, stuck=(forgotten,)))
+    assert (finding.check, finding.state, "t0-1" in finding.fix) == ("waiting", "wrong", True)
+    found = [*workers.stuck(replace(standing_of(told), states={"parked": 1}, parked_since=5.0))]
+    assert {each.state for each in found} == {"ok"}
+    assert found[-1].message == "1 turn wait for a person, the longest for 100 s: turns inbox list"
 
 
 def test_workers_that_are_there_no_more_are_missed_unless_they_were_replaced() -> None:
@@ -281,9 +305,10 @@ def test_workers_that_see_different_session_folders_are_told() -> None:
 
 
 def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:
-    facts = {"run": 1, "check": 0, "unfinished": 3, "overdue": 2, "dead": 1}
-    assert [found.state for found in workers.backlog(facts)] == ["ok", "wrong", "warning"]
-    assert [found.state for found in workers.backlog(facts | {"overdue": 0, "dead": 0})] == ["ok", "ok", "ok"]
+    told = [worker_told("helix.run"), worker_told("helix.check")]
+    assert workers.stuck(standing_of(told, overdue=2)).__next__().check == "reaper"
+    assert [each.state for each in workers.backlog(replace(standing_of(told), dead=1), {})] == ["ok", "warning"]
+    assert [each.state for each in workers.backlog(standing_of(told), {"helix.run": 1})] == ["ok", "ok"]
 
 
 def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent() -> None:
@@ -316,5 +341,5 @@ def test_a_store_that_is_away_is_a_finding_and_the_json_stays_json(tmp_path: Pat
     done = subprocess.run(turns("doctor", "--json"), env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     wrong = {finding["check"] for finding in json.loads(done.stdout)["findings"] if finding["state"] == "wrong"}
-    assert wrong == {"store", "workers"}
+    assert wrong == {"store"}  # that the workers cannot be looked at follows from it
     assert done.stderr == ""

@@ -191,6 +191,8 @@ class FakeTurns:
             states={},
             unfinished=0,
             oldest_waiting_seconds=0.0,
+            oldest_parked_seconds=0.0,
+            stuck=0,
             queues={},
             waiting={"helix.run": 0, "helix.check": 0},
             dead_letters=0,

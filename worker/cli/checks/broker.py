@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, masked
+from api_client.contract.words.store_refusals import refusal_of
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 
@@ -21,6 +24,8 @@ PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
 #: Clocks that differ by more than this mislead: readers of logs first, then metrics.
 _SKEW_SECONDS = 2.0
 _FULL = 0.85
+#: How long the mark lives that proves that a server takes writes.
+_WRITTEN_MS = 60_000
 
 Info = Mapping[str, Any]
 
@@ -44,10 +49,12 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
 
     from worker.turns.record.store import connect
 
+    where = masked(settings.store_url)
     try:
         with connect(settings, answer_seconds=3.0, resends=0) as redis:
             redis.ping()
-            yield Finding(name, "ok", f"answers at {masked(settings.store_url)}")
+            redis.set(Keys(settings.namespace).written, secrets.token_hex(8), px=_WRITTEN_MS)
+            yield Finding(name, "ok", f"answers and takes writes at {where}")
             yield clock(name, redis)
             try:
                 info: Info = redis.info()
@@ -57,7 +64,10 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
                 yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
                 return
     except (RedisError, OSError, ValueError, SettingsError) as error:
-        said = f"does not answer at {masked(settings.store_url)}: {type(error).__name__}"
+        if refusal := refusal_of(error):
+            yield Finding(name, "wrong", f"{refusal}, at {where}", refusal.fix)
+            return
+        said = f"does not answer at {where}: {error or type(error).__name__}"
         yield Finding(name, "wrong", said, "is REDIS_URL right? is it running?")
         return
     yield from mode(name, info)

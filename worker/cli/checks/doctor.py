@@ -40,7 +40,7 @@ def _settings() -> list[dict[str, str]]:
 
 
 def examine() -> Iterator[Finding]:
-    """Every finding, in the order in which one would repair them."""
+    """Every finding, in the order in which one would repair them: causes before what follows from them."""
     from worker.cli.checks.broker import brokers
     from worker.cli.checks.machine import machine
     from worker.cli.checks.workers import workers
@@ -52,9 +52,13 @@ def examine() -> Iterator[Finding]:
             yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")
         return
     yield Finding("settings", "ok", f"helix-turns {api_client.__version__}, HELIX_ROOT is {settings.root}")
-    yield from brokers(settings)
-    yield from workers(settings)
     yield from machine(settings)
+    about_the_store = [*brokers(settings)]
+    yield from about_the_store
+    if any(found.state == "wrong" and found.check in {"store", "shards"} for found in about_the_store):
+        yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
+    else:
+        yield from workers(settings)
     yield from agents(settings)
 
 

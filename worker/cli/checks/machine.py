@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -15,6 +16,12 @@ from worker.cli.checks.finding import Finding, State
 
 #: Free space below which one should act, and below which turns fail, in bytes.
 _LITTLE, _NONE = 2 * 2**30, 200 * 2**20
+#: What to do where a folder cannot be written, by the error's number.
+_WAYS_TO_WRITE = {
+    errno.ENOSPC: "make room on that disk",
+    errno.EDQUOT: "raise the quota of the workers' user, or make room",
+    errno.EROFS: "mount it so that it can be written",
+}
 _SWITCH = "set HELIX_BOX=auto; see docs/security.md"
 _INSTALL = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
 _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box can be made', says how"
@@ -22,11 +29,10 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box
 
 def machine(settings: Settings) -> Iterator[Finding]:
     """Every finding about this machine."""
-    writable = sessions(settings)
-    yield writable
+    yield disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
+    yield sessions(settings)
     yield box(settings)
     yield validators(settings.validators, offered_validators())
-    yield disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
 
 
 def sessions(settings: Settings) -> Finding:
@@ -37,7 +43,7 @@ def sessions(settings: Settings) -> Finding:
         draft.write_text("may be removed")
         draft.replace(name)  # whole or not at all: each file we write appears like this
     except OSError as error:
-        fix = f"let the workers' user (id {os.geteuid()}) write there"
+        fix = _WAYS_TO_WRITE.get(error.errno or 0, f"let the workers' user (id {os.geteuid()}) write there")
         return Finding("sessions", "wrong", f"{folder} cannot be written: {error.strerror}", fix)
     finally:
         for left in (draft, name):

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.workers.alerts import SICK_FIX, missing
+from api_client.workers.alerts import HEARD_SECONDS, START, missing
 from api_client.workers.probe import QueueProbe
+from api_client.workers.standing import Standing
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 from worker.turns.leases.rounds import SLOW_SHARE
 
-#: A worker that reported nothing for this long is gone, in seconds.
-_GONE_SECONDS = 15.0
-#: Turns nobody looked at for this long after they were due, in seconds.
-_OVERDUE_SECONDS = 15.0
 _PROBE_SECONDS = 5.0
 #: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.
 _UNTRACED_SECONDS = 120.0
-_ROLES = {RUN_QUEUE: "run agents", CHECK_QUEUE: "judge answers"}
 #: Fields of a worker's report: how many slots each kind of work has, and how many are free.
 _SLOTS = {RUN_QUEUE: ("slots", "free"), CHECK_QUEUE: ("check_slots", "check_free")}
-_START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
 def workers(settings: Settings) -> Iterator[Finding]:
@@ -35,56 +30,59 @@ def workers(settings: Settings) -> Iterator[Finding]:
     if not settings.store_url:
         return
     try:
-        told, probes, facts, untraced = asyncio.run(_ask(settings))
+        standing, probes, messages, untraced = asyncio.run(_ask(settings))
     except HelixError as error:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
-    yield from alive(told, time.time())
-    yield from everybody(told, time.time())
-    yield from leases(told, time.time(), settings.lease_seconds)
+    told, now = standing.told, time.time()
+    yield from stuck(standing)
+    yield from everybody(told, now)
+    yield from leases(told, now, settings.lease_seconds)
     yield from shared(told)
     yield from same_validators(told)
+    blamed = {alert.check for alert in standing.alerts}
     for probe in probes:
-        yield claimed(probe)
-    yield from backlog(facts)
+        if not blamed & {f"workers {probe.queue}", "deaf", "sick"}:  # else it follows from these
+            yield claimed(probe)
+    yield from backlog(standing, messages)
     yield from traces(untraced)
 
 
-async def _ask(
-    settings: Settings,
-) -> tuple[list[dict[str, Any]], tuple[QueueProbe, ...], dict[str, int], int | None]:
+async def _ask(settings: Settings) -> tuple[Standing, tuple[QueueProbe, ...], dict[str, int], int | None]:
     async with TurnsClient(settings) as client:
+        standing = await client.standing()  # first: a probe that is taken says nothing about turns
         probes = await client.prober.probe(_PROBE_SECONDS)
         untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
-        return await client.workers(), probes, await client.backlog(_OVERDUE_SECONDS), untraced
+        return standing, probes, await client.waiting_messages(), untraced
 
 
-def alive(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
-    """Whether every kind of work has a worker. Pure; ``told`` is what the workers last reported."""
-    fresh = [each for each in told if now - each["at"] < _GONE_SECONDS]
-    for queue, does in _ROLES.items():
-        there = [each for each in fresh if queue in each["queues"]]
-        check = f"workers {queue}"
-        deaf = [each for each in there if each["deaf"]]
-        sick = {each["host"]: each["sick"] for each in there if each.get("sick")}
-        if not there:
-            yield Finding(check, "wrong", f"no worker is there to {does}", _START)
-        elif deaf:
-            names = ", ".join(each["name"] for each in deaf)
-            yield Finding(check, "wrong", f"takes no message: {names}", "its supervisor restarts it; else restart it")
-        elif sick:
-            said = "; ".join(f"{host} carries out no turns: {why}" for host, why in sorted(sick.items()))
-            yield Finding(check, "wrong", said, SICK_FIX)
-        else:
-            slots, free = (sum(each.get(name, 0) for each in there) for name in _SLOTS[queue])
-            yield Finding(check, "ok", f"{len(there)} to {does}, {free} of {slots} slots free")
+def stuck(standing: Standing) -> Iterator[Finding]:
+    """What keeps turns from going on, as every page says it, causes first; then who works and what waits. Pure."""
+    for alert in standing.alerts:
+        yield Finding(alert.check, "wrong", alert.message, alert.fix)
+    blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
+    crew = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
+    for queue, who in crew.items():
+        there = [each for each in standing.told if queue in each["queues"] and standing.at - each["at"] < HEARD_SECONDS]
+        slots, free = (sum(each.get(name, 0) for each in there) for name in _SLOTS[queue])
+        if f"workers {queue}" not in blamed:
+            yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
+    if not blamed & {"reaper", "waiting"}:
+        longest = f", the longest for {standing.at - standing.waiting_since:.0f} s" if standing.waiting else ""
+        yield Finding(
+            "waiting", "ok", f"{number_of(len(standing.waiting), 'turn')} could run now{longest}; none is stuck"
+        )
+    if standing.parked_since:
+        parked = number_of(standing.states.get("parked", 0), "turn")
+        said = f"{parked} wait for a person, the longest for {standing.at - standing.parked_since:.0f} s"
+        yield Finding("parked", "ok", f"{said}: turns inbox list")
 
 
-def everybody(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
+def everybody(told: Sequence[Mapping[str, Any]], now: float) -> Iterator[Finding]:
     """Whether the workers that were there are still there. Pure; they are remembered for a day."""
     if not told:
         return
-    lost, there = missing(told, now), sum(now - each["at"] < _GONE_SECONDS for each in told)
+    lost, there = missing(told, now), sum(now - each["at"] < HEARD_SECONDS for each in told)
     if not lost:
         yield Finding("workers there", "ok", f"{number_of(there, 'worker')} there, and none is missing")
         return
@@ -94,9 +92,9 @@ def everybody(told: list[dict[str, Any]], now: float) -> Iterator[Finding]:
     yield Finding("workers there", "warning", said, fix)
 
 
-def leases(told: list[dict[str, Any]], now: float, lease_seconds: float) -> Iterator[Finding]:
+def leases(told: Sequence[Mapping[str, Any]], now: float, lease_seconds: float) -> Iterator[Finding]:
     """Whether every worker renews its leases in time, long before a healthy run is taken for a lost one. Pure."""
-    rounds = {each["name"]: each.get("lease_round", 0.0) for each in told if now - each["at"] < _GONE_SECONDS}
+    rounds = {each["name"]: each.get("lease_round", 0.0) for each in told if now - each["at"] < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:
         fix = "fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine; from half a lease on runs are lost"
@@ -105,7 +103,7 @@ def leases(told: list[dict[str, Any]], now: float, lease_seconds: float) -> Iter
         yield Finding("leases", "ok", f"renewed within {max(rounds.values()):.2f} s")
 
 
-def shared(told: list[dict[str, Any]]) -> Iterator[Finding]:
+def shared(told: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Whether all workers see the same folder of sessions. Pure."""
     folders = {each.get("sessions", "") for each in told} - {""}
     if len(folders) > 1:
@@ -116,7 +114,7 @@ def shared(told: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 
-def same_validators(told: list[dict[str, Any]]) -> Iterator[Finding]:
+def same_validators(told: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Whether all workers offer the same validators: each must be able to judge any turn. Pure."""
     offers = {each["name"]: frozenset(each["validators"]) for each in told if "validators" in each}
     everything = frozenset[str]().union(*offers.values())
@@ -138,21 +136,16 @@ def claimed(probe: QueueProbe) -> Finding:
     if probe.state == "busy":
         fix = "more workers, or more HELIX_RUN_SLOTS, if turns wait too long"
         return Finding(check, "warning", "every slot is at work: a new turn waits", fix)
-    return Finding(check, "wrong", f"nobody claimed a probe within {probe.seconds:.0f} s", _START)
+    return Finding(check, "wrong", f"nobody claimed a probe within {probe.seconds:.0f} s", START)
 
 
-def backlog(facts: dict[str, int]) -> Iterator[Finding]:
-    """Whether queues drain, what is due is looked at, and nothing lies dead. Pure."""
-    waiting = f"{facts['run']} messages to run agents, {facts['check']} to judge answers"
-    yield Finding("queues", "ok", f"{waiting}; {facts['unfinished']} unfinished turns")
-    if facts["overdue"]:
-        message = f"{facts['overdue']} turns were due and nobody looked at them: no reaper is at work"
-        yield Finding("reaper", "wrong", message, _START)
-    else:
-        yield Finding("reaper", "ok", "nothing that is due waits for a look")
-    if facts["dead"]:
+def backlog(standing: Standing, messages: dict[str, int]) -> Iterator[Finding]:
+    """What lies in the queues, and whether anything lies dead. Pure."""
+    waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
+    yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
+    if standing.dead:
         fix = "`turns dead list`; then `turns replay --outcome dead` or `turns drop --all`"
-        yield Finding("dead letters", "warning", f"{number_of(facts['dead'], 'turn')} took down workers", fix)
+        yield Finding("dead letters", "warning", f"{number_of(standing.dead, 'turn')} took down workers", fix)
     else:
         yield Finding("dead letters", "ok", "none")
 

@@ -92,7 +92,7 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     total, span = seen.figures.whole.total, seen.figures.span
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:
-        waiting += f" (oldest {_span(seen.at - seen.oldest_waiting)})"
+        waiting += f" ({seen.could_run} could run, oldest {_span(seen.at - seen.oldest_waiting)})"
     head = [
         Line(
             f"{time.strftime('%H:%M:%S', time.localtime(seen.at))}  {seen.working} at work  {waiting}  {_crew(seen)}",

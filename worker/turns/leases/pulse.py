@@ -63,7 +63,8 @@ class Hearing:
 class Work:
     """What a worker process does: its queues, how many messages it took, and a queue's slots, in all and free.
 
-    ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds.
+    ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds. ``took_at`` gives when a
+    turn was last taken, in seconds since the epoch, 0 for never.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Work:
     slots: Callable[[str], int]
     free: Callable[[str], int]
     lease_round: Callable[[], float]
+    took_at: Callable[[], float]
 
 
 class Pulse:
@@ -168,6 +170,7 @@ class Pulse:
             "deaf": deaf,
             "sick": sick,
             "lease_round": round(self._work.lease_round(), 3),
+            "took_at": round(self._work.took_at(), 3),
             "sessions": self._sessions,
             "validators": offered_validators(),
         }

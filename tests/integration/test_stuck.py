@@ -1,0 +1,205 @@
+"""What is stuck, as doctor, overview, top, /readyz and /metrics say it, over a real store in each trouble."""
+
+from __future__ import annotations
+
+import html
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.web.app import create_app
+from tests.conftest import environ_of, turns
+from tests.fault.test_broker_disk import fill, small_disk
+from tests.integration.test_engine import NO_MARKER, Bench, bench, says
+from tests.integration.test_inbox import ASKS_A_PERSON
+from tests.support import wait_for
+from tests.unit.web.conftest import caller
+from worker.processes.broker import EmbeddedBroker, find_server
+
+__all__ = ["bench", "small_disk"]
+
+Trouble = Callable[[EmbeddedBroker], None]
+
+
+def ask(broker: EmbeddedBroker, *command: Any) -> Any:
+    with redis.Redis.from_url(broker.url) as server:
+        return server.execute_command(*command)
+
+
+def memory_full(broker: EmbeddedBroker) -> None:
+    ask(broker, "CONFIG", "SET", "maxmemory", "1")
+
+
+def replica(broker: EmbeddedBroker) -> None:
+    ask(broker, "REPLICAOF", "127.0.0.1", "1")
+
+
+def password(broker: EmbeddedBroker) -> None:
+    ask(broker, "CONFIG", "SET", "requirepass", "secret")
+
+
+def doctor(settings: Settings) -> list[dict[str, str]]:
+    done = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
+    found: list[dict[str, str]] = json.loads(done.stdout)["findings"]
+    assert done.returncode == 1, found
+    return found
+
+
+def top(settings: Settings) -> str:
+    done = subprocess.run(turns("top", "--once"), env=environ_of(settings), capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+async def pages(settings: Settings) -> tuple[httpx2.Response, httpx2.Response]:
+    """/readyz and /overview."""
+    async with caller(create_app(settings)) as http:
+        return await http.get("/readyz"), await http.get("/overview")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "word", "fix"),
+    [
+        (memory_full, "OOM", "raise maxmemory"),
+        (replica, "READONLY", "name the master"),
+        (password, "NOAUTH", "put it into the address"),
+    ],
+    ids=["OOM", "READONLY", "NOAUTH"],
+)
+async def test_a_store_that_refuses_is_said_in_its_own_word_everywhere_and_alone(
+    private_settings: Settings, private_broker: EmbeddedBroker, trouble: Trouble, word: str, fix: str
+) -> None:
+    trouble(private_broker)
+    await everybody_says(private_settings, word, fix)
+
+
+async def everybody_says(settings: Settings, word: str, fix: str) -> None:
+    wrong = [found for found in doctor(settings) if found["state"] == "wrong"]
+    assert [found["check"] for found in wrong] == ["store"], "what follows from a cause is not said"
+    assert word in wrong[0]["message"]
+    assert wrong[0]["fix"].startswith(fix)
+    seen = top(settings)
+    assert word in seen
+    assert fix in seen
+    ready, overview = await pages(settings)
+    assert (ready.status_code, ready.json()["code"]) == (503, word)
+    assert ready.json()["fix"].startswith(fix)
+    shown = html.unescape(overview.text)
+    assert word in shown
+    assert fix in shown
+    assert "turns worker" not in shown
+    async with TurnsClient(settings) as client:
+        with pytest.raises(StoreUnavailable, match=word):
+            await client.store.ask(client.store.redis.set(Keys(settings.namespace).written, "1"))
+
+
+async def test_a_store_whose_disk_is_full_is_said_to_be_so_everywhere_and_alone(
+    settings: Settings, small_disk: Path
+) -> None:
+    with EmbeddedBroker(small_disk / "b") as broker:
+        on_it = replace(settings, broker_url=broker.url, store_url=broker.url)
+        fill(small_disk / "filler")
+        wait_for(lambda: refuses(broker))
+        await everybody_says(on_it, "MISCONF", "make room on the store's disk")
+
+
+def refuses(broker: EmbeddedBroker) -> bool:
+    """Write until the server cannot any more."""
+    try:
+        ask(broker, "SET", "filler", "x" * 1000)
+    except redis.ResponseError:
+        return True
+    return False
+
+
+@contextmanager
+def loading(folder: Path) -> Iterator[str]:
+    """A server that reads its data for minutes; yields its address."""
+    source = folder / "full"
+    with EmbeddedBroker(source) as broker, redis.Redis.from_url(broker.url) as server:
+        for part in range(200):
+            server.eval("for i = 1, 3000 do redis.call('set', ARGV[1] .. i, 'x') end", 0, f"key-{part}-")
+    socket = folder / "slow.sock"
+    command = [find_server().path, "--port", "0", "--unixsocket", socket, "--dir", source, "--appendonly", "yes"]
+    slow = ["--save", "", "--key-load-delay", "100", "--loading-process-events-interval-bytes", "1024"]
+    process = subprocess.Popen([*map(str, command), *slow], stdout=subprocess.DEVNULL, stderr=sys.stderr)
+    try:
+        wait_for(socket.exists)
+        yield f"unix://{socket}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_store_that_still_reads_its_data_is_said_to_be_so(settings: Settings, tmp_path: Path) -> None:
+    with loading(tmp_path) as url:
+        on_it = replace(settings, broker_url=url, store_url=url)
+        wrong = [found for found in doctor(on_it) if found["state"] == "wrong"]
+        assert [found["check"] for found in wrong] == ["store"]
+        assert "LOADING" in wrong[0]["message"]
+        assert "LOADING" in top(on_it)
+        ready, overview = await pages(on_it)
+        assert (ready.status_code, ready.json()["code"]) == (503, "LOADING")
+        assert "LOADING" in overview.text
+
+
+def told(settings: Settings, **more: Any) -> None:
+    """Two workers that live and have free slots, one for each kind of work."""
+    with redis.Redis.from_url(settings.redis_url) as server:
+        for queue in (RUN_QUEUE, CHECK_QUEUE):
+            facts = {"at": time.time(), "host": "h", "pid": 1, "queues": [queue], "slots": 4, "free": 3, "deaf": False}
+            server.hset(Keys(settings.namespace).workers, queue, json.dumps(facts | {"sick": "", "took_at": 0} | more))
+
+
+async def test_what_waits_behind_a_parked_turn_alarms_nobody_however_long_it_waits(bench: Bench) -> None:
+    parked = await bench.submit(says(NO_MARKER), session_id="asks", **ASKS_A_PERSON)
+    bench.carry_out(parked, session_id="asks")
+    behind = await bench.submit(session_id="asks")
+    with redis.Redis.from_url(bench.settings.redis_url) as server:
+        for turn_id in (parked, behind):
+            server.hincrby(Keys(bench.settings.namespace).turn(turn_id), "created_at", -1_000_000)
+        server.hincrby(Keys(bench.settings.namespace).turn(parked), "parked_at", -1_000_000)
+    told(bench.settings)
+    standing = await bench.client.standing()
+    assert (standing.alerts, standing.waiting, standing.stuck) == ((), (), ())
+    gauges = await bench.client.gauges()
+    assert (gauges.stuck, gauges.oldest_waiting_seconds) == (0, 0.0)
+    assert gauges.oldest_parked_seconds >= 1000
+    assert "could run" not in top(bench.settings)
+    _, overview = await pages(bench.settings)
+    assert "nothing is stuck" in overview.text
+
+
+async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: Bench) -> None:
+    turn_id = await bench.submit(session_id="forgotten")
+    told(bench.settings)
+    assert not (await bench.client.standing()).alerts
+    with redis.Redis.from_url(bench.settings.redis_url) as server:  # announced, and not overdue: a reaper looks at it
+        keys = Keys(bench.settings.namespace)
+        server.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": int((time.time() - 1000) * 1000)})
+        server.hincrby(keys.turn(turn_id), "created_at", -1_000_000)
+        server.zadd(keys.due, {turn_id: int((time.time() + 60) * 1000)})
+    words = "1 turns could run and have waited for 16 min"
+    [alert] = (await bench.client.standing()).alerts
+    assert alert.message.startswith(words)
+    assert (await bench.client.gauges()).stuck == 1
+    assert words in top(bench.settings)
+    assert words in " ".join(found["message"] for found in doctor(bench.settings))
+    _, overview = await pages(bench.settings)
+    assert words in overview.text
+    told(bench.settings, free=0)
+    assert not (await bench.client.standing()).alerts, "every slot is at work: it waits for its place"
