@@ -50,6 +50,7 @@ LONG = {
     "test_readiness.py",
     "test_readme.py",
     "test_shards.py",
+    "test_stuck.py",
     "test_supervisor.py",
     "test_task_events.py",
     "test_top.py",

@@ -1,6 +1,6 @@
 """What a store says when it refuses, by the first word of its answer, and what to do about it. Pure.
 
-The words are Redis' and Valkey's own. A client library may strip the word and raise an error of its own kind instead.
+The words are Redis' and Valkey's own. A client library may strip the word and raise another kind of error instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KINDS = {
 }
 _WORD = re.compile(rf"(?:^|: )({'|'.join(REFUSALS)})\b")
 #: Part of what a server that asks for a password says to a client's greeting; that becomes a lost connection there.
-_NO_PASSWORD = "client already authenticated"
+_GREETING = "client already authenticated"
 _MOST = 200
 
 
@@ -82,7 +82,7 @@ def refusal_of(error: BaseException) -> Refusal | None:
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)
     word = _KINDS.get(kind, found[1] if found else "")
-    if kind == "AuthenticationError" or _NO_PASSWORD in text:
+    if kind == "AuthenticationError" or _GREETING in text:
         word = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
     if word not in REFUSALS:
         return None
