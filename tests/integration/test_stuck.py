@@ -27,7 +27,7 @@ from tests.conftest import environ_of, turns
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.integration.test_engine import NO_MARKER, Bench, bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
-from tests.support import wait_for
+from tests.support import wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.processes.broker import EmbeddedBroker, find_server
 
@@ -131,11 +131,11 @@ def loading(folder: Path) -> Iterator[str]:
     """A server that reads its data for minutes; yields its address."""
     source = folder / "full"
     with EmbeddedBroker(source) as broker, redis.Redis.from_url(broker.url) as server:
-        for part in range(200):
+        for part in range(500):
             server.eval("for i = 1, 3000 do redis.call('set', ARGV[1] .. i, 'x') end", 0, f"key-{part}-")
     socket = folder / "slow.sock"
     command = [find_server().path, "--port", "0", "--unixsocket", socket, "--dir", source, "--appendonly", "yes"]
-    slow = ["--save", "", "--key-load-delay", "100", "--loading-process-events-interval-bytes", "1024"]
+    slow = ["--save", "", "--key-load-delay", "50", "--loading-process-events-interval-bytes", "1024"]
     process = subprocess.Popen([*map(str, command), *slow], stdout=subprocess.DEVNULL, stderr=sys.stderr)
     try:
         wait_for(socket.exists)
@@ -152,9 +152,13 @@ async def test_a_store_that_still_reads_its_data_is_said_to_be_so(settings: Sett
         assert [found["check"] for found in wrong] == ["store"]
         assert "LOADING" in wrong[0]["message"]
         assert "LOADING" in top(on_it)
-        ready, overview = await pages(on_it)
-        assert (ready.status_code, ready.json()["code"]) == (503, "LOADING")
-        assert "LOADING" in overview.text
+        await wait_until(lambda: pages_say(on_it, "LOADING"))  # a server that reads answers slowly, and time runs out
+
+
+async def pages_say(settings: Settings, word: str) -> bool:
+    ready, overview = await pages(settings)
+    assert (ready.status_code, overview.status_code) == (503, 503)
+    return ready.json().get("code") == word and word in overview.text
 
 
 def told(settings: Settings, **more: Any) -> None:
