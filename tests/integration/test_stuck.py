@@ -165,7 +165,16 @@ def told(settings: Settings, **more: Any) -> None:
     """Two workers that live and have free slots, one for each kind of work."""
     with redis.Redis.from_url(settings.redis_url) as server:
         for queue in (RUN_QUEUE, CHECK_QUEUE):
-            facts = {"at": time.time(), "host": "h", "pid": 1, "queues": [queue], "slots": 4, "free": 3, "deaf": False}
+            facts = {
+                "at": time.time(),
+                "host": "h",
+                "pid": 1,
+                "queues": [queue],
+                "slots": 4,
+                "free": 3,
+                "deaf": False,
+                "check_free": 2,
+            }
             server.hset(Keys(settings.namespace).workers, queue, json.dumps(facts | {"sick": "", "took_at": 0} | more))
 
 

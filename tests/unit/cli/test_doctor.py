@@ -244,7 +244,7 @@ def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
 
 def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
     both = worker_told("helix.run", queues=["helix.run", "helix.check"], check_slots=2, check_free=1)
-    run, check = workers.alive([both], 105.0)
+    run, check, _ = workers.stuck(standing_of([both]))
     assert (run.message, check.message) == (
         "1 to run agents, 3 of 4 slots free",
         "1 to judge answers, 1 of 2 slots free",
