@@ -13,7 +13,9 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
 from api_client.contract.escalation import check_decision
 from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.values.worker_order import WorkerOrder
 from api_client.index.selection import Selected
+from api_client.workers import fleet
 
 #: action -> what it can be done to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
@@ -21,7 +23,7 @@ ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "de
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of one action. ``said`` is one of cancelled, stopping, replayed, dropped, or why it was not done."""
+    """The result of one action. ``said`` is one of cancelled, stopping, replayed, dropped, or why it was not done."""
 
     turn_id: str
     done: bool
@@ -57,19 +59,19 @@ async def act(
             on, a drop of what is no dead letter. StoreUnavailable: as ever.
     """
     before = await client.get(turn_id, owner=owner)
-    await client.audit.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail)
-    if action == "cancel":
-        after = await client.cancel(turn_id, owner=owner)
-        if before.state is TurnState.FINISHED:
-            return Done(turn_id, False, f"was already finished: {before.outcome}")
-        return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
-    if action == "replay":
-        new = await client.replay(turn_id)
-        if before.outcome is Outcome.DEAD:
-            await client.drop(turn_id)
-        return Done(turn_id, True, "replayed", new)
-    await client.drop(turn_id)
-    return Done(turn_id, True, "dropped")
+    async with client.audit.noted(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail):
+        if action == "cancel":
+            after = await client.cancel(turn_id, owner=owner)
+            if before.state is TurnState.FINISHED:
+                return Done(turn_id, False, f"was already finished: {before.outcome}")
+            return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
+        if action == "replay":
+            new = await client.replay(turn_id)
+            if before.outcome is Outcome.DEAD:
+                await client.drop(turn_id)
+            return Done(turn_id, True, "replayed", new)
+        await client.drop(turn_id)
+        return Done(turn_id, True, "dropped")
 
 
 async def decide(
@@ -94,10 +96,17 @@ async def decide(
     """
     turn = await client.get(turn_id, owner=owner)
     check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
-    await client.audit.note(kind, by=by, turn_id=turn_id, detail=f"inbox, for {name}" if name else "inbox")
-    return await client.decide(
-        turn_id, kind, by=by, name=name, note=note, text=text, owner=owner, decision_id=decision_id
-    )
+    async with client.audit.noted(kind, by=by, turn_id=turn_id, detail=f"inbox, for {name}" if name else "inbox"):
+        return await client.decide(
+            turn_id, kind, by=by, name=name, note=note, text=text, owner=owner, decision_id=decision_id
+        )
+
+
+async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
+    """Order a worker, then write the audit line with its whole name, which is returned. Raises as ``fleet.order``."""
+    whole = await fleet.order(client.store, name, order)
+    await client.audit.note(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail))))
+    return whole
 
 
 async def act_on_all(

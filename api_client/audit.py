@@ -6,9 +6,12 @@ So nobody acts without leaving a line; what came of it stands in the turn's own 
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
@@ -27,6 +30,7 @@ class AuditLine:
         turn_id: the turn, or empty for actions on the whole installation.
         bulk: what the lines of one bulk action have in common, else empty.
         detail: how it was asked for, such as the filter of a bulk action.
+        refused: why it was not done; empty when it was, or when its process died before it was known.
     """
 
     at: float
@@ -35,6 +39,7 @@ class AuditLine:
     turn_id: str = ""
     bulk: str = ""
     detail: str = ""
+    refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The line as a JSON-ready mapping."""
@@ -54,20 +59,42 @@ class Audit:
         self._key = Keys(store.namespace).audit
         self._keep = store.settings.audit_seconds
 
-    async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> None:
-        """Write a line, and let those go that are older than ``audit_seconds``."""
-        line: dict[Any, Any] = {"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]}
+    async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
+        """Write a line, and let those go that are older than ``audit_seconds``; returns the line's id."""
+        return await self._write({"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]})
+
+    @asynccontextmanager
+    async def noted(
+        self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
+    ) -> AsyncIterator[None]:
+        """Write a line before an action; should the action be refused, that is noted with it."""
+        line = await self.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail)
+        try:
+            yield
+        except HelixError as error:
+            if not isinstance(error, StoreUnavailable):  # then nobody knows
+                await self._write({"of": line, "refused": str(error)[:500]})
+            raise
+
+    async def _write(self, line: dict[Any, Any]) -> str:
         oldest = f"{int((time.time() - self._keep) * 1000)}-0"
-        await self._ask(self._redis.xadd(self._key, line, minid=oldest, approximate=True))
+        written: bytes = await self._ask(self._redis.xadd(self._key, line, minid=oldest, approximate=True))
+        return written.decode()
 
     async def read(self, *, since: float = 0.0, turn_id: str = "", limit: int = _MOST) -> list[AuditLine]:
         """The newest ``limit`` lines since then (seconds since the epoch), oldest first; of one turn, if named."""
         entries = await self._ask(self._redis.xrevrange(self._key, min=f"{int(since * 1000)}-0", count=_MOST))
-        found = [_line(entry, fields) for entry, fields in entries or []]
+        refused: dict[bytes, str] = {}
+        found = []
+        for entry, fields in entries or []:
+            if b"of" in fields:  # stands behind its line
+                refused[fields[b"of"]] = fields.get(b"refused", b"").decode("utf-8", "replace")
+            else:
+                found.append(_line(entry, fields, refused.get(entry, "")))
         return [line for line in found if turn_id in ("", line.turn_id)][:limit][::-1]
 
 
-def _line(entry: bytes, fields: dict[bytes, bytes]) -> AuditLine:
+def _line(entry: bytes, fields: dict[bytes, bytes], refused: str) -> AuditLine:
     read = {name.decode(): value.decode("utf-8", "replace") for name, value in fields.items()}
     known = {name: read.get(name, "") for name in ("action", "by", "turn_id", "bulk", "detail")}
-    return AuditLine(at=int(entry.partition(b"-")[0]) / 1000, **known)
+    return AuditLine(at=int(entry.partition(b"-")[0]) / 1000, refused=refused, **known)

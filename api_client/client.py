@@ -21,6 +21,7 @@ from api_client.figures.figures import Figures, read_figures
 from api_client.figures.stats import RetryRate, Stats
 from api_client.index.clearing import clear
 from api_client.index.dead_letters import DeadLetters
+from api_client.index.finding import find_turn
 from api_client.index.lists import TurnLists
 from api_client.index.selection import Filter, Selected, select
 from api_client.relay_state.allowances import Allowances
@@ -38,7 +39,6 @@ from api_client.turns.submitter import Submitter
 from api_client.workers import fleet
 from api_client.workers.gauges import Gauges, read_gauges
 from api_client.workers.probe import Prober
-from api_client.workers.queues import waiting_messages
 from api_client.workers.standing import Standing, read_standing
 
 
@@ -141,6 +141,17 @@ class TurnsClient:
         """
         return await self._reader.get(turn_id, owner=owner)
 
+    async def find(self, text: str, *, owner: str | None = None) -> str:
+        """The id of the turn that ``text`` means: the id itself, the beginning of one turn's id, or ``last``.
+
+        With ``owner`` only this owner's turns are meant, and others are not there.
+
+        Raises:
+            TurnNotFound: there is none. BadRequest: the ids of several turns begin like this.
+            StoreUnavailable: the store does not answer.
+        """
+        return await find_turn(self.lists, text, owner=owner or "")
+
     async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
         """The turn's attempts, oldest first. Raises as ``get``."""
         return await self._reader.attempts(turn_id, owner=owner)
@@ -217,11 +228,6 @@ class TurnsClient:
         """How many turns have not ended. Raises as ``clear``."""
         return await fleet.unfinished(self.store)
 
-    async def waiting_messages(self) -> dict[str, int]:
-        """How many Celery messages that nobody took yet wait in each queue. Raises as ``clear``."""
-        found: dict[str, int] = await self.store.ask(waiting_messages(self.store))
-        return found
-
     async def clear(self, *, dry_run: bool) -> dict[str, int]:
         """Let go what finished longer ago than it is to be kept; returns how many records, events, attempts.
 
@@ -281,7 +287,7 @@ class TurnsClient:
         return found
 
     async def standing(self) -> Standing:
-        """What waits, what is stuck and why, who works: the answer of doctor, overview, top, /readyz and /metrics.
+        """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say.
 
         Raises:
             StoreUnavailable: the store does not answer, or refuses even to be read.

@@ -24,6 +24,10 @@ from worker.verification.scratch import sweep
 READY_FILE = "HELIX_AGENT_READY_FILE"
 
 
+#: Where the application keeps the name that Celery gave this process.
+_NAME = "helix_worker_name"
+
+
 def create_app(settings: Settings) -> Celery:
     """The Celery application of a worker with these settings."""
     celery = Celery("helix-turns", set_as_current=False)
@@ -47,14 +51,15 @@ def settings_of_process() -> Settings:
 @cache
 def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
-    return Engine(settings_of_process(), app)
+    return Engine(settings_of_process(), app, name=app.conf.get(_NAME, ""))
 
 
 app = create_app(settings_of_process())
 
 
 @signals.worker_init.connect
-def _on_init(**_: Any) -> None:
+def _on_init(sender: Any, **_: Any) -> None:
+    app.conf[_NAME] = sender.hostname
     engine().receiver.install(app, engine().next_queues, engine().slots.took, engine().active)
     engine().start()
 

@@ -130,6 +130,11 @@ class Keys:
         return self._name("workers")
 
     @property
+    def orders(self) -> str:
+        """Hash: what each worker process is ordered to do (``WorkerOrder``), by its name; of the first shard only."""
+        return self._name("orders")
+
+    @property
     def reapers(self) -> str:
         """Hash: when a reaper last looked, and since when they look without a pause; of the first shard only."""
         return self._name("reapers")

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.figures import SPANS, Figures
-from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Found, Search
+from api_client.index.line import line_of
+from api_client.index.lists import LOOK_AT_MOST, Found
+from api_client.index.search import UNFINISHED, Search
 from api_client.workers.alerts import Alert, Fleet
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Overview:
             "cut": self.cut,
             "retry_rate": self.retry_rate,
             "figures": self.figures.to_dict(),
-            **{name: [_line(turn) for turn in turns] for name, turns in lists.items()},
+            **{name: [line_of(turn) for turn in turns] for name, turns in lists.items()},
             "attempt_starts": self.attempt_starts,
             "dead_count": self.dead_count,
             "parked_count": self.parked_count,
@@ -130,18 +132,3 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
 
 def _took(found: Found) -> int:
     return found.finished_at - found.created_at
-
-
-def _line(turn: Turn) -> dict[str, Any]:
-    return {
-        "turn_id": turn.turn_id,
-        "session_id": turn.request.session_id,
-        "model": turn.request.model,
-        "state": turn.state.value,
-        "outcome": turn.outcome.value if turn.outcome else None,
-        "attempt": turn.attempt,
-        "max_attempts": turn.request.max_attempts,
-        "created_at": turn.created_at,
-        "finished_at": turn.finished_at,
-        "worker": turn.worker,
-    }

@@ -15,7 +15,7 @@ from api_client.figures.stats import Duration, PhaseRow, RetryRate, RuleRow, Sha
 #: Durations that are counted: wait, agent, validation, recovery, turn.
 DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))
 
-_OF_RULES = ("validator", "code")
+_OF_RULES = {"validator", "code", "validator_model"}
 #: What a decision on a rejected answer adds to in a ``RuleRow``.
 _FOLLOWED = {"retry": "retried", "fallback": "fallback", "escalate": "escalated", "fail": "failed"}
 #: What a decision on a phase's attempt adds to in a ``PhaseRow``.
@@ -122,28 +122,30 @@ def _add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
 
 
 def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
-    """The rows by validator or code; those of ``names`` in any case."""
+    """The rows by validator or code, or by validator and model; those of ``names`` in any case."""
+    each_model, of = by == "validator_model", by.partition("_")[0]
     rows = {name: RuleRow(name=name) for name in names}
     answers = verified = 0
     for name, labels, value in parsed:
         if name == "attempt.judged":
             answers += value
         verified += value * (name == "phase.judged")
-        if not name.startswith(f"{by}."):
-            continue
-        row = rows.setdefault(labels[0], RuleRow(name=labels[0]))
-        if name == f"{by}.judged":
+        if not name.startswith(f"{of}.") or (each_model and name == "validator.gave_up"):
+            continue  # that a turn was given up is not counted by model
+        called = f"{labels[0]} / {labels[-1]}" if each_model else labels[0]
+        row = rows.setdefault(called, RuleRow(name=called))
+        if name == f"{of}.judged":
             row.judged += value
-        elif name == f"{by}.rejected":
+        elif name == f"{of}.rejected":
             row.rejected += value
             attribute = _FOLLOWED[labels[1]]
             setattr(row, attribute, getattr(row, attribute) + value)
-        elif name == f"{by}.gave_up":
+        elif name == f"{of}.gave_up":
             row.gave_up += value
     for row in rows.values():
         # Gates and verifiers are not counted one by one: a phase's output is verified by all of them.
         verified_by_it = verified if row.rejected else 0
-        row.judged = (row.judged or verified_by_it) if by == "validator" else answers
+        row.judged = (row.judged or verified_by_it) if of == "validator" else answers
     return rows
 
 

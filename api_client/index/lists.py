@@ -6,95 +6,37 @@ matches is decided where the records are, a few hundred records a command, so th
 
 from __future__ import annotations
 
-import heapq
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_turn
-from api_client.contract.turn import Outcome, Turn, TurnState, shard_of
+from api_client.contract.turn import Turn, shard_of
+from api_client.index.search import STATUSES, Place, Search
 from api_client.store import Store
 
 _LUA = Path(__file__).with_name("lua")
 #: Records one command looks at.
 _BATCH = 500
-#: Records one question looks at, at most; a page that found less says where it stopped.
+#: Finished turns looked at first: a page is often full with these.
+_FIRST = 100
+#: Unfinished records one question looks at, at most.
 LOOK_AT_MOST = 20_000
+#: A page of a list looks for so long, in seconds; then it ends, and says where to go on.
+LOOK_SECONDS = 0.12
+#: Whole records read at once, and members of a set that are scanned at once.
+_TEXTS, _SCANNED = 100, 5_000
 #: What a list needs of a record.
 _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
     "tokens_used", "cost_used", "replay_of", "error", "allowed", "parked_at", "decide_by", "decide_default",
 )  # fmt: skip
-
-#: The states of unfinished turns, in the order a turn goes through them.
-UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING, TurnState.PARKED)
-#: What a search may ask for by one word: states of unfinished turns, outcomes, and groups of these.
-STATUSES: dict[str, tuple[str, ...]] = {
-    "unfinished": tuple(state.value for state in UNFINISHED),
-    "success": tuple(outcome.value for outcome in Outcome if outcome.success),
-    "unsuccessful": tuple(outcome.value for outcome in Outcome if not outcome.success),
-    **{state.value: (state.value,) for state in UNFINISHED},
-    **{outcome.value: (outcome.value,) for outcome in Outcome},
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """Which turns are asked for; an empty field asks for all.
-
-    Attributes:
-        owner: only this owner's. session_id: only of this session.
-        status: a key of ``STATUSES``.
-        lost: only turns a worker died or froze with.
-    """
-
-    owner: str = ""
-    session_id: str = ""
-    status: str = ""
-    lost: bool = False
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The states and outcomes asked for; empty for all."""
-        return STATUSES[self.status] if self.status else ()
-
-    @property
-    def unfinished(self) -> bool:
-        """True when unfinished turns can match."""
-        return not self.words or bool({*self.words} & {*STATUSES["unfinished"]})
-
-    @property
-    def finished(self) -> bool:
-        """True when finished turns can match."""
-        return not self.words or bool({*self.words} - {*STATUSES["unfinished"]})
-
-
-class Place(NamedTuple):
-    """A place in the list of finished turns, newest first: when one finished (ms), and its id."""
-
-    at: int
-    turn_id: str
-
-    def __str__(self) -> str:
-        return f"{self.at}.{self.turn_id}"
-
-    @classmethod
-    def parse(cls, text: str) -> Place:
-        """Read what ``str`` wrote.
-
-        Raises:
-            ValueError: this is no place.
-        """
-        at, _, turn_id = text.partition(".")
-        if not (at.isascii() and at.isdecimal() and len(at) <= 15):
-            raise ValueError(f"not a place in the list: {text[:80]!r}")
-        shard_of(turn_id)
-        return cls(int(at), turn_id)
 
 
 class Found(NamedTuple):
@@ -108,11 +50,17 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedPage:
-    """Some finished turns, newest first. ``older`` is where to go on; None when there are no more."""
+class Page:
+    """Some turns of a list, in its order. ``next`` is where to go on; None when there are no more.
+
+    A page that took too long ends before it is full, and says where to go on.
+    """
 
     turns: tuple[Turn, ...]
-    older: Place | None
+    next: Place | None
+
+
+_Batches = AsyncGenerator[tuple[list[Place], Place]]
 
 
 class TurnLists:
@@ -137,28 +85,80 @@ class TurnLists:
         known = {*STATUSES["unfinished"]}  # due may still name one that finished this moment
         return sorted((each for each in found if each.status in known), key=lambda each: each.created_at)
 
-    async def finished(self, search: Search, *, before: Place | None = None, count: int) -> FinishedPage:
-        """The next ``count`` finished turns that match, from ``before`` on."""
-        found: list[Found] = []
-        looked, last = 0, None
-        async for batch in self._batches(before):
-            matching = {each.turn_id: each for each in await self._match(batch, search)}
-            for place in batch:
-                looked, last = looked + 1, place
-                if place.turn_id in matching:
-                    found.append(matching[place.turn_id])
-                if len(found) == count or looked == LOOK_AT_MOST:
-                    return FinishedPage(turns=tuple(await self.read(each.turn_id for each in found)), older=last)
-        return FinishedPage(turns=tuple(await self.read(each.turn_id for each in found)), older=None)
+    async def page(
+        self, search: Search, *, after: Place | None = None, count: int = 50, seconds: float = LOOK_SECONDS
+    ) -> Page:
+        """The next ``count`` turns that match, behind the place ``after``; it looks for about ``seconds``."""
+        until, found = time.monotonic() + seconds, list[Turn]()
+        parts = search.parts
+        if after:
+            parts = parts[parts.index(after.part) :] if after.part in parts else ()
+        for part in parts:
+            begin = after if after and after.part == part else None
+            batches = self._unfinished_batches(search, begin) if part == "u" else self._finished(search, begin)
+            async with aclosing(batches):
+                async for batch, last in batches:
+                    rest = batch
+                    while rest:
+                        room = count - len(found)
+                        looked_at, rest = (rest, []) if search.text else (rest[:room], rest[room:])
+                        places = {place.turn_id: place for place in looked_at}
+                        turns = [turn for turn in await self.read(places) if not search.text or search.says(turn)]
+                        found += turns[:room]
+                        if len(found) == count:
+                            return Page(turns=tuple(found), next=places[found[-1].turn_id])
+                    if last and time.monotonic() > until:
+                        return Page(turns=tuple(found), next=last)
+        return Page(turns=tuple(found), next=None)
+
+    async def _unfinished_batches(self, search: Search, after: Place | None) -> _Batches:
+        """Unfinished turns that match, in order, with the place where each batch ends."""
+        found = [
+            Place("u", each.created_at, each.turn_id)
+            for each in await self.unfinished(search)
+            if search.in_time(each.created_at / 1000)
+        ]
+        found.sort(key=_order, reverse=not search.oldest_first)
+        rest = [place for place in found if after is None or _behind(place, after, search)]
+        for start in range(0, len(rest), _TEXTS):
+            batch = rest[start : start + _TEXTS]
+            yield batch, batch[-1]
+
+    async def _finished(self, search: Search, after: Place | None) -> _Batches:
+        """Finished turns that match, in order, with the place where each batch ends."""
+        async with aclosing(self._batches(search, after)) as batches:
+            async for batch in batches:
+                matching = {each.turn_id for each in await self._match(batch, search)}
+                places = [place for place in batch if place.turn_id in matching]
+                for start in range(0, len(places), _TEXTS):
+                    part = places[start : start + _TEXTS]
+                    yield part, part[-1]
+                yield [], batch[-1]
+
+    async def find(self, text: str, *, owner: str = "") -> list[str]:
+        """The ids of turns that begin with ``text``, two at most; with ``owner`` of this owner's turns only."""
+        found: list[str] = []
+        for keys in self._shards:
+            for name in (keys.due, keys.finished, keys.dead):
+                cursor = 0
+                while True:
+                    cursor, ids = await self._ask(self._redis.zscan(name, cursor, match=f"{text}*", count=_SCANNED))
+                    matching = await self._matching(keys, [raw.decode() for raw, _ in ids], Search(owner=owner))
+                    found = [*dict.fromkeys([*found, *(each.turn_id for each in matching)])]
+                    if len(found) > 1:
+                        return found[:2]
+                    if not cursor:
+                        break
+        return found
 
     async def newest_finished(self, search: Search, *, since: float, at_most: int) -> list[Found]:
         """What finished after ``since`` (seconds since the epoch), newest first, without the records."""
         found: list[Found] = []
-        async for batch in self._batches(None):
-            recent = [place for place in batch if place.at >= since * 1000]
-            found += await self._match(recent, search)
-            if len(recent) < len(batch) or len(found) >= at_most:
-                break
+        async with aclosing(self._batches(replace(search, since=since), None)) as batches:
+            async for batch in batches:
+                found += await self._match(batch, search)
+                if len(found) >= at_most:
+                    break
         return found[:at_most]
 
     async def dead(self, count: int) -> tuple[int, list[Turn]]:
@@ -207,29 +207,40 @@ class TurnLists:
         found = await self._ask(pipe.execute())
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
-    async def _batches(self, before: Place | None) -> AsyncGenerator[list[Place]]:
-        """Finished turns behind ``before``, newest first, over all shards."""
-        positions = [
-            await self._ask(self._redis.zcount(keys.finished, f"({before.at}", "+inf")) if before else 0
-            for keys in self._shards
-        ]
-        last = before
+    async def _batches(self, search: Search, after: Place | None) -> AsyncGenerator[list[Place]]:
+        """Finished turns within the search's time, in its order, over all shards, behind ``after``."""
+        oldest = search.oldest_first
+        low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
+        if after:
+            low, high = (str(after.at), high) if oldest else (low, str(after.at))
+        last, same = after, [0] * len(self._shards)  # of each shard: members of last's millisecond that were given
+        size = _FIRST
         while True:
-            waiting: list[tuple[Place, int]] = []
+            found: list[tuple[Place, int]] = []
+            more = False
             for shard, keys in enumerate(self._shards):
-                start = positions[shard]
-                found = await self._ask(
-                    self._redis.zrange(keys.finished, start, start + _BATCH - 1, desc=True, withscores=True)
+                (begin, end), most = ((low, high) if oldest else (high, low)), size + same[shard]
+                read = self._redis.zrange(
+                    keys.finished, begin, end, desc=not oldest, byscore=True, withscores=True, offset=0, num=most
                 )
-                waiting += [(Place(int(score), raw.decode()), shard) for raw, score in found]
-            batch = heapq.nlargest(_BATCH, waiting) if len(self._shards) > 1 else waiting
-            for shard, count in Counter(shard for _, shard in batch).items():
-                positions[shard] += count
-            # What finished meanwhile has pushed the others on: nothing is given twice.
-            yield [place for place, _ in batch if last is None or place < last]
-            if len(waiting) < _BATCH:
+                members = [(Place("f", int(score), raw.decode()), shard) for raw, score in await self._ask(read)]
+                more = more or len(members) == most
+                found += [each for each in members if last is None or _behind(each[0], last, search)]
+            found.sort(key=lambda each: _order(each[0]), reverse=not oldest)
+            batch = found[:size]
+            if batch:
+                yield [place for place, _ in batch]
+            if not more and len(found) <= size:
                 return
+            if not batch:  # all in one millisecond, and given before
+                same = [number + size for number in same]
+                continue
+            at = batch[-1][0].at
+            given = Counter(shard for place, shard in batch if place.at == at)
+            same = [given[shard] + (number if last and last.at == at else 0) for shard, number in enumerate(same)]
             last = batch[-1][0]
+            low, high = (str(at), high) if oldest else (low, str(at))
+            size = min(2 * size, _BATCH)
 
     async def _match(self, places: list[Place], search: Search) -> list[Found]:
         if len(self._shards) == 1:
@@ -246,7 +257,18 @@ class TurnLists:
     async def _matching(self, keys: Keys, ids: list[str], search: Search) -> list[Found]:
         if not ids:
             return []
-        records = [keys.turn(turn_id) for turn_id in ids]
-        wanted = [search.owner, search.session_id, "1" if search.lost else "", *search.words]
-        answer = await self._ask(self._select(keys=records, args=wanted))
+        read = [keys.turn(turn_id) for turn_id in ids]
+        if search.rule:
+            read += [keys.attempts(turn_id) for turn_id in ids]
+        lost = "1" if search.lost else ""
+        wanted = [search.owner, search.session_id, search.model, lost, search.rule, *search.words]
+        answer = await self._ask(self._select(keys=read, args=wanted))
         return [Found(ids[place - 1], status.decode(), *map(int, numbers)) for place, status, *numbers in answer]
+
+
+def _order(place: Place) -> tuple[int, str]:
+    return place.at, place.turn_id
+
+
+def _behind(place: Place, other: Place, search: Search) -> bool:
+    return _order(place) > _order(other) if search.oldest_first else _order(place) < _order(other)

@@ -32,11 +32,12 @@ from api_client.web.identity.keys import Keyring
 from api_client.web.identity.local_token import LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
+from api_client.web.pages import operators
 from api_client.web.pages import routes as pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
-from api_client.web.routes import completions, inbox, phases, responses, stats, turns
+from api_client.web.routes import completions, inbox, phases, responses, stats, turns, workers
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
@@ -111,9 +112,10 @@ def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, inbox, stats):
+    for module in (completions, responses, turns, phases, inbox, stats, workers):
         app.include_router(module.router, dependencies=[InProgress])
     app.include_router(pages.router)
+    app.include_router(operators.router)
     app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):

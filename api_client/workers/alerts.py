@@ -39,7 +39,7 @@ class Fleet:
     Attributes:
         agents, judges: how many run agents, and how many judge answers.
         slots, free: agents they can run at once, and how many more they could.
-        deaf: names of those that take no messages though they could.
+        deaf: names of those that take no messages though they could. quiet: of those that were ordered to take none.
         sick: machines that cannot carry out turns, each with why.
         ready: queues with a free slot -> when one of their workers last took a turn, in seconds since the epoch.
     """
@@ -51,6 +51,7 @@ class Fleet:
     deaf: tuple[str, ...]
     sick: Mapping[str, str] = field(default_factory=dict)
     ready: Mapping[str, float] = field(default_factory=dict)
+    quiet: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The fleet as a JSON-ready mapping."""
@@ -75,6 +76,7 @@ def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
         deaf=tuple(each["name"] for each in fresh if each["deaf"]),
         sick={each["host"]: each["sick"] for each in fresh if each.get("sick")},
         ready=ready,
+        quiet=tuple(each["name"] for each in agents if each.get("quiet")),
     )
 
 
@@ -131,6 +133,9 @@ def alerts(
     if fleet.deaf:
         names = ", ".join(fleet.deaf)
         yield Alert("deaf", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+    if fleet.quiet and len(fleet.quiet) == fleet.agents:
+        message = "every worker that runs agents was ordered to take nothing new: turns wait, and nothing is lost"
+        yield Alert("quiet", message, f"`turns workers resume {fleet.quiet[0]}`")
     for host, why in sorted(fleet.sick.items()):
         yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)
     if not fleet.agents:

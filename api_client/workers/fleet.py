@@ -1,4 +1,4 @@
-"""Which workers are there, and how many turns have not ended."""
+"""Which workers are there, what they are ordered to do, and how many turns have not ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
+from api_client.contract.values.worker_order import WorkerOrder
 from api_client.store import Store
 
 
@@ -32,3 +34,27 @@ async def unfinished(store: Store) -> int:
         StoreUnavailable: the store does not answer.
     """
     return sum([await store.ask(store.redis.zcard(keys.due)) for keys in store.shards])
+
+
+async def order(store: Store, name: str, what: WorkerOrder) -> str:
+    """Order a worker process, named by the beginning of its name, to do something; it obeys with its next heartbeat.
+
+    Twice makes no difference. Returns its whole name.
+
+    Raises:
+        BadRequest: no worker's name begins like this, or several do. StoreUnavailable: the store does not answer.
+    """
+    known = [each["name"] for each in await workers(store)]
+    meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
+    if len(meant) != 1:
+        why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
+        raise BadRequest(f"{why}; there are: {', '.join(meant or known) or 'none'}", param="name")
+    keys = Keys(store.namespace)
+    ordered = await store.ask(store.redis.hkeys(keys.orders))
+    if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
+        await store.ask(store.redis.hdel(keys.orders, *left))
+    if what is WorkerOrder.RESUME:
+        await store.ask(store.redis.hdel(keys.orders, meant[0]))
+    else:
+        await store.ask(store.redis.hset(keys.orders, meant[0], what.value))
+    return str(meant[0])

@@ -13,8 +13,9 @@ from api_client.contract.tasks import QUEUES
 from api_client.contract.words.store_refusals import Refusal
 from api_client.store import Store
 from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of, stuck
-from api_client.workers.fleet import workers
+from api_client.workers.fleet import workers as heard_of
 from api_client.workers.probe import Prober
+from api_client.workers.roster import WorkerLine, roster
 from api_client.workers.waiting import FIELDS, Row, Waiting, row, waiting
 
 #: Unfinished turns that are looked at, at most, and how many at once.
@@ -30,6 +31,7 @@ class Standing:
     Attributes:
         at: when, by the store's clock.
         refusal: what the store refuses; None while it takes writes.
+        workers: the worker processes of the last day, each with what it does.
         told: what each worker process last said of itself. fleet: those heard of just now.
         states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: how many there are.
         waiting: turns that a worker could take now, longest waiting first.
@@ -41,6 +43,7 @@ class Standing:
 
     at: float
     refusal: Refusal | None
+    workers: tuple[WorkerLine, ...]
     told: tuple[Mapping[str, Any], ...]
     fleet: Fleet
     states: Mapping[str, int]
@@ -86,13 +89,14 @@ async def read_standing(store: Store, prober: Prober) -> Standing:
             for (turn_id, score), values in zip(batch, await store.ask(pipe.execute()), strict=True):
                 if found := row(turn_id, score, values):
                     rows.append(found)
-    told = tuple(await workers(store))
+    told = tuple(await heard_of(store))
     fleet = fleet_of(told, time.time())
     ready = tuple(waiting(rows, now, store.settings.announce_seconds))
     waits_in_vain = tuple(stuck(fleet, ready, now))
     return Standing(
         at=now,
         refusal=refusal,
+        workers=tuple(roster(told, rows, time.time())),
         told=told,
         fleet=fleet,
         states=Counter(each.state.value for each in rows),

@@ -1,8 +1,8 @@
 """Which turns could run now and do not, and since when. Pure.
 
 Only a session's head can run. It waits for a worker from the moment it became due: when it was submitted, when the turn
-before it ended, when its delay was over, when its worker was lost, when a person decided. What is held or parked does
-not wait for a worker, and neither does a turn behind it.
+before it ended, when its delay was over, when its worker was lost, when a person decided. What is held, parked or
+paused does not wait for a worker, and neither does a turn behind it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from api_client.contract.turn import TurnState
 #: What is read of each record, in this order.
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "parked_at",
+    "since", "worker", "held_since",
 )  # fmt: skip
+_NUMBERS = {"not_before", "since", "held_since"}
 _AT_REST = {TurnState.QUEUED, TurnState.RAN}
 #: The wait for the next announcement doubles up to so many times (reap.lua).
 _DOUBLINGS = 6
@@ -24,7 +26,11 @@ _DOUBLINGS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An unfinished turn. Times in milliseconds of the store's clock; ``due`` says when somebody looks at it again."""
+    """An unfinished turn. Times in milliseconds of the store's clock; ``due`` says when somebody looks at it again.
+
+    ``worker`` is who holds it, or held it last; ``since`` is when its agent was started, or had ended; ``held_since``
+    is since when a pause holds it back, 0 for none.
+    """
 
     turn_id: str
     due: float
@@ -37,6 +43,9 @@ class Row:
     announced: int
     announced_at: int
     parked_at: int
+    since: int
+    held_since: int
+    worker: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +62,7 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
     texts = dict(zip(FIELDS, ((value or b"").decode("utf-8", "replace") for value in values), strict=True))
     try:
         state = TurnState(texts["state"])
-        numbers = {name: int(texts[name] or 0) for name in FIELDS if name.endswith("_at") or name == "not_before"}
+        numbers = {name: int(texts[name] or 0) for name in FIELDS if name.endswith("_at") or name in _NUMBERS}
         announced = int(texts["announced"] or 1)
     except ValueError:
         return None
@@ -67,6 +76,7 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
         held=bool(texts["token"]),
         task=texts["next"].partition("/")[0],
         announced=announced,
+        worker=texts["worker"],
         **numbers,
     )
 
@@ -75,7 +85,7 @@ def waiting(rows: Iterable[Row], now: float, announce_seconds: float) -> list[Wa
     """The turns that could run at ``now`` (seconds since the epoch), the longest waiting first."""
     heads: dict[str, Row | None] = {}
     for each in rows:
-        if each.held or each.state not in _AT_REST:
+        if each.held or each.held_since or each.state not in _AT_REST:
             heads[each.session_id] = None
             continue
         head = heads.get(each.session_id, each)

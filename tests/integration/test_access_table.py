@@ -72,6 +72,9 @@ FIGURES = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, "200", "200", "20
 RUNS_COMMANDS = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, REFUSED, "202", REFUSED, "202"])
 ALL_200 = "|".join(["200"] * 9)
 SIGN_IN = "303 /sign-in"
+OPERATORS_PAGE = "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])
+#: No worker has the name, which only those hear who may order one.
+ORDER = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "400 invalid_value", REFUSED, "400 invalid_value"])
 OWN_PAGE = "|".join([SIGN_IN, SIGN_IN, "200", "404", "404", "404", "200", "200", "200"])
 OWN_FORM = "|".join([SIGN_IN, SIGN_IN, "303 /turns/ID", "404", "404", "404", *["303 /turns/ID"] * 3])
 
@@ -86,6 +89,7 @@ TABLE = [
     Row("GET", "/v1/responses/{response_id}", OWN),
     Row("POST", "/v1/responses/{response_id}/cancel", OWN),
     Row("POST", "/v1/turns", "202", json=CHAT),
+    Row("GET", "/v1/turns", "200"),
     Row("GET", "/v1/turns/{turn_id}", OWN),
     Row("GET", "/v1/turns/{turn_id}/attempts", OWN),
     Row("GET", "/v1/turns/{turn_id}/events", OWN, ended=True),
@@ -99,10 +103,16 @@ TABLE = [
     Row("GET", "/v1/stats", FIGURES),
     Row("GET", "/v1/retry-rate", FIGURES),
     Row("GET", "/metrics", FIGURES),
+    Row("GET", "/v1/workers", FIGURES),
+    Row("POST", "/v1/workers/{name}/{order}", ORDER),
     Row("GET", "/", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["303 /overview"] * 3])),
-    Row("GET", "/overview", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
+    Row("GET", "/overview", OPERATORS_PAGE),
+    Row("GET", "/workers", OPERATORS_PAGE),
+    Row("POST", "/workers/{name}/{order}", "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "400", "403", "400"]), form={}),
+    Row("GET", "/audit", OPERATORS_PAGE),
     Row("GET", "/turns", "|".join([SIGN_IN, SIGN_IN, *["200"] * 7])),
     Row("GET", "/turns/{turn_id}", OWN_PAGE),
+    Row("GET", "/turns/{turn_id}/export", OWN_PAGE),
     Row("POST", "/turns/{turn_id}/cancel", OWN_FORM, form={}),
     Row("POST", "/turns/{turn_id}/replay", OWN_FORM, form={}, ended=True),
     Row("POST", "/turns/{turn_id}/drop", "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "409", "403", "409"]), form={}),
@@ -147,7 +157,7 @@ class Door:
         """Send the row's request about a turn of its own; the answer as the table writes it."""
         turn_id = await self._turn(ended=row.ended)
         names = {"turn_id": turn_id, "response_id": f"resp_{turn_id}", "model": "scripted"}
-        path = row.path.format(**names, version=VERSION, name="pages.css")
+        path = row.path.format(**names, version=VERSION, name="pages.css", order="quiet")
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         if self.name == "forwarded user":
             headers["x-owui-user-id"] = "u1"

@@ -64,6 +64,7 @@ def test_a_turn_that_waits_for_its_place_is_not_stuck(fleet: Fleet, turn: Waitin
         (Fleet(agents=1, judges=0, slots=4, free=4, deaf=()), {}, "no worker is there to judge"),
         (Fleet(agents=1, judges=1, slots=4, free=0, deaf=("run-1",)), {}, "takes no messages: run-1"),
         (replace(WELL, sick={"b": "/data cannot be written"}), {}, "b carries out no turns: /data cannot be written"),
+        (replace(WELL, quiet=("run-1",)), {}, "every worker that runs agents was ordered to take nothing new"),
         (WELL, {"overdue": 3}, "3 turns were due"),
         (WELL, {"stuck": (LONG,)}, "1 turns could run and have waited for 5 min"),
     ],

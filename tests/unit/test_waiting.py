@@ -32,8 +32,10 @@ def test_a_turn_that_is_to_be_judged_waits_for_another_queue() -> None:
     assert ready(stored(state="ran", next="turn.validate/1", due=9_005_000)) == [("t0-1", CHECK_QUEUE, 9_000.0)]
 
 
-@pytest.mark.parametrize("first", [{"state": "parked"}, {"state": "running", "token": "x"}, {"token": "x"}])
-def test_what_lies_behind_a_held_or_parked_turn_of_its_session_does_not_wait_for_a_worker(
+@pytest.mark.parametrize(
+    "first", [{"state": "parked"}, {"state": "running", "token": "x"}, {"token": "x"}, {"held_since": 9}]
+)
+def test_what_lies_behind_a_held_parked_or_paused_turn_of_its_session_does_not_wait_for_a_worker(
     first: dict[str, Any],
 ) -> None:
     behind = stored("t0-2", created_at=2)

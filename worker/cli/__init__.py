@@ -37,6 +37,10 @@ COMMANDS = {
     "up": ("worker.cli.installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
     "submit": ("worker.cli.turns.turn:submit", "Hand in a message; wait for its answer or watch it."),
     "top": ("worker.cli.figures.top:top", "Show what runs now, live: turns, queues, rates, last outcomes."),
+    "list": (
+        "worker.cli.turns.listing:list_turns",
+        "List turns by state, outcome, model, session, owner, rule, time, text.",
+    ),
     "watch": ("worker.cli.turns.turn:watch", "Follow a turn, from its first event to its last."),
     "show": ("worker.cli.turns.turn:show", "Show a turn: state, outcome, answer, error."),
     "attempts": ("worker.cli.turns.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
@@ -78,6 +82,10 @@ COMMANDS = {
     "restore": ("worker.cli.backup:restore", "Bring a backup into an empty installation."),
     "traces": ("worker.cli.figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("worker.cli.installation.worker:worker", "Run the workers: one for agents, one for judging."),
+    "workers": (
+        "worker.cli.installation.workers:workers",
+        "Who works where, on what, who is gone: list, quiet, drain, stop, resume.",
+    ),
     "web": ("worker.cli.installation.web:web", "Run the OpenAI-compatible relay."),
     "keys": ("worker.cli.keys:keys", "API keys of the relay: create, list, revoke."),
     "openwebui": (

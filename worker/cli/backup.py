@@ -14,7 +14,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import input_file
 from api_client.contract.settings import Settings, load, require_store
-from api_client.index.lists import Search, TurnLists
+from api_client.index.lists import TurnLists
+from api_client.index.search import Search
 from worker.backup import restoring, saving
 from worker.cli.config import describe
 from worker.cli.installation.up import only_one

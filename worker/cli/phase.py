@@ -14,7 +14,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import phase_session
 from api_client.contract.settings import load
 from api_client.contract.turn import Turn
-from api_client.index.lists import Search
+from api_client.index.search import Search
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.timeline import error_lines

@@ -14,7 +14,8 @@ import sys
 from celery.utils.log import mlevel
 from celery.utils.nodenames import default_nodename, host_format
 
-from worker.app import app
+from worker.app import app, engine
+from worker.processes.program import STAYS_DOWN
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
         quiet=True,
     )
     worker.start()
-    sys.exit(worker.exitcode or 0)
+    sys.exit(STAYS_DOWN if engine().stays_down else worker.exitcode or 0)
 
 
 if __name__ == "__main__":

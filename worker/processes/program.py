@@ -20,6 +20,8 @@ from pathlib import Path
 _LOOK_SECONDS = 0.025
 #: Exit code of a process whose lock another process holds (EX_TEMPFAIL).
 LOCKED = 75
+#: Exit code of a program that an operator ended: its supervisor does not start it again.
+STAYS_DOWN = 84
 
 # A tiny launcher that becomes the program. It replaces subprocess's preexec_fn, which may deadlock beside threads.
 _TETHER = f"""\

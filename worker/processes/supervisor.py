@@ -17,7 +17,7 @@ import structlog
 
 from api_client.contract.errors import HelixError
 from worker.processes.liveness import Liveness
-from worker.processes.program import Program, ask_to_end, await_end, bury, exited, spawn
+from worker.processes.program import STAYS_DOWN, Program, ask_to_end, await_end, bury, exited, spawn
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +48,7 @@ class _Child:
         self.kill_at = 0.0  # it is being ended, because it works no longer; 0: it is not
         self.liveness: Liveness | None = None  # since it is ready, where it is asked whether it answers
         self.delay = FIRST_DELAY_SECONDS
+        self.stays_down = False  # it ended because an operator wanted it to
 
     def ask(self) -> None:
         """Begin to ask whether it answers."""
@@ -213,7 +214,7 @@ class Supervisor:
         self._settled.set()
         now = time.monotonic()
         if now - self._shown_at >= self._show_seconds and all(
-            child.ready and not child.kill_at for child in self._children.values()
+            child.stays_down or (child.ready and not child.kill_at) for child in self._children.values()
         ):
             self._shown_at = now
             self._show()
@@ -281,6 +282,12 @@ class Supervisor:
             self._changed.notify_all()
         if not child.proven:
             raise NotReady(f"{name} ended at its start with exit code {code}{self._tail(child.program)}")
+        if code == STAYS_DOWN:
+            log.warning("process.stays_down", name=name, pid=pid)
+            child.stays_down, child.start_at = True, math.inf
+            if all(each.stays_down for each in self._children.values()):
+                self._stopping.set()
+            return
         now = time.monotonic()
         if now - child.started_at >= self._stable_seconds:
             child.delay = FIRST_DELAY_SECONDS

@@ -36,14 +36,18 @@ def build_runner(spec: str) -> tuple[Runner, str]:
     return _shared(name), option
 
 
+def runner_names() -> tuple[str, ...]:
+    """The names of all runners, ours and those of installed packages."""
+    return tuple(sorted({*_BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}))
+
+
 @functools.cache
 def _shared(name: str) -> Runner:
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in installed:
-        known = ", ".join(sorted({*_BUILT_IN, *installed}))
-        raise SettingsError([f"HELIX_MODELS: no runner {name!r}; there are: {known}"])
+        raise SettingsError([f"HELIX_MODELS: no runner {name!r}; there are: {', '.join(runner_names())}"])
     try:
         made: Runner = installed[name].load()()
     except Exception as error:

@@ -21,6 +21,7 @@ from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
+from api_client.contract.values.worker_order import WorkerOrder
 from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
@@ -49,11 +50,14 @@ _TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
 
 
 class Engine:
-    """One worker process's engine. ``alone`` says that the process carries out a single link and then ends."""
+    """One worker process's engine. ``alone`` says that the process carries out a single link and then ends.
 
-    def __init__(self, settings: Settings, celery: Celery, *, alone: bool = False) -> None:
+    ``name`` is Celery's for this process, so that it is the same in Flower, in the log, on pages and in records.
+    """
+
+    def __init__(self, settings: Settings, celery: Celery, *, name: str = "", alone: bool = False) -> None:
         self.settings = settings
-        self.name = f"{socket.gethostname()}-{os.getpid()}"
+        self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
         self.host = Host(settings.sessions_dir)
         self.receiver = Receiver(self._look_around)
@@ -84,6 +88,9 @@ class Engine:
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._pulse: Pulse | None = None
         self._leaving = False
+        self._quiet_ordered = False
+        #: Whether an operator ended this process, so that nobody is to start it again.
+        self.stays_down = False
         self._reaper = None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -113,6 +120,9 @@ class Engine:
             return
         link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
+        if self._quiet_ordered:  # asked for before it was known: somebody else is to have it
+            self.loop.begin(lambda: self._threads.files(self.announce, link, turn_id, session_id))
+            return
         self._taken, self._took_at = self._taken + 1, time.time()
         seat = self.slots.enter(QUEUES[link.task])
         self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
@@ -141,8 +151,20 @@ class Engine:
         self.loop.result_of(carry_out())
 
     def next_queues(self, queues: Sequence[str]) -> list[str]:
-        """From which queues to take the next message; from none while this machine can carry out no turns."""
-        return [] if self.host.sick else self.slots.order(queues)
+        """From which queues to take the next message; from none while sick, or ordered to take nothing new."""
+        return [] if self.host.sick or self._quiet_ordered else self.slots.order(queues)
+
+    def _obey(self, order: str) -> bool:
+        """Do as an operator ordered; whether this process takes no new turns. In the pulse's thread."""
+        was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
+        if was != self._quiet_ordered:
+            log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
+            self.receiver.wake()
+        idle = order == WorkerOrder.DRAIN and was and not self.slots.busy
+        if (order == WorkerOrder.STOP or idle) and not self.stays_down:
+            self.stays_down = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self._quiet_ordered
 
     def active(self) -> list[dict[str, Any]]:
         """The tasks that are carried out now, for operators. For any thread."""
@@ -170,6 +192,7 @@ class Engine:
             free=self.slots.free,
             lease_round=lambda: self.leases.worst_round,
             took_at=lambda: self._took_at,
+            obey=self._obey,
         )
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)

@@ -28,6 +28,11 @@ class Slots:
         queue = RUN_QUEUE if queue == PREFERRED_QUEUE else queue
         return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
 
+    @property
+    def busy(self) -> int:
+        """How many slots are taken, of all queues."""
+        return sum(self._busy.values())
+
     def order(self, queues: Sequence[str]) -> list[str]:
         """Which queues to take the next message from, the first of them first: this says which turn comes next."""
         return self._next.order([queue for queue in queues if self.free(queue)])

@@ -4,49 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import structlog
-from fastapi import APIRouter
-from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from api_client.actions import act, decide
-from api_client.contract.errors import HelixError, NotFinished, StoreUnavailable, TurnNotFound
+from api_client.contract.errors import NotFinished, TurnNotFound
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
-from api_client.contract.words.store_refusals import Refusal
 from api_client.figures.figures import SPANS
 from api_client.figures.overview import overview
-from api_client.index.lists import STATUSES, Place, Search
+from api_client.index.finding import neighbours
+from api_client.index.search import SORTS, STATUSES
+from api_client.turns.history import deaths, export
 from api_client.turns.proposal import proposal
-from api_client.web.errors import ApiError, from_contract
+from api_client.web.errors import ApiError, shown_text
 from api_client.web.identity.access import Caller, needs_key, needs_token
 from api_client.web.identity.origin import require_local
+from api_client.web.listing import FILTERS, place_of, search_of
 from api_client.web.pages import chart, comparison, events
-from api_client.web.pages.render import ASSETS, HEADERS, VERSION, page
+from api_client.web.pages.page_route import page_router, see_other, visited
+from api_client.web.pages.render import ASSETS, VERSION, page
 from api_client.web.pages.visitor import (
     COOKIE,
     Form,
     LongForm,
-    NotSignedIn,
     Visitor,
     VisitorOf,
     form_of,
     own_path,
     set_cookie,
     sign_in,
-    sign_in_address,
 )
 from api_client.web.pages.waterfall import KINDS, scale_of, waterfall
-from api_client.web.relay import Relay, RelayOf, relay_of
+from api_client.web.relay import Relay, RelayOf
 from api_client.web.submitting import require_room
 
 log = structlog.get_logger(__name__)
@@ -57,49 +56,25 @@ _ROWS, _PAGE = 8, 50
 _REFRESH_SECONDS = {"overview": 5, "turn": 2}
 
 
-class _PageRoute(APIRoute):
-    """A route whose errors are pages too, and whose every answer has the pages' headers."""
-
-    def get_route_handler(self) -> Callable[[Request], Any]:
-        """The handler, with errors answered."""
-        handle = super().get_route_handler()
-
-        async def answer(request: Request) -> Response:
-            try:
-                response: Response = await handle(request)
-            except NotSignedIn as refused:
-                response = _see_other(sign_in_address(refused.back))
-            except ApiError as error:
-                response = _error_page(error)
-            except HelixError as error:
-                refusal = error.refusal if isinstance(error, StoreUnavailable) else None
-                response = _error_page(from_contract(error, relay_of(request).settings.locale), refusal)
-            for name, value in HEADERS.items():
-                response.headers.setdefault(name, value)
-            return response
-
-        return answer
-
-
-router = APIRouter(route_class=_PageRoute, include_in_schema=False)
+router = page_router()
 
 
 @router.get("/")
 async def first_page(visitor: VisitorOf) -> Response:
     """Operators see the overview, others their turns."""
-    return _see_other("/turns" if visitor.owner else "/overview")
+    return see_other("/turns" if visitor.owner else "/overview")
 
 
 @router.get("/overview")
 async def show_overview(request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "24h") -> Response:
     """An installation at a glance, for operators; everybody else is redirected to their turns."""
     if visitor.owner:
-        return _see_other("/turns")
+        return see_other("/turns")
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     seen = await overview(relay.client, span, rows=_ROWS)
     pieces = seen.figures.pieces
-    return _page(
+    return visited(
         "overview.html",
         request,
         visitor,
@@ -115,43 +90,28 @@ async def show_overview(request: Request, relay: RelayOf, visitor: VisitorOf, sp
 
 @router.get("/turns")
 async def list_turns(
-    request: Request,
-    relay: RelayOf,
-    visitor: VisitorOf,
-    status: str = "",
-    session: str = "",
-    turn: str = "",
-    before: str = "",
-    lost: str = "",
+    request: Request, relay: RelayOf, visitor: VisitorOf, turn: str = "", cursor: str = ""
 ) -> Response:
-    """Turns, unfinished ones first. The filter and the place are in the address, so that it can be shared."""
+    """Turns, unfinished ones first. Filters and place are in the address, so that it can be saved and shared."""
     if turn.strip():
-        return _see_other(f"/turns/{turn.strip()}")
-    if status and status not in STATUSES:
-        raise ApiError(404, "there is no such status", code="not_found")
-    try:
-        place = Place.parse(before) if before else None
-    except ValueError:
-        raise ApiError(404, "there is no such place in the list", code="not_found") from None
-    search = Search(owner=visitor.owner or "", session_id=session.strip(), status=status, lost=lost == "1")
-    lists = relay.client.lists
-    unfinished = await lists.unfinished(search) if search.unfinished and place is None else []
-    finished = await lists.finished(search, before=place, count=_PAGE) if search.finished else None
-    older = finished.older if finished else None
-    filters = {"status": search.status, "session": search.session_id, "lost": "1" if search.lost else ""}
+        return see_other(f"/turns/{quote(turn.strip(), safe='')}")
+    search = search_of(request.query_params, visitor.owner)
+    found = await relay.client.lists.page(search, after=place_of(cursor), count=_PAGE)
+    filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     filtered = {name: value for name, value in filters.items() if value}
-    return _page(
+    return visited(
         "turns.html",
         request,
         visitor,
-        unfinished=await lists.read(found.turn_id for found in unfinished[:_PAGE]),
-        more_unfinished=max(0, len(unfinished) - _PAGE),
-        finished=finished.turns if finished else (),
-        older=f"/turns?{urlencode({**filtered, 'before': str(older)})}" if older else "",
+        unfinished=[each for each in found.turns if not each.outcome],
+        finished=[each for each in found.turns if each.outcome],
+        older=f"/turns?{urlencode({**filtered, 'cursor': str(found.next)})}" if found.next else "",
         filters=filters,
         filtered=filtered,
         statuses=STATUSES,
-        before=before,
+        models=tuple(relay.settings.models),
+        sorts=SORTS,
+        cursor=cursor,
         refresh=0,
     )
 
@@ -160,12 +120,14 @@ async def list_turns(
 async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
     """One turn: what happened, why, and what became of it."""
     client = relay.client
+    if (whole := await client.find(turn_id, owner=visitor.owner)) != turn_id:
+        return see_other(f"/turns/{whole}")
     turn = await client.get(turn_id, owner=visitor.owner)
     attempts = await client.attempts(turn_id)
     outline = await client.outline(turn_id)
     rows = waterfall(outline.events, _now(turn))
     parked = turn.state is TurnState.PARKED
-    return _page(
+    return visited(
         "turn.html",
         request,
         visitor,
@@ -179,12 +141,22 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
         replay=await _replay_of(relay, turn),
+        neighbours=await neighbours(client.lists, turn),
+        deaths=deaths(outline.events),
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
         # A parked turn stands still, and what somebody writes about it must not be taken away.
         refresh=0 if turn.outcome or parked else _REFRESH_SECONDS["turn"],
     )
+
+
+@router.get("/turns/{turn_id}/export")
+async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
+    """The turn's record, attempts and events as a file."""
+    body = json.dumps(await export(relay.client, turn_id, owner=visitor.owner), indent=1)
+    name = {"content-disposition": f'attachment; filename="{shown_text(turn_id)}.json"'}
+    return Response(body, media_type="application/json", headers=name)
 
 
 def _now(turn: Turn) -> float:
@@ -225,7 +197,7 @@ async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
     """Call the turn off, and show what became of it."""
     with _others_need_token(visitor):
         await act(relay.client, "cancel", turn_id, by=visitor.name, owner=visitor.changes, detail="page")
-    return _see_other(f"/turns/{turn_id}")
+    return see_other(f"/turns/{turn_id}")
 
 
 @router.post("/turns/{turn_id}/replay")
@@ -239,7 +211,7 @@ async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
         done = await act(relay.client, "replay", turn_id, by=visitor.name, owner=visitor.changes, detail="page")
     except NotFinished:
         raise ApiError(409, "this turn has not finished yet: cancel it first", code="turn_not_finished") from None
-    return _see_other(f"/turns/{done.new_turn_id}")
+    return see_other(f"/turns/{done.new_turn_id}")
 
 
 @router.post("/turns/{turn_id}/drop")
@@ -253,7 +225,7 @@ async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: For
         await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")
     except NotFinished:
         raise ApiError(409, "this turn is not a dead letter", code="turn_not_finished") from None
-    return _see_other("/overview")
+    return see_other("/overview")
 
 
 @router.post("/turns/{turn_id}/decision")
@@ -273,7 +245,7 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
         owner=visitor.changes,
         decision_id=told["decision_id"],
     )
-    return _see_other(f"/turns/{turn_id}")
+    return see_other(f"/turns/{turn_id}")
 
 
 @router.get("/sign-in")
@@ -298,7 +270,7 @@ async def take_key(request: Request, relay: RelayOf) -> Response:
         log.warning("page.sign_in_refused")
         return _sign_in_form(request, relay, back, wrong=True)
     log.info("page.signed_in")
-    response = _see_other(back)
+    response = see_other(back)
     set_cookie(request, response, token)
     return response
 
@@ -320,7 +292,7 @@ def _sign_in_form(request: Request, relay: Relay, back: str, *, wrong: bool = Fa
 async def sign_out(relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Forget the browser."""
     await relay.client.sign_ins.forget(visitor.token)
-    response = _see_other("/sign-in")
+    response = see_other("/sign-in")
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response
 
@@ -328,7 +300,7 @@ async def sign_out(relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
 @router.get("/favicon.ico")
 async def icon() -> Response:
     """For browsers that ask for it without having read a page."""
-    return _see_other(f"/assets/{VERSION}/icon.svg")
+    return see_other(f"/assets/{VERSION}/icon.svg")
 
 
 @router.get("/assets/{version}/{name}")
@@ -338,20 +310,3 @@ async def asset(version: str, name: str) -> Response:
         raise ApiError(404, "there is nothing at this address", code="not_found")
     media_type, content = ASSETS[name]
     return Response(content, media_type=media_type, headers={"cache-control": "public, max-age=31536000, immutable"})
-
-
-def _page(template: str, request: Request, visitor: Visitor, **values: Any) -> Response:
-    response = page(template, visitor=visitor, path=request.url.path, **values)
-    if visitor.new:
-        set_cookie(request, response, visitor.token)
-    return response
-
-
-def _error_page(error: ApiError, refusal: Refusal | None = None) -> Response:
-    return page(
-        "error.html", error.status, error.headers, error=error, refusal=refusal, visitor=None, refresh=0, path=""
-    )
-
-
-def _see_other(address: str) -> Response:
-    return RedirectResponse(address, 303)

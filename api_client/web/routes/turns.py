@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -14,9 +15,11 @@ from api_client.actions import act
 from api_client.audit import by_key
 from api_client.contract.events import Event, read_event_id, reset
 from api_client.contract.turn import Turn
+from api_client.index.line import line_of
 from api_client.web.bodies import openapi
 from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import Asker, Reach
+from api_client.web.listing import place_of, search_of
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.routes.completions import ask_of
 from api_client.web.streaming.following import broken, follow
@@ -42,14 +45,37 @@ async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Respon
     return JSON(body, 202, {"x-turn-id": turn_id, "location": url})
 
 
+@router.get("", response_model=None)
+async def list_turns(
+    request: Request, relay: RelayOf, owner: Reach, limit: int = Query(50, ge=1, le=200), cursor: str = ""
+) -> Response:
+    """Turns that match, without their answers: unfinished ones first, then finished ones, each newest first.
+
+    An operator's key sees every owner's turns, any other its own. A page ends before it is full when the search took
+    too long; ``next`` is the cursor of the page behind it, null on the last page.
+    """
+    search = search_of(request.query_params, owner)
+    page = await relay.client.lists.page(search, after=place_of(cursor), count=limit)
+    data = [{"object": "turn", **line_of(turn)} for turn in page.turns]
+    return JSON({"object": "list", "data": data, "next": str(page.next) if page.next else None})
+
+
+async def _named(turn_id: str, relay: RelayOf, owner: Reach) -> str:
+    """The turn that a path names, by its id or its beginning."""
+    return await relay.client.find(turn_id, owner=owner)
+
+
+Named = Annotated[str, Depends(_named)]
+
+
 @router.get("/{turn_id}", response_model=None)
-async def show_turn(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
+async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """The turn's record."""
     return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
 
 
 @router.get("/{turn_id}/attempts", response_model=None)
-async def list_attempts(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
+async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """The turn's attempts, oldest first."""
     attempts = await relay.client.attempts(turn_id, owner=owner)
     return JSON({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
@@ -57,14 +83,14 @@ async def list_attempts(turn_id: str, relay: RelayOf, owner: Reach) -> Response:
 
 @router.post("/{turn_id}/cancel", response_model=None)
 @router.delete("/{turn_id}", response_model=None)
-async def cancel_turn(turn_id: str, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
+async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
     await act(relay.client, "cancel", turn_id, by=by_key(caller.owner), owner=owner)
     return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
 
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)
-async def stream_events(turn_id: str, request: Request, relay: RelayOf, owner: Reach) -> Response:
+async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner: Reach) -> Response:
     """The turn's events from the first, or from behind ``Last-Event-ID``; the stream ends after ``turn.finished``.
 
     A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.

@@ -229,7 +229,7 @@ def standing_of(told: list[dict[str, Any]], **more: Any) -> Standing:
     facts: dict[str, Any] = {"refusal": None, "overdue": 0, "stuck": (), **more}
     said = tuple(alerts(fleet, now=now, **facts))
     empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "parked_since": 0.0, "dead": 0}
-    return Standing(at=now, told=tuple(told), fleet=fleet, alerts=said, **(empty | facts))
+    return Standing(at=now, workers=(), told=tuple(told), fleet=fleet, alerts=said, **(empty | facts))
 
 
 def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:

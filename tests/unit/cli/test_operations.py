@@ -33,7 +33,7 @@ def test_every_question_has_a_command_and_every_page_exists() -> None:
     rows = [line.split("|")[1:-1] for line in TABLE.splitlines() if line.startswith("|") and "?" in line]
     assert len(rows) >= 7
     paths = set(create_app(Settings(store_url="redis://127.0.0.1:1/0")).openapi()["paths"])
-    served = paths | {"/overview", "/turns", "/turns/{turn_id}"}
+    served = paths | {"/overview", "/turns", "/turns/{turn_id}", "/workers", "/audit"}
     for question, command, page in rows:
         assert "`turns " in command, question
         for path in re.findall(r"`(/[^`]*)`", page):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -74,8 +75,12 @@ class FakeAudit:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, str]] = []
 
-    async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> None:
+    @asynccontextmanager
+    async def noted(
+        self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
+    ) -> AsyncIterator[None]:
         self.lines.append((action, by, turn_id))
+        yield
 
 
 class FakeProber:
@@ -167,6 +172,9 @@ class FakeTurns:
 
     async def unfinished(self) -> int:
         return 0
+
+    async def find(self, text: str, *, owner: str | None = None) -> str:
+        return text
 
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
         if self.refusal:

@@ -58,7 +58,8 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
             yield clock(name, redis)
             try:
                 info: Info = redis.info()
-                least = _least_replicas(redis)
+                least = _setting(redis, "min-replicas-to-write")
+                synced = _setting(redis, "appendfsync")
             except NoPermissionError:
                 fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
                 yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
@@ -74,6 +75,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
     yield version(name, info)
     yield from replication(name, info, settings.durability, least)
     yield persistence(name, info)
+    yield from power(name, synced, settings)
     yield eviction(name, info)
     if info.get("role", "master") != "master":
         yield Finding(
@@ -81,13 +83,14 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _least_replicas(redis: Any) -> str | None:
+def _setting(redis: Any, name: str) -> str | None:
+    """A setting of the server; None when it does not say: managed servers and most users may not ask."""
     from redis.exceptions import RedisError
 
     try:
-        return str(redis.config_get("min-replicas-to-write").get("min-replicas-to-write", "0"))
+        return str(redis.config_get(name).get(name, "")) or None
     except RedisError:
-        return None  # managed servers and most users may not ask
+        return None
 
 
 def number_of_shards(settings: Settings) -> Finding:
@@ -164,6 +167,22 @@ def persistence(name: str, info: Info) -> Finding:
         if info.get(fact, "ok") != "ok":
             return Finding(check, "wrong", f"{fact} is {info[fact]}", "look at the server's log and at its disk")
     return Finding(check, "ok", f"append-only file, {int(info.get('aof_current_size', 0)) / 2**20:.1f} MiB")
+
+
+def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
+    """Whether what was acknowledged survives the server's end (docs/reliability.md). Pure.
+
+    ``synced`` is the server's appendfsync. The embedded broker has ``no``, and a process beside it syncs each second.
+    """
+    embedded = settings.store_url.startswith("unix://") and settings.store_url.endswith("/valkey.sock")
+    if settings.durability == "power" or embedded or synced not in {"everysec", "no"}:
+        return
+    lost = {
+        "everysec": "a server that is killed while it syncs loses acknowledged turns",
+        "no": "a loss of power takes acknowledged turns of up to half a minute",
+    }
+    fix = "set appendfsync always on the server, or HELIX_DURABILITY=power (docs/reliability.md says what each costs)"
+    yield Finding(f"{name} power", "warning", f"appendfsync is {synced}: {lost[synced]}", fix)
 
 
 def eviction(name: str, info: Info) -> Finding:

@@ -63,9 +63,11 @@ def examine() -> Iterator[Finding]:
 
 
 def agents(settings: Settings) -> Iterator[Finding]:
-    """The Claude CLI, where a model uses it."""
+    """Every model, and the Claude CLI where one uses it."""
     from worker.cli.checks.claude import claude
+    from worker.cli.checks.models import models
 
+    yield from models(settings)
     if any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values()):
         yield from claude(settings)
     else:

@@ -13,6 +13,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.workers.alerts import HEARD_SECONDS, START, missing
 from api_client.workers.probe import QueueProbe
+from api_client.workers.queues import waiting_messages
 from api_client.workers.standing import Standing
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
@@ -42,7 +43,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
     yield from same_validators(told)
     blamed = {alert.check for alert in standing.alerts}
     for probe in probes:
-        if not blamed & {f"workers {probe.queue}", "deaf", "sick"}:  # else it follows from these
+        if not blamed & {f"workers {probe.queue}", "deaf", "sick", "quiet"}:  # else it follows from these
             yield claimed(probe)
     yield from backlog(standing, messages)
     yield from traces(untraced)
@@ -53,11 +54,11 @@ async def _ask(settings: Settings) -> tuple[Standing, tuple[QueueProbe, ...], di
         standing = await client.standing()  # first: a probe that is taken says nothing about turns
         probes = await client.prober.probe(_PROBE_SECONDS)
         untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
-        return standing, probes, await client.waiting_messages(), untraced
+        return standing, probes, await client.store.ask(waiting_messages(client.store)), untraced
 
 
 def stuck(standing: Standing) -> Iterator[Finding]:
-    """What keeps turns from going on, as every page says it, causes first; then who works and what waits. Pure."""
+    """What keeps turns from going on, causes first, as every page says it; then workers and waiting turns. Pure."""
     for alert in standing.alerts:
         yield Finding(alert.check, "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
@@ -67,6 +68,9 @@ def stuck(standing: Standing) -> Iterator[Finding]:
         slots, free = (sum(each.get(name, 0) for each in there) for name in _SLOTS[queue])
         if f"workers {queue}" not in blamed:
             yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
+    if fleet.quiet and "quiet" not in blamed:
+        said = f"ordered to take nothing new: {', '.join(fleet.quiet)}"
+        yield Finding("quiet", "warning", said, f"`turns workers resume {fleet.quiet[0]}`")
     if not blamed & {"reaper", "waiting"}:
         longest = f", the longest for {standing.at - standing.waiting_since:.0f} s" if standing.waiting else ""
         yield Finding(
@@ -140,7 +144,7 @@ def claimed(probe: QueueProbe) -> Finding:
 
 
 def backlog(standing: Standing, messages: dict[str, int]) -> Iterator[Finding]:
-    """What lies in the queues, and whether anything lies dead. Pure."""
+    """How many messages are in the queues, and whether there are dead letters. Pure."""
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
     yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
     if standing.dead:

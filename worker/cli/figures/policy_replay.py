@@ -15,7 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.settings import load
 from api_client.contract.turn import AttemptRecord, Turn
-from api_client.index.lists import Place, Search
+from api_client.index.search import Place, Search
 from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import read_file
@@ -82,18 +82,18 @@ class _Gives:
 
 async def _finished(client: TurnsClient, since: float, model: str) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
     """Chat turns that finished after ``since`` (seconds since the epoch) with their attempts, newest first."""
-    before: Place | None = None
+    after: Place | None = None
+    search = Search(statuses=("finished",), model=model, since=since)
     while True:
-        page = await client.lists.finished(Search(), before=before, count=_PAGE)
-        recent = [turn for turn in page.turns if turn.finished_at >= since]
-        chats = [turn for turn in recent if not turn.request.phase and model in ("", turn.request.model)]
+        page = await client.lists.page(search, after=after, count=_PAGE)
+        chats = [turn for turn in page.turns if not turn.request.phase]
         for turn, attempts in zip(
             chats, await asyncio.gather(*(_attempts(client, turn) for turn in chats)), strict=True
         ):
             yield turn, attempts
-        if page.older is None or len(recent) < len(page.turns):
+        if page.next is None:
             return
-        before = page.older
+        after = page.next
 
 
 async def _attempts(client: TurnsClient, turn: Turn) -> list[AttemptRecord]:

@@ -54,8 +54,10 @@ def _write(stats: Stats) -> None:
     rules = [row for row in stats.rows if isinstance(row, RuleRow)]
     turns = [row for row in stats.rows if isinstance(row, TurnRow)] or [total]
     click.echo()
-    if stats.by in {"validator", "code"}:
-        write_table([(stats.by, *_RULES_HEAD), *((one_line(row.name, 60), *_rule(row)) for row in rules)])
+    if stats.by in {"validator", "code", "validator_model"}:
+        write_table(
+            [(stats.by.replace("_", " / "), *_RULES_HEAD), *((one_line(row.name, 60), *_rule(row)) for row in rules)]
+        )
     else:
         used = stats.by in {"", "model"}
         head = (stats.by, *_TURNS_HEAD, *(_USED_HEAD if used else ()))

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import click
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load, masked
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
 from api_client.web.identity.local_token import make_token
 from worker.backup.restoring import require_whole
+from worker.cli.checks.models import problems
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port
 from worker.cli.installation.worker import capacity
@@ -78,6 +80,7 @@ def up(verbose: bool, as_json: bool) -> None:
     with only_one(state):
         require_whole(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
+        require_models(load())
         installation = plan(load())
         configure_logging(settings)
         if installation.keyless:
@@ -90,6 +93,16 @@ def up(verbose: bool, as_json: bool) -> None:
             for program in installation.programs:
                 if program.ready_file:
                     program.ready_file.unlink(missing_ok=True)
+
+
+def require_models(settings: Settings) -> None:
+    """Refuse to start with a model that can never work.
+
+    Raises:
+        SettingsError: names each such model, and why.
+    """
+    if found := problems(settings):
+        raise SettingsError([f"{problem}; `turns doctor` says what to do" for problem in found])
 
 
 def plan(settings: Settings) -> Installation:

@@ -23,6 +23,7 @@ from worker.cli import NO
 from worker.cli.figures.rates import span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.turns.turn import with_client
+from worker.cli.turns.turn_id import turn_argument
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
 _STATES = [state.value for state in TurnState if state is not TurnState.FINISHED]
@@ -64,7 +65,7 @@ def _json(done: Done) -> dict[str, Any]:
 def _filters(action: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command over one turn or a filter."""
     options = [
-        click.argument("turn_id", required=False),
+        turn_argument(required=False),
         click.option("--since", callback=span, metavar="SPAN", help="Only of the last 90s, 30m, 1h, 7d, 2w."),
         click.option("--model", default="", help="Only of this model."),
         click.option("--session", default="", help="Only of this session."),
@@ -203,7 +204,7 @@ def _act_on_all(action: str, found: list[Selected], as_json: bool, detail: str) 
 def audit(since: float, turn_id: str, as_json: bool) -> None:
     """Show who cancelled, replayed, dropped or decided what, and when; newest last.
 
-    A line is written before its action. For its result: `turns show TURN_ID`.
+    A line is written before its action; one that was refused says so. For its result: `turns show TURN_ID`.
     """
     lines = with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
     if as_json:
@@ -212,8 +213,10 @@ def audit(since: float, turn_id: str, as_json: bool) -> None:
     if not lines:
         click.echo(f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time")
         return
-    rows: list[tuple[str, ...]] = [("when", "who", "what", "turn", "bulk", "asked for")]
+    rows: list[tuple[str, ...]] = [("when", "who", "what", "turn", "bulk", "asked for", "result")]
     for line in lines:
-        when = f"{datetime.fromtimestamp(line.at):%Y-%m-%d %H:%M:%S}"
-        rows.append((when, one_line(line.by, 40), line.action, line.turn_id, line.bulk, one_line(line.detail, 60)))
+        when = f"{datetime.fromtimestamp(line.at).astimezone():%Y-%m-%d %H:%M:%S%z}"
+        result = f"refused: {one_line(line.refused, 80)}" if line.refused else ""
+        known = (line.action, line.turn_id, line.bulk, one_line(line.detail, 60), result)
+        rows.append((when, one_line(line.by, 40), *known))
     write_table(rows)

@@ -10,7 +10,6 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,15 @@ from typing import Any
 import click
 
 import api_client
-from api_client.client import TurnsClient
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.values.redaction import redacted, redactor
 from api_client.private_file import write_private
+from api_client.turns import history
 from worker.cli.config import describe
 from worker.cli.output import json_option, write_json
 from worker.cli.turns.turn import with_client
+from worker.cli.turns.turn_id import turn_argument
 
-FORMAT = "helix-turns.export/1"
 #: Fields whose texts are neither prompts nor answers: ids, names from closed sets, our sentences.
 _KEPT = frozenset(
     """
@@ -43,7 +42,7 @@ _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 
 
 @click.command()
-@click.argument("turn_id")
+@turn_argument()
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file; - is standard output.")
 @json_option
 def export(turn_id: str, output: str | None, as_json: bool) -> None:
@@ -51,7 +50,7 @@ def export(turn_id: str, output: str | None, as_json: bool) -> None:
 
     With --json on one line.
     """
-    text = json.dumps(with_client(lambda client: collect(client, turn_id)), indent=None if as_json else 1)
+    text = json.dumps(with_client(lambda client: history.export(client, turn_id)), indent=None if as_json else 1)
     if output and output != "-":
         write_private(Path(output), text.encode() + b"\n")
         click.echo(output)
@@ -60,7 +59,7 @@ def export(turn_id: str, output: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("turn_id")
+@turn_argument()
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="File; default: turns-ID.zip.")
 @click.option("--with-prompts", is_flag=True, help="Include what the user and the agent wrote.")
 @json_option
@@ -70,7 +69,7 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
     Secrets are masked. What the user and the agent wrote stays out, but for its length, unless --with-prompts is given.
     """
     settings = load()
-    found = with_client(lambda client: collect(client, turn_id))
+    found = with_client(lambda client: history.export(client, turn_id))
     output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
     members = contents(settings, found, with_prompts=with_prompts)
     write_private(output, _archive(members))
@@ -80,20 +79,6 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
         click.echo(f"{output}: {', '.join(sorted(members))}")
         said = "They hold prompts and answers." if with_prompts else "No prompts, no answers."
         click.echo(f"Secrets are masked. {said} Look through it before you send it.")
-
-
-async def collect(client: TurnsClient, turn_id: str) -> dict[str, Any]:
-    """A turn as one mapping. Raises as ``TurnsClient.get``."""
-    turn = await client.get(turn_id)
-    attempts = await client.attempts(turn_id)
-    events = [event.to_dict() for event in await client.events(turn_id)]
-    return {
-        "format": FORMAT,
-        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "turn": {**turn.to_dict(), "messages": list(turn.request.messages), "metadata": turn.request.metadata},
-        "attempts": [attempt.to_dict() for attempt in attempts],
-        "events": events,
-    }
 
 
 def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:

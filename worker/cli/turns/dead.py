@@ -8,10 +8,13 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
+from api_client.contract.turn import Turn
+from api_client.turns.history import Death, deaths
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.actions import act_on_one
 from worker.cli.turns.timeline import Timeline
 from worker.cli.turns.turn import with_client
+from worker.cli.turns.turn_id import turn_argument
 
 
 @click.group()
@@ -26,23 +29,28 @@ def dead() -> None:
 @json_option
 def list_dead(as_json: bool) -> None:
     """List the dead letters, oldest first."""
-    turns = with_client(lambda client: client.dead())
+
+    async def read(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
+        return [(turn, deaths((await client.outline(turn.turn_id)).events)) for turn in await client.dead()]
+
+    turns = with_client(read)
     if as_json:
-        write_json([turn.to_dict() for turn in turns])
+        write_json([{**turn.to_dict(), "deaths": [each.to_dict() for each in died]} for turn, died in turns])
         return
     if not turns:
         click.echo("no dead letters")
         return
-    rows: list[tuple[str, ...]] = [("turn", "given up", "deliveries", "session", "message")]
-    for turn in turns:
-        when = f"{datetime.fromtimestamp(turn.finished_at):%Y-%m-%d %H:%M:%S}"
+    rows: list[tuple[str, ...]] = [("turn", "given up", "deliveries", "died with", "session", "message")]
+    for turn, died in turns:
+        when = f"{datetime.fromtimestamp(turn.finished_at).astimezone():%Y-%m-%d %H:%M:%S%z}"
+        workers = one_line(", ".join(f"{each.worker} ({each.during})" for each in died), 120)
         session, message = one_line(turn.request.session_id, 40), one_line(turn.request.prompt, 60)
-        rows.append((turn.turn_id, when, str(turn.delivery), session, message))
+        rows.append((turn.turn_id, when, str(turn.delivery), workers, session, message))
     write_table(rows)
 
 
 @dead.command()
-@click.argument("turn_id")
+@turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show the whole history of a dead letter, event by event."""
@@ -60,7 +68,7 @@ def show(turn_id: str, as_json: bool) -> None:
 
 
 @dead.command()
-@click.argument("turn_id")
+@turn_argument()
 @json_option
 def replay(turn_id: str, as_json: bool) -> None:
     """Hand a dead letter in again as a new turn, and take it off the list. Twice makes one new turn."""
@@ -68,7 +76,7 @@ def replay(turn_id: str, as_json: bool) -> None:
 
 
 @dead.command()
-@click.argument("turn_id")
+@turn_argument()
 @json_option
 def drop(turn_id: str, as_json: bool) -> None:
     """Take a dead letter off the list. Its history stays readable for as long as any finished turn's."""

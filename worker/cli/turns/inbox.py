@@ -17,6 +17,7 @@ from worker.cli.reading import read_text
 from worker.cli.turns.actions import whoami
 from worker.cli.turns.timeline import Timeline, issue_lines
 from worker.cli.turns.turn import with_client
+from worker.cli.turns.turn_id import turn_argument
 
 
 @click.group()
@@ -55,7 +56,7 @@ def _time(at: float) -> str:
 
 
 @inbox.command()
-@click.argument("turn_id")
+@turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show what there is to decide on: the result an approval accepts, and what was found in it."""
@@ -90,7 +91,7 @@ def show(turn_id: str, as_json: bool) -> None:
 
 
 @inbox.command()
-@click.argument("turn_id")
+@turn_argument()
 @click.option("--note", default="", help="Why; stands in the turn's record.")
 @json_option
 def approve(turn_id: str, note: str, as_json: bool) -> None:
@@ -99,7 +100,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
 
 
 @inbox.command()
-@click.argument("turn_id")
+@turn_argument()
 @click.option(
     "--text",
     "file",
@@ -125,7 +126,7 @@ def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
 
 
 @inbox.command()
-@click.argument("turn_id")
+@turn_argument()
 @click.option("--note", required=True, help="What the agent reads.")
 @json_option
 def retry(turn_id: str, note: str, as_json: bool) -> None:
@@ -134,7 +135,7 @@ def retry(turn_id: str, note: str, as_json: bool) -> None:
 
 
 @inbox.command()
-@click.argument("turn_id")
+@turn_argument()
 @click.option("--note", default="", help="Why; the turn's user reads it.")
 @json_option
 def reject(turn_id: str, note: str, as_json: bool) -> None:

@@ -221,7 +221,9 @@ def _finished(body: TurnFinished) -> list[Line]:
 def error_lines(error: dict[str, Any]) -> list[str]:
     """What a turn's error says, a line each."""
     message = error.get("message") or ", ".join(f"{key}: {value}" for key, value in error.items())
-    return [one_line(line) for line in safe(message).splitlines() if line.strip()]
+    lines = [one_line(line) for line in safe(message).splitlines() if line.strip()]
+    reason = one_line(str(error.get("reason") or ""), 300)
+    return [*lines, reason] if reason and not any(reason in line for line in lines) else lines
 
 
 def _count(number: int, one: str, many: str = "") -> str:

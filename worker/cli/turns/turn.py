@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.timeline import Line, Timeline, error_lines, issue_lines
+from worker.cli.turns.turn_id import turn_argument
 from worker.logs import configure_logging
 
 Result = TypeVar("Result")
@@ -152,7 +153,7 @@ async def _follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json:
 
 
 @click.command()
-@click.argument("turn_id")
+@turn_argument()
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events after this number.")
 @json_option
 def watch(turn_id: str, after: int, as_json: bool) -> None:
@@ -164,7 +165,7 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("turn_id")
+@turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
@@ -206,9 +207,10 @@ def show(turn_id: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("turn_id")
+@turn_argument()
+@click.option("--full", is_flag=True, help="With the whole prompt, answer and feedback of each.")
 @json_option
-def attempts(turn_id: str, as_json: bool) -> None:
+def attempts(turn_id: str, full: bool, as_json: bool) -> None:
     """Show each attempt of a turn: what the agent was asked, how it ended, and what the validators said."""
     found = with_client(lambda client: client.attempts(turn_id))
     if as_json:
@@ -216,7 +218,7 @@ def attempts(turn_id: str, as_json: bool) -> None:
         return
     timeline = Timeline()
     for attempt in found:
-        for line in _attempt_lines(attempt):
+        for line in (*_attempt_lines(attempt), *(_texts(attempt) if full else ())):
             timeline.write(line)
 
 
@@ -235,5 +237,19 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
     return lines + [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]
 
 
+def _texts(attempt: AttemptRecord) -> Iterator[Line]:
+    """What was asked and answered, and the feedback, whole."""
+    for title, text in (
+        ("asked", attempt.prompt),
+        ("answered", attempt.text),
+        ("the answer as it was judged", attempt.answer if attempt.answer != attempt.text else ""),
+        ("repaired by code", attempt.mended),
+        ("feedback", attempt.feedback),
+    ):
+        if text:
+            yield Line(f"  {title}:", "bold")
+            yield from (Line(f"  | {line}") for line in safe(text).splitlines())
+
+
 def _time(at: float) -> str:
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S") if at else ""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S%z") if at else ""

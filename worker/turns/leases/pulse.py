@@ -7,6 +7,7 @@ consume nothing. ``Hearing`` is the pure rule; ``Pulse`` looks, and publishes a 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import secrets
@@ -32,6 +33,15 @@ log = structlog.get_logger()
 
 #: Longest time between two beats, shortest between two probes, and how long what dead workers told stays, in seconds.
 _BEAT_SECONDS, _PROBE_SECONDS, _FORGET_SECONDS = 2.0, 15.0, 86_400.0
+
+
+def _version() -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("helix-turns")
+    return ""
+
+
+_VERSION = _version()
 
 
 @dataclass(slots=True)
@@ -64,7 +74,8 @@ class Work:
     """What a worker process does: its queues, how many messages it took, and a queue's slots, in all and free.
 
     ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds. ``took_at`` gives when a
-    turn was last taken, in seconds since the epoch, 0 for never.
+    turn was last taken, in seconds since the epoch, 0 for never. ``obey`` gets an operator's order (``WorkerOrder``, or
+    empty) with each beat, and answers whether the worker takes no new turns.
     """
 
     name: str
@@ -74,6 +85,7 @@ class Work:
     free: Callable[[str], int]
     lease_round: Callable[[], float]
     took_at: Callable[[], float]
+    obey: Callable[[str], bool]
 
 
 class Pulse:
@@ -94,6 +106,7 @@ class Pulse:
         self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
         self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
         self._workers = Keys(settings.namespace).workers
+        self._orders, self._ordered = Keys(settings.namespace).orders, ""
         self._started = time.time()
         self._sessions_dir = settings.sessions_dir
         self._sessions = ""
@@ -111,6 +124,7 @@ class Pulse:
         self._closing.set()
         try:
             self._store.hdel(self._workers, self._work.name)
+            self._store.hdel(self._orders, self._work.name)
         except RedisError as error:
             log.info("pulse.not_signed_off", error=type(error).__name__)
 
@@ -127,17 +141,28 @@ class Pulse:
         """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf."""
         sick = self._host.watch()
         work = self._work
-        free = {queue: 0 if sick else work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
+        quiet = work.obey(self._order())
+        free = {queue: 0 if sick or quiet else work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
         waiting = self._waiting()
         deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=sum(free.values()), waiting=waiting)
         if deaf:
             log.error("worker.deaf", worker=work.name, waiting=waiting, free=free)
         self._mark(deaf=deaf)
-        if waiting == 0 and not sick and time.monotonic() - self._probed >= self._probe_seconds:
+        if waiting == 0 and not sick and not quiet and time.monotonic() - self._probed >= self._probe_seconds:
             self._probed = time.monotonic()
             for queue in work.queues:  # nothing to take: a probe, so that silence means something
                 self._probe(queue)
-        self._tell(free, deaf, sick)
+        self._tell(free, deaf, sick, quiet)
+
+    def _order(self) -> str:
+        """What an operator ordered; the last order while the store is away."""
+        try:
+            found: bytes | None = self._store.hget(self._orders, self._work.name)  # type: ignore[assignment]
+        except RedisError as error:
+            log.info("pulse.store_away", error=type(error).__name__)
+        else:
+            self._ordered = (found or b"").decode()
+        return self._ordered
 
     def _mark(self, *, deaf: bool) -> None:
         if self._ready_file:
@@ -155,13 +180,14 @@ class Pulse:
             return None
         return int(sum(lengths))
 
-    def _tell(self, free: Mapping[str, int], deaf: bool, sick: str) -> None:
+    def _tell(self, free: Mapping[str, int], deaf: bool, sick: str, quiet: bool) -> None:
         self._sessions = self._sessions or mark_of(self._sessions_dir)
         told = {
             "at": round(time.time(), 3),
             "started_at": round(self._started, 3),
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "version": _VERSION,
             "queues": self._work.queues,
             "slots": self._work.slots(RUN_QUEUE),
             "free": free[RUN_QUEUE],
@@ -169,6 +195,7 @@ class Pulse:
             "check_free": free[CHECK_QUEUE],
             "deaf": deaf,
             "sick": sick,
+            "quiet": quiet,
             "lease_round": round(self._work.lease_round(), 3),
             "took_at": round(self._work.took_at(), 3),
             "sessions": self._sessions,

@@ -1,0 +1,31 @@
+"""A turn as one line of a list: what it is, without its texts. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract.turn import Turn
+
+_PROMPT = 200
+
+
+def line_of(turn: Turn) -> dict[str, Any]:
+    """A JSON-ready mapping; ``prompt`` is the beginning of the message."""
+    return {
+        "turn_id": turn.turn_id,
+        "session_id": turn.request.session_id,
+        "model": turn.request.model,
+        "owner": turn.request.owner,
+        "state": turn.state.value,
+        "outcome": turn.outcome.value if turn.outcome else None,
+        "attempt": turn.attempt,
+        "max_attempts": turn.allowed or turn.request.max_attempts,
+        "deliveries": turn.delivery,
+        "workers_lost": turn.strikes,
+        "created_at": turn.created_at,
+        "finished_at": turn.finished_at,
+        "worker": turn.worker,
+        "error": turn.error.get("code", ""),
+        "replay_of": turn.replay_of,
+        "prompt": " ".join(turn.request.prompt[: _PROMPT * 2].split())[:_PROMPT],
+    }

@@ -1,0 +1,63 @@
+"""A turn's whole history: as one mapping for people and bug reports, and which workers died with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from api_client.contract.event_kinds import AttemptLost, AttemptStarted
+from api_client.contract.events import Event
+
+if TYPE_CHECKING:
+    from api_client.client import TurnsClient
+
+FORMAT = "helix-turns.export/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A delivery that was lost with its worker.
+
+    Attributes:
+        worker: whose name ends with its host. during: what it did: running, validating.
+        at: when that was noticed, in seconds since the epoch. silent_seconds: how long nobody had heard of it.
+    """
+
+    delivery: int
+    worker: str
+    during: str
+    at: float
+    silent_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The death as a JSON-ready mapping."""
+        return asdict(self)
+
+
+def deaths(events: Iterable[Event]) -> list[Death]:
+    """Each lost delivery, oldest first; one that was handed over in peace does not count. Pure."""
+    workers: dict[int, str] = {}
+    found = []
+    for event in events:
+        match event.body:
+            case AttemptStarted() as started:
+                workers[started.delivery] = started.worker
+            case AttemptLost() as lost if lost.during != "shutdown":
+                worker = workers.get(lost.delivery, "")
+                found.append(Death(lost.delivery, worker, lost.during, event.at, lost.silent_ms / 1000))
+    return found
+
+
+async def export(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
+    """A turn's record, attempts and events, prompts and answers included. Raises as ``TurnsClient.get``."""
+    turn = await client.get(turn_id, owner=owner)
+    attempts = await client.attempts(turn_id)
+    return {
+        "format": FORMAT,
+        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "turn": {**turn.to_dict(), "messages": list(turn.request.messages), "metadata": turn.request.metadata},
+        "attempts": [attempt.to_dict() for attempt in attempts],
+        "events": [event.to_dict() for event in await client.events(turn_id)],
+    }

@@ -1,0 +1,75 @@
+"""What a list of turns is asked for in an address: the same words for ``GET /v1/turns`` and the page ``/turns``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+
+from api_client.figures.spans import seconds_of
+from api_client.index.search import SORTS, STATUSES, Place, Search
+from api_client.web.errors import bad_request, shown
+
+#: The words of an address that narrow a list, in the order in which they are shown.
+FILTERS = ("status", "model", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
+_LONGEST = 300
+
+
+def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
+    """The search that an address asks for; ``owner`` is whose turns the asker may see, None for everybody's.
+
+    Raises:
+        ApiError: 400, a word of it is not known or cannot be read.
+    """
+    given = {name: asked.get(name, "").strip() for name in FILTERS}
+    for name, value in given.items():
+        if len(value) > _LONGEST:
+            raise bad_request(f"{name}: must be {_LONGEST} characters at most", param=name)
+    statuses = tuple(filter(None, (word.strip() for word in given["status"].split(","))))
+    if unknown := [word for word in statuses if word not in STATUSES]:
+        raise bad_request(f"status: must be of {', '.join(STATUSES)}; got {shown(unknown[0])}", param="status")
+    if given["sort"] not in {"", *SORTS}:
+        raise bad_request(f"sort: must be one of {', '.join(SORTS)}; got {shown(given['sort'])}", param="sort")
+    if given["lost"] not in {"", "0", "1", "false", "true"}:
+        raise bad_request(f"lost: must be 0 or 1; got {shown(given['lost'])}", param="lost")
+    return Search(
+        owner=given["owner"] if owner is None else owner,
+        session_id=given["session"],
+        model=given["model"],
+        statuses=statuses,
+        lost=given["lost"] in {"1", "true"},
+        since=_moment("since", given["since"]),
+        until=_moment("until", given["until"]),
+        rule=given["rule"],
+        text=given["text"],
+        sort=given["sort"] or SORTS[0],
+    )
+
+
+def place_of(text: str) -> Place | None:
+    """The place in a list that a cursor names; None for its beginning.
+
+    Raises:
+        ApiError: 400, this is not a cursor.
+    """
+    try:
+        return Place.parse(text) if text else None
+    except ValueError:
+        message = f"cursor: must be the `next` of a page; got {shown(text)}"
+        raise bad_request(message, param="cursor") from None
+
+
+def _moment(name: str, text: str) -> float:
+    """A moment (seconds since the epoch): a span such as 30m or 7d before now, or ISO 8601. 0 for none."""
+    if not text:
+        return 0.0
+    try:
+        return time.time() - seconds_of(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{name}: must be a span (90s, 30m, 1h, 7d, 2w) or a time (2026-11-22T03:00Z); got {shown(text)}"
+        raise bad_request(message, param=name) from None
+    return at.timestamp()

@@ -1,0 +1,85 @@
+"""What a turn's page has besides its story: its session's other turns, its owner, its export, the workers that died."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from api_client.audit import Audit
+from api_client.contract.errors import NotFinished
+from api_client.contract.settings import Settings
+from tests.conftest import environ_of
+from tests.html import Document
+from tests.integration.test_engine import GOOD, Bench, bench, says
+from tests.integration.test_pages import Browser, browser, dead_letter, play, read
+from worker.cli import cli
+
+__all__ = ["bench", "browser"]
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    from dataclasses import replace
+
+    return replace(settings, strikes=2, lease_seconds=0.5)
+
+
+def links(page: Document, **attributes: str) -> list[str]:
+    return [link.attributes["href"] for link in page.all("a", **attributes)]
+
+
+async def test_a_turns_page_leads_to_its_neighbours_in_the_session_and_to_its_export(
+    bench: Bench, browser: Browser
+) -> None:
+    first, second, third = [await play(bench, says(GOOD), session_id="talk") for _ in range(3)]
+    await play(bench, says(GOOD), session_id="other")
+    http = await browser()
+    page = await read(http, f"/turns/{second.turn_id}")
+    assert links(page, rel="prev") == [f"/turns/{first.turn_id}"]
+    assert links(page, rel="next") == [f"/turns/{third.turn_id}"]
+    assert f"/turns?owner={second.request.owner}" in links(page)
+    answer = await http.get(f"/turns/{second.turn_id}/export")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{second.turn_id}.json"'
+    told = answer.json()
+    assert (told["turn"]["turn_id"], told["attempts"][0]["text"]) == (second.turn_id, GOOD)
+    assert told["events"][-1]["kind"] == "turn.finished"
+
+
+async def test_a_dead_letter_names_the_workers_that_died_with_it(
+    bench: Bench, browser: Browser, settings: Settings
+) -> None:
+    import asyncio
+
+    turn_id = await dead_letter(bench, "local")
+    done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "list", "--json"], env=environ_of(settings))
+    [told] = json.loads(done.stdout)
+    assert told["turn_id"] == turn_id
+    assert {death["worker"] for death in told["deaths"]} == {"w"}
+    assert len(told["deaths"]) == told["strikes"]
+    page = await read(await browser(), f"/turns/{turn_id}")
+    assert "Workers that died with it" in page.text
+    assert page.text.count("while running") == told["strikes"]
+
+
+async def test_an_action_that_was_refused_is_said_to_be_refused_in_the_audit(bench: Bench, browser: Browser) -> None:
+    http = await browser()
+    turn_id = await bench.submit(session_id="goes-on")
+    audit: Audit = bench.client.audit
+    with pytest.raises(NotFinished):
+        async with audit.noted("replay", by="ann", turn_id=turn_id):
+            raise NotFinished(turn_id)
+    async with audit.noted("cancel", by="bob", turn_id=turn_id):
+        await bench.client.cancel(turn_id)
+    refused, done = await audit.read()
+    assert (refused.action, refused.refused, done.action, done.refused) == (
+        "replay",
+        f"turn {turn_id!r} is still going on",
+        "cancel",
+        "",
+    )
+    page = await read(http, "/audit")
+    rows = [row for row in page.text.split("cancel") if "replay" in row]
+    assert rows
+    assert page.text.count("refused") == 1

@@ -1,0 +1,153 @@
+"""Which worker does what, which one is dead, and ordering them: real workers, real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import celery_settings
+from api_client.contract.turn import TurnRequest, TurnState
+from api_client.contract.values.worker_order import WorkerOrder
+from api_client.web.app import create_app
+from api_client.web.identity import keys
+from api_client.workers import fleet
+from api_client.workers.roster import WorkerLine
+from tests.conftest import WorkerProcess, environ_of, turns
+from tests.support import playing, wait_until
+from tests.unit.web.conftest import caller
+
+SLOW = "- attempts: [[{wait: 60}]]\n"
+
+
+def asked(session_id: str, model: str = "scripted") -> TurnRequest:
+    return TurnRequest(model=model, messages=({"role": "user", "content": "hello"},), session_id=session_id)
+
+
+async def crew(client: TurnsClient) -> tuple[WorkerLine, ...]:
+    return (await client.standing()).workers
+
+
+def listed(settings: Settings, code: int = 0) -> list[dict[str, Any]]:
+    done = subprocess.run(turns("workers", "--json"), env=environ_of(settings), capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["workers"]
+    return found
+
+
+async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    busy = playing(settings, SLOW, "slow")
+    worker = worker_process(settings=busy)
+    app = Celery(set_as_current=False)
+    app.conf.update(celery_settings(busy))
+    async with TurnsClient(busy) as client:
+        turn_id = await client.submit(asked("s", "slow"))
+        await wait_until(lambda: is_in(client, turn_id, TurnState.RUNNING))
+        at_work = [line for line in await crew(client) if line.doing]
+        assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
+        assert (await client.get(turn_id)).worker == at_work[0].name
+        assert (await client.attempts(turn_id))[0].worker == at_work[0].name
+        replies = app.control.ping(timeout=5)
+        names = {name for reply in replies for name in reply}
+        assert {line.name for line in await crew(client)} <= names, "Flower knows it by another name"
+        told = {line["name"]: line for line in listed(busy)}
+        line = told[at_work[0].name]
+        assert (line["pid"] in worker.children().values(), bool(line["version"]), line["silent_seconds"]) == (
+            True,
+            True,
+            0,
+        )
+        assert at_work[0].name in worker.log_file.read_text()
+        await client.cancel(turn_id)
+        await client.result(turn_id, timeout=60)
+
+
+async def is_in(client: TurnsClient, turn_id: str, state: TurnState) -> bool:
+    return (await client.get(turn_id)).state is state
+
+
+async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gone(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker = worker_process()
+    async with TurnsClient(settings) as client:
+        names = {line.name for line in await crew(client)}
+        worker.kill(signal.SIGKILL)
+        gone = await wait_until(lambda: all_gone(client), 120)
+        assert {line.name for line in gone} == names
+        assert all(line.silent_seconds >= 15 for line in gone)
+        assert {line["name"] for line in listed(settings, code=1) if line["state"] == "gone"} == names
+        async with caller(create_app(settings)) as http:
+            page = (await http.get("/workers")).text
+        assert all(f"{name}</span>" in page for name in names)
+        assert "gone for" in page
+
+
+async def all_gone(client: TurnsClient) -> tuple[WorkerLine, ...]:
+    lines = await crew(client)
+    return lines if all(line.state == "gone" for line in lines) else ()
+
+
+async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_drained_one_ends_for_good(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker = worker_process()
+    async with TurnsClient(settings) as client:
+        names = [line.name for line in await crew(client)]
+        for name in names:
+            assert await fleet.order(client.store, name, WorkerOrder.QUIET) == name
+        await wait_until(lambda: states_are(client, {"quiet"}))
+        turn_id = await client.submit(asked("s"))
+        done = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
+        assert "quiet" in done.stdout
+        assert await is_in(client, turn_id, TurnState.QUEUED)
+        for name in names:
+            subprocess.run(turns("workers", "resume", name), env=environ_of(settings), check=True, capture_output=True)
+        assert (await client.result(turn_id, timeout=60)).outcome
+        before = worker.children()
+        for name in names:
+            await fleet.order(client.store, name, WorkerOrder.DRAIN)
+        await wait_until(lambda: worker.process.poll() is not None)
+        assert worker.process.returncode == 0
+        assert before
+        assert await crew(client) == (), "a worker that ended by order is not missed"
+        assert [line.action for line in await client.audit.read()] == ["worker resume"] * len(names)
+
+
+async def states_are(client: TurnsClient, wanted: set[str]) -> bool:
+    return {line.state for line in await crew(client)} == wanted
+
+
+async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker_process()
+    made = {
+        right: keys.add(settings.keys_path, keys.ApiKey(name=right, hash="", owner=right, right=right))
+        for right in ("user", "metrics", "operator")
+    }
+    async with caller(create_app(settings), host="203.0.113.7") as http, TurnsClient(settings) as client:
+        [name, *_] = [line.name for line in await crew(client)]
+
+        async def status(method: str, path: str, right: str) -> int:
+            answer = await http.request(method, path, headers={"authorization": f"Bearer {made[right]}"})
+            return answer.status_code
+
+        assert [await status("GET", "/v1/workers", right) for right in made] == [403, 200, 200]
+        assert [await status("POST", f"/v1/workers/{name}/quiet", right) for right in made] == [403, 403, 200]
+        assert await status("POST", f"/v1/workers/{name}/dance", "operator") == 400
+        assert await status("POST", "/v1/workers/nobody/quiet", "operator") == 400
+        await wait_until(lambda: is_quiet(client, name))
+        assert await status("POST", f"/v1/workers/{name}/resume", "operator") == 200
+
+
+async def is_quiet(client: TurnsClient, name: str) -> bool:
+    return any(line.name == name and line.state == "quiet" for line in await crew(client))

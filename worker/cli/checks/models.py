@@ -1,0 +1,117 @@
+"""Every model of HELIX_MODELS: is there a runner for it, and can that runner work."""
+
+from __future__ import annotations
+
+import http
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings
+from worker.cli.checks.finding import Finding
+
+_ANSWER_SECONDS = 5.0
+_MOST_BYTES = 4 * 2**20
+_REFUSED = {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}
+_URL_FIX = "correct HELIX_OPENAI_URL, or url in the model's block of the settings file; is the service running?"
+_KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the settings file"
+
+
+def models(settings: Settings) -> Iterator[Finding]:
+    """A finding for each model. Asks services that models name for their list of models, once each."""
+    from worker.runners.registry import runner_names
+
+    asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
+    for model, spec in settings.models.items():
+        runner, _, option = spec.partition(":")
+        if problem := never_works(settings, model):
+            yield Finding(f"model {model}", "wrong", problem, _fix(runner, runner_names()))
+            continue
+        own = settings.of_model(model)
+        if runner != "openai_http":
+            yield Finding(f"model {model}", "ok", f"runs with {spec}")
+            continue
+        service = (own.openai_url, own.openai_api_key)
+        if service not in asked:
+            asked[service] = listed(*service)
+        yield judge(model, option, own.openai_url, asked[service])
+
+
+def problems(settings: Settings) -> list[str]:
+    """Why models of these settings can never work, a line each."""
+    found = ((model, never_works(settings, model)) for model in settings.models)
+    return [f"model {model!r}: {problem}" for model, problem in found if problem]
+
+
+def never_works(settings: Settings, model: str) -> str:
+    """Why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
+    from worker.runners.registry import build_runner
+    from worker.runners.scripted import script
+
+    runner, _, option = settings.models[model].partition(":")
+    try:
+        build_runner(settings.models[model])
+        if runner == "scripted" and option:
+            script.load(settings.root / option)
+    except SettingsError as error:
+        return error.problems[0]
+    except script.ScriptError as error:
+        return f"its script cannot be played: {error}"
+    if runner == "openai_http" and not settings.of_model(model).openai_url:
+        return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
+    if runner == "openai_http" and not option:
+        return "the service's model is not named: write model=openai_http:MODEL"
+    return ""
+
+
+def _fix(runner: str, known: tuple[str, ...]) -> str:
+    match runner:
+        case "scripted":
+            return "correct the path or the script (docs/scripted-agent.md); a relative path counts from HELIX_ROOT"
+        case "openai_http":
+            return "set HELIX_OPENAI_URL and name the service's model (docs/settings.md)"
+    return f"name one of {', '.join(known)} in HELIX_MODELS, or install the package that offers it"
+
+
+def listed(url: str, key: str) -> Finding | frozenset[str] | None:
+    """The models that a service lists; None when it lists none; a finding (without a model's name) when it fails."""
+    request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the operator's own address
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
+            body = json.loads(answer.read(_MOST_BYTES))
+        return frozenset(str(each["id"]) for each in body["data"])
+    except urllib.error.HTTPError as error:
+        if error.code in _REFUSED:
+            given = "the key" if key else "a request without a key"
+            return Finding("", "wrong", f"{url} refuses {given} ({error.code})", _KEY_FIX)
+        if error.code == http.HTTPStatus.NOT_FOUND:
+            return None
+        return Finding("", "wrong", f"{url}/models answers {error.code}", _URL_FIX)
+    except (OSError, ValueError) as error:  # not there, not HTTP, not JSON
+        reason = getattr(error, "reason", None) or error
+        return Finding("", "wrong", f"{url} does not answer: {reason}", _URL_FIX)
+    except (KeyError, TypeError):
+        return None
+
+
+def judge(model: str, option: str, url: str, found: Finding | frozenset[str] | None) -> Finding:
+    """What a service's list says about one model. Pure."""
+    check = f"model {model}"
+    match found:
+        case Finding():
+            return Finding(check, found.state, found.message, found.fix)
+        case None:
+            return Finding(check, "ok", f"{url} answers; it lists no models, so {option!r} was not looked for")
+    if option in found:
+        return Finding(check, "ok", f"{url} lists {option!r}")
+    some = ", ".join(sorted(found)[:8]) or "none"
+    return Finding(
+        check,
+        "wrong",
+        f"{url} does not list {option!r}; it lists {some}",
+        f"correct HELIX_MODELS: {model}=openai_http:MODEL",
+    )
