@@ -101,11 +101,12 @@ def test_doctor_finds_nothing_wrong_with_a_sound_installation_and_says_what_an_u
         return {finding["check"]: finding for finding in answer["findings"]}
 
     lacking = findings(1)
-    assert lacking["workers helix.run"]["state"] == lacking["claim helix.check"]["state"] == "wrong"
+    assert lacking["workers helix.run"]["state"] == lacking["workers helix.check"]["state"] == "wrong"
+    assert "claim helix.check" not in lacking  # that nobody claims a probe follows from it
     assert "turns worker" in lacking["workers helix.run"]["fix"]
     worker_process()
     sound = findings(0)
     assert {finding["state"] for finding in sound.values()} <= {"ok", "warning"}
-    assert {"store version", "store persistence", "store memory", "store clock", "reaper", "queues", "disk"} <= set(
+    assert {"store version", "store persistence", "store memory", "store clock", "waiting", "queues", "disk"} <= set(
         sound
     )
