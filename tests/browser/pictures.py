@@ -102,16 +102,20 @@ async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
     async def ended() -> bool:
         return bool((await client.get(turn_id)).outcome)
 
+    async def workers() -> int:
+        return (await overview(client)).fleet.agents
+
+    before = await workers()
     await wait_until(writes)
     for pid, command in processes_with(told["environ"]["HELIX_ROOT"]).items():
-        if " -n run-" in command:
+        if " -n worker-" in command:
             os.kill(pid, signal.SIGKILL)
     await wait_until(ended)
 
-    async def one_worker() -> bool:  # the killed one is forgotten after a while
-        return (await overview(client)).fleet.agents == 1
+    async def as_before() -> bool:  # the killed ones are forgotten after a while
+        return await workers() == before
 
-    await wait_until(one_worker)
+    await wait_until(as_before)
 
 
 def submitted_and_ended(environ: dict[str, str], message: str) -> str:
