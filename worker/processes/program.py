@@ -76,7 +76,7 @@ class Program:
     answers: Callable[[], bool] | None = None
     ask_seconds: float = 2.0
     misses: int = 5
-    ready_seconds: float = 30.0
+    ready_seconds: float = 180.0  # a busy machine starts a worker in more than 30 s
     grace_seconds: float = 5.0
     death_signal: signal.Signals = signal.SIGKILL
     lock: Path | None = None
