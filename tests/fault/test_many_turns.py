@@ -122,5 +122,5 @@ async def test_beside_200_turns_and_under_a_flapping_broker_only_the_poison_turn
     assert [event.kind for event in events].count("attempt.lost") >= 3
     with stage.store() as store:
         assert store.zrange(stage.keys.dead, 0, -1) == [poison.encode()]
-    letter = {part(poison) for part in (stage.keys.turn, stage.keys.log, stage.keys.attempts)}
+    letter = {part(poison) for part in (stage.keys.turn, stage.keys.texts, stage.keys.log, stage.keys.attempts)}
     assert set(left_in_store(stage, "poisoned")) == letter
