@@ -16,6 +16,7 @@ from api_client.contract.events import Event
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState, replay_id
+from api_client.contract.values.policy import ReadPolicy
 from api_client.figures import metrics
 from api_client.figures.figures import Figures, read_figures
 from api_client.figures.stats import RetryRate, Stats
@@ -24,6 +25,7 @@ from api_client.index.dead_letters import DeadLetters
 from api_client.index.finding import find_turn
 from api_client.index.lists import TurnLists
 from api_client.index.selection import Filter, Selected, select
+from api_client.policies.files import Policies
 from api_client.relay_state.allowances import Allowances
 from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
@@ -48,13 +50,15 @@ class TurnsClient:
     One client serves many tasks of one event loop. Close it, or use it as ``async with TurnsClient(settings)``.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, read_policy: ReadPolicy | None = None) -> None:
+        """``read_policy`` is needed where the settings name a policy file: ``worker.policies.read_source``."""
         self.store = Store(settings)
         self.settings = self.store.settings
+        self.policies = Policies(settings, read_policy)
         self._announcer = Announcer(settings)
         self._reader = TurnReader(self.store)
         self._canceller = Canceller(self.store, self._reader, self._announcer)
-        self._submitter = Submitter(self.store, self._announcer, self._canceller)
+        self._submitter = Submitter(self.store, self._announcer, self._canceller, self.policies)
         self._inbox = Inbox(self.store, self._reader, self._announcer)
         self._dead_letters = DeadLetters(self.store, self._reader)
         self.lists = TurnLists(self.store)

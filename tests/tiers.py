@@ -46,6 +46,7 @@ LONG = {
     "test_openwebui_check.py",
     "test_operators_questions.py",
     "test_phases.py",
+    "test_policy_in_the_queue.py",
     "test_policy_replay.py",
     "test_readiness.py",
     "test_readme.py",

@@ -38,6 +38,9 @@ COUNTERS = {
         meaning="Turns that ended. asked_again: 1 when validators rejected an attempt and the agent was asked again.",
         labels=("outcome", "model", "flow", "step", "asked_again"),
     ),
+    "policy.finished": Counted(
+        meaning="Of these, the turns that a policy file judged.", labels=("policy", "outcome", "asked_again")
+    ),
     "delivery.started": Counted(meaning="Agent runs started, those that were lost included."),
     "delivery.lost": Counted(meaning="Leases taken from workers that died or froze.", labels=("during",)),
     "delivery.handed_over": Counted(meaning="Agent runs given back by workers that were asked to stop."),

@@ -145,6 +145,16 @@ class Keys:
         return self._name("installation")
 
     @property
+    def policies(self) -> str:
+        """Hash: policies by their hash (JSON), for the workers; of the first shard only."""
+        return self._name("policies")
+
+    @property
+    def policies_used(self) -> str:
+        """Sorted set: hashes of policies by their last submit, in milliseconds; of the first shard only."""
+        return self._name("policies:used")
+
+    @property
     def audit(self) -> str:
         """Stream: what operators asked for, by whom and when; of the first shard only."""
         return self._name("audit")

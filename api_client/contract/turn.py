@@ -16,12 +16,15 @@ from typing import Any
 from api_client.contract.escalation import Escalation
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.values.image import Image
+from api_client.contract.values.policy import Applied
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
-_LATER = frozenset({"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator"})
+_LATER = frozenset(
+    {"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied"}
+)
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
 ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
@@ -109,6 +112,7 @@ class TurnRequest:
         after: turn that must have passed before this one may run; else this one ends without a run.
         traceparent: the caller's span, as the header of this name tells it; no part of what is asked.
         operator: an operator submitted it: its gates may run programs also where no box can be made.
+        applied: what a policy file gave the turn; None where there is none. Set when the turn is submitted.
     """
 
     model: str
@@ -131,6 +135,7 @@ class TurnRequest:
     after: str = ""
     traceparent: str = ""
     operator: bool = False
+    applied: Applied | None = None
 
     @property
     def prompt(self) -> str:
@@ -164,6 +169,8 @@ class TurnRequest:
         known["policy"] = {name: tuple(order) for name, order in known.get("policy", {}).items()}
         if known.get("escalation"):
             known["escalation"] = Escalation.from_dict(known["escalation"])
+        if known.get("applied"):
+            known["applied"] = Applied.from_dict(known["applied"])
         known["double_text"] = DoubleText(known.get("double_text", DoubleText.QUEUE))
         return cls(**known)
 
@@ -234,6 +241,8 @@ class Turn:
         data["model"] = request["model"]
         data["prompt"] = self.request.prompt
         data["validators"] = list(self.request.validators)
+        data["policy"] = self.request.applied.hash if self.request.applied else ""
+        data["shadow"] = list(self.request.applied.shadow) if self.request.applied else []
         data["max_attempts"] = self.allowed or self.request.max_attempts
         data["phase"] = (self.request.phase or {}).get("id", "")
         data["directory"] = self.request.directory

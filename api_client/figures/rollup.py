@@ -83,14 +83,18 @@ def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[st
 
 
 def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
-    """The rows by outcome, model, step or flow; for "" the one row ``total``."""
+    """The rows by outcome, model, step, flow or policy; for "" the one row ``total``."""
     rows: dict[str, TurnRow] = {}
 
     def row(name: str) -> TurnRow:
         return rows.setdefault(name, TurnRow(name=name))
 
     for name, labels, value in parsed:
-        if name == "turn.finished":
+        if by == "policy":
+            if name == "policy.finished":
+                told = dict(zip(COUNTERS[name].labels, labels, strict=True))
+                _add_turns(row(told[by]), told, value)
+        elif name == "turn.finished":
             told = dict(zip(COUNTERS[name].labels, labels, strict=True))
             _add_turns(row(told[by] if by else "total"), told, value)
         elif by not in {"", "model"}:

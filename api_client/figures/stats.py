@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 #: What figures can be broken down by. By validator and code the rows are ``RuleRow``s, else ``TurnRow``s.
-BREAKDOWNS = ("outcome", "model", "step", "flow", "validator", "code", "validator_model")
+BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code", "validator_model")
 #: What a retry rate can be broken down by.
-RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "session")
+RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "session")
 
 
 def share(part: float, whole: float) -> float | None:

@@ -11,13 +11,14 @@ import time
 from api_client.contract.keys import keys_of
 from api_client.contract.turn import Outcome, TurnState
 from api_client.index.selection import Filter, Selected, select
+from api_client.policies.kept import clear_policies
 from api_client.store import Store
 
 _BATCH = 200
 
 
 async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
-    """Shorten the lives of what finished long ago; returns how many records, event logs and attempts will go now.
+    """Shorten the lives of what finished long ago; returns how many records, event logs, attempts and policies go.
 
     May be killed and repeated: each command stands alone. Raises as ``Store.ask``.
     """
@@ -37,7 +38,7 @@ async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
         oldest = int((now - settings.retention_seconds) * 1000)
         for keys in store.shards:
             await store.ask(store.redis.zremrangebyscore(keys.finished, "-inf", oldest))
-    return over
+    return over | {"policies": await clear_policies(store, dry_run=dry_run)}
 
 
 async def _shorten(

@@ -55,7 +55,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
     if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= _HIGHEST_COST:
         raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:.15g} dollars", param="token_budget")
     offered = askable(settings.validators)
-    for name in request.validators:
+    for name in request.validators if request.applied is None else ():  # those of a policy were checked by it
         if name not in offered:
             raise BadRequest(not_offered(name, offered), param="validators", code="unknown_validator")
     _check_policy(request)

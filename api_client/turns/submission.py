@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from api_client.contract.commands import Word
 from api_client.contract.counters import label
@@ -35,6 +36,7 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "token_reserve": request.token_budget // request.max_attempts,
         "cost_reserve": cost_budget // request.max_attempts,
         "model_label": label(request.model),
+        "policy_hash": request.applied.hash if request.applied else "",
         "flow": flow_of(request.session_id, settings.flow_version),
         "first_link": str(first_link(request)),
         "from_claim": int(request.phase is not None),
@@ -42,9 +44,16 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
     }
 
 
+def asked_of(request: TurnRequest) -> TurnRequest:
+    """The request without what its caller did not ask for: a policy file that changed makes no other question of it."""
+    blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
+    filled = request.applied.filled if request.applied else ()
+    return replace(request, traceparent="", applied=None, **{name: blank[name] for name in filled})
+
+
 def digest(request: TurnRequest) -> str:
     """What tells one request from another that came with the same idempotency key."""
-    return hashlib.sha256(replace(request, traceparent="").to_json().encode()).hexdigest()
+    return hashlib.sha256(asked_of(request).to_json().encode()).hexdigest()
 
 
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:

@@ -18,6 +18,9 @@ from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phases.phase import Phase
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
+from api_client.contract.values.policy import Asker
+from api_client.policies.files import Policies
+from api_client.policies.kept import keep
 from api_client.store import Store
 from api_client.turns import submission
 from api_client.turns.admission import check, completed
@@ -33,8 +36,9 @@ _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 class Submitter:
     """Stores turns and announces them. See ``TurnsClient`` for what each method promises and raises."""
 
-    def __init__(self, store: Store, announcer: Announcer, canceller: Canceller) -> None:
+    def __init__(self, store: Store, announcer: Announcer, canceller: Canceller, policies: Policies) -> None:
         self._store = store
+        self._policies = policies
         self._settings = store.settings
         self._announcer = announcer
         self._canceller = canceller
@@ -49,9 +53,10 @@ class Submitter:
         self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "", replay_of: str = ""
     ) -> str:
         """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key."""
-        request = completed(request, self._settings)
+        request = completed(self._policies.completed(request), self._settings)
         check(request, self._settings)
         await self._store.require_shards()
+        request = await self._with_kept_policy(request)
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self._settings.shards > 1:
             turn_id = await self._reserve(request, idempotency_key, own_id)
@@ -113,6 +118,19 @@ class Submitter:
             except IdempotencyConflict:
                 raise IdempotencyConflict(idempotency_key) from None
         return turn_ids
+
+    async def _with_kept_policy(self, request: TurnRequest) -> TurnRequest:
+        """The request, its policy being in the store. A replay whose policy is gone gets the one of today."""
+        if request.applied is None:
+            return request
+        policy = request.applied.hash
+        if await keep(self._store, policy, self._policies.text_of(policy)):
+            return request
+        log.warning("policy.gone", policy=policy)
+        named = {name for name in ("validators", "policy", "max_attempts") if name not in request.applied.filled}
+        anew = self._policies.apply(replace(request, applied=None, policy={}), Asker(), named={*named, "locale"})
+        check(anew, self._settings)
+        return await self._with_kept_policy(anew)
 
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
         body, keep_ms = submission.digest(request), submission.keep_key_ms(request, self._settings)

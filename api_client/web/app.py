@@ -24,6 +24,7 @@ import api_client
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
+from api_client.contract.values.policy import ReadPolicy
 from api_client.web.connection import Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.head import Head
@@ -74,20 +75,26 @@ async def ready(relay: RelayOf) -> Response:
         return JSON({"status": "unavailable", **said}, 503)
     except TimeoutError:
         return JSON({"status": "unavailable"}, 503)
-    return JSON({"status": "ok"}) if claimed else JSON({"status": "no_worker"}, 503)
+    if not claimed:
+        return JSON({"status": "no_worker"}, 503)
+    # The words of the problem are for operators alone.
+    stale = {"policy": "a policy file cannot be used: see `turns doctor`"} if relay.client.policies.problems else {}
+    return JSON({"status": "ok"} | stale)
 
 
-def create_app(settings: Settings, client: TurnsClient | None = None) -> FastAPI:
+def create_app(settings: Settings, client: TurnsClient | None = None, read_policy: ReadPolicy | None = None) -> FastAPI:
     """The application.
 
     Args:
         settings: see ``contract/settings.py``.
         client: reads and submits the turns; the application closes it when it stops. Made here if left out.
+        read_policy: as ``TurnsClient`` needs it.
 
     Raises:
-        SettingsError: no store is set, or the file of keys is broken.
+        SettingsError: no store is set, the file of keys is broken, or a policy file cannot be used.
     """
-    client = client or TurnsClient(settings)
+    client = client or TurnsClient(settings, read_policy)
+    client.policies.check()
     relay = Relay(
         settings,
         client,
@@ -183,14 +190,14 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(app.state.relay.stopping.set)
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, read_policy: ReadPolicy | None = None) -> None:
     """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn goes on.
 
     Raises:
-        SettingsError: no store, or an address others can reach without an API key.
+        SettingsError: as ``create_app``; or an address others can reach without an API key.
         SystemExit: the address cannot be listened on.
     """
-    app = create_app(settings)
+    app = create_app(settings, read_policy=read_policy)
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
         raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])

@@ -43,6 +43,7 @@ from worker.processes.broker import EmbeddedBroker
 LEASE_SECONDS = 3.0
 #: The only keys that may live for ever; Celery's own bindings are declared there too.
 _NO_EXPIRY = {"installation", "metrics:total", "metrics:pending", "metrics:folds", "finished", "dead"}
+_NO_EXPIRY |= {"policies", "policies:used"}
 
 
 def free_port() -> int:

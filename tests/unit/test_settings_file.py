@@ -71,7 +71,7 @@ def test_each_model_has_its_runner_key_address_and_limits(root: Path) -> None:
     assert (consultant.claude_api_key, consultant.max_attempts, consultant.prices) == ("sk-ant-secret", 2, {})
     assert consultant.claude_allowed_tools == ("WebSearch", "Bash(git log:*)")
     assert (fast.openai_url, fast.openai_api_key) == ("http://gpu.example:8000/v1", "gpu-secret-key")
-    assert (fast.validators, fast.policy) == (("step_marker",), {"step_marker": ("repair", "fail")})
+    assert (fast.validators, fast.policy_orders) == (("step_marker",), {"step_marker": ("repair", "fail")})
     assert (fast.max_attempts, fast.deadline_seconds, fast.limit_memory_mb) == (5, 600.0, 1024)
     assert (settings.vision_models, settings.stream_modes) == (("consultant",), {"consultant": "draft"})
     assert settings.of_model("unheard of") == settings
@@ -142,7 +142,7 @@ url = "http://x"
         ".helix/helix.toml:12: model.b.url: must look like https://host",
         ".helix/helix.toml:13: model.b.key_file: cannot be read (FileNotFoundError)",
         ".helix/helix.toml:14: model.b.validator: no such setting; did you mean validators?",
-        ".helix/helix.toml:15: model.b.policy: must map validators to lists of",
+        ".helix/helix.toml:15: model.b.policy: must name a policy file, or map validators to lists of",
         ".helix/helix.toml:16: model.b.prices: must look like",
         ".helix/helix.toml:17: model.b.vision: must be true or false",
         ".helix/helix.toml:18: model.b.namespace: no such setting",

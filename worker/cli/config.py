@@ -63,11 +63,14 @@ runner = "openai_http"
 model = "qwen3"
 url = "http://gpu.example:8000/v1"
 validators = ["step_marker"]
-policy = {{ step_marker = ["repair", "retry", "fail"] }}
+policy = {{ step_marker = ["repair", "retry", "fail"] }}   # or a policy file: policy = "fast.yaml" (policy.md)
 prices = {{ input = 0.5, output = 1.5 }}        # dollars for a million tokens, where the service reports no cost
 max_attempts = 2
 deadline_seconds = 600
 limit_memory_mb = 1024
+
+[owner.anna]                                  # whoever's key names this owner (turns keys create NAME --owner anna)
+policy = "anna.yaml"                          # wins over the models' and the one of all
 ```
 
 `runner` is needed; `model` is its option, as behind `:` in `HELIX_MODELS`. A block may also set whatever is marked *

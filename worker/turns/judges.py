@@ -16,7 +16,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,7 @@ from worker.enforcement.isolation import MEMORY_MB
 from worker.enforcement.isolation.memory import limited
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
+from worker.enforcement.policies import PolicyFile, build
 from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
 from worker.enforcement.repair.repaired import MAX_ROUNDS, Repaired, repair_attempt
@@ -58,6 +59,7 @@ class Case:
     Attributes:
         text: the raw answer of a new attempt, or the judged answer that is to be repaired.
         history: the attempts before it; to repair, all of them. names: the active validators.
+        file: the policy file that defines the names; None without one.
         root: what paths resolve against. context: what validators are told besides the answer.
         policy: which validators repair first. fresh: the agent was asked anew, by a person or as another model.
     """
@@ -68,6 +70,7 @@ class Case:
     root: Path
     context: dict[str, Any]
     policy: Policy
+    file: PolicyFile | None = None
     fresh: bool = False
 
 
@@ -76,15 +79,42 @@ class CannotJudge(Exception):
 
 
 def _validators(case: Case) -> tuple[ResponseValidator, ...]:
-    build = _ours if _all_ours(case) else build_validators
+    by_name = _ours if _all_ours(case) else build_validators
     try:
-        return build(case.names, root=case.root, locale=case.policy.locale)
+        if case.file is not None:
+            return _of_file(_Made(case.file.hash, case.names, case.root, case.policy.locale, case.file))
+        return by_name(case.names, root=case.root, locale=case.policy.locale)
     except (ValueError, TypeError, ImportError, AttributeError) as error:
         raise CannotJudge(str(error)) from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What validators of a policy file are made of; files of one hash mean the same."""
+
+    hash: str
+    names: tuple[str, ...]
+    root: Path
+    locale: str
+    file: PolicyFile = field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _of_file(made: _Made) -> tuple[ResponseValidator, ...]:
+    """The validators of a policy file keep no state: they are made once."""
+    return build(made.file, made.names, root=made.root, locale=made.locale)
+
+
 def _all_ours(case: Case) -> bool:
-    return all(name in BUILT_IN for name in case.names)
+    return all(rule in BUILT_IN for rule in _rules(case))
+
+
+def _rules(case: Case) -> tuple[str, ...]:
+    """What the active validators are, whatever a policy file calls them."""
+    if case.file is None:
+        return case.names
+    called = {entry.name: entry.rule for entry in case.file.rules}
+    return tuple(called.get(name, name) for name in case.names)
 
 
 @functools.lru_cache(maxsize=64)
@@ -106,7 +136,7 @@ def bounded(case: Case) -> bool:
         texts |= {attempt.text, attempt.answer}
     if sum(map(len, texts)) > MOST_CHARACTERS:
         return False
-    return "file_existence" not in case.names or not may_look_at_files(texts)
+    return "file_existence" not in _rules(case) or not may_look_at_files(texts)
 
 
 def judge_case(case: Case) -> Attempt:

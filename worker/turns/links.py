@@ -29,6 +29,7 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.policies import PolicyFile
 from worker.enforcement.policy import Attempt, Repaired, decide
 from worker.enforcement.refused import refused
 from worker.files.workspace import Written
@@ -43,6 +44,7 @@ from worker.turns.phases.verification import Verification
 from worker.turns.publisher import Publisher
 from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.ledger import Ledger
+from worker.turns.record.policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_decision import after_decision
@@ -98,6 +100,7 @@ class Links:
         self._judges = judges
         self._publisher = publisher
         self._host = host
+        self._policies = Policies(ledger)
         self._works: dict[str, Work] = {
             RUN: self._run,
             RETRY: self._run,
@@ -115,6 +118,8 @@ class Links:
         Raises:
             Fenced: another worker has the turn. SettingsError, PhaseError: the installation is wrong.
         """
+        if lease.claim.link.task in {VALIDATE, FALLBACK}:
+            await self._policies.load(lease.claim.turn)
         return await self._works[lease.claim.link.task](lease, attempts)
 
     def _in_checks(self, work: BlockingWork) -> Work:
@@ -174,9 +179,9 @@ class Links:
         if folders.works_in_files(self._settings, turn, self._runners):
             delivered, lost = await self._threads.files(folders.kept, self._settings, turn, attempts)
         history = judged(before)
-        case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
-        quick = bounded(case)
         try:
+            case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
+            quick = bounded(case)
             attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
         except CannotJudge as error:
             return cannot_judge(link, str(error))
@@ -286,5 +291,13 @@ class Links:
                 "prompt": request.prompt,
             },
             policy=policy_of(turn),
+            file=self._file(turn),
             fresh=fresh,
         )
+
+    def _file(self, turn: Turn) -> PolicyFile | None:
+        """The turn's policy file. Raises ``CannotJudge``: it is not there, or cannot be used."""
+        try:
+            return self._policies.known(turn)
+        except ValueError as error:
+            raise CannotJudge(str(error)) from None

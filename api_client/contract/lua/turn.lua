@@ -18,7 +18,7 @@
 --   created_at finished_at deadline_at deadline_ms parked_at decide_by decide_default decided decision
 --   stop sealed                        cancelled; accepted and being published (too late to be cancelled)
 --   owner session_id locale model stage_model flow double_text max_attempts allowed request_bytes replay_of
---   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve
+--   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
 -- A record of version 1 has request, response and accepted here as well, and no max_attempts, sealed, request_bytes.
 
 local FIELDS = { 'state', 'next', 'outcome', 'token', 'lease_until', 'worker', 'alone', 'tokens', 'cmd', 'last_token',
@@ -26,7 +26,7 @@ local FIELDS = { 'state', 'next', 'outcome', 'token', 'lease_until', 'worker', '
   'not_before', 'alive_at', 'since', 'created_at', 'deadline_at', 'deadline_ms', 'decide_by', 'decide_default', 'decided',
   'stop', 'sealed', 'accepted', 'owner', 'session_id', 'locale', 'model', 'stage_model', 'flow', 'double_text',
   'max_attempts', 'allowed', 'request_bytes', 'token_budget', 'tokens_used', 'token_reserve', 'cost_budget', 'cost_used',
-  'cost_reserve' }
+  'cost_reserve', 'policy' }
 -- A request of up to so many bytes comes with the claim; a longer one is read by itself.
 local INLINE_BYTES = 16384
 
@@ -156,6 +156,9 @@ local function finish(outcome, answer, told)
   local step = (turn.step or '') ~= '' and turn.step or 'none'
   count(table.concat({ 'turn.finished', outcome, model(), turn.flow or 'none', step,
     number('retries') > 0 and '1' or '0' }, '|'), 1)
+  if (turn.policy or '') ~= '' then
+    count(table.concat({ 'policy.finished', turn.policy, outcome, number('retries') > 0 and '1' or '0' }, '|'), 1)
+  end
   took('time.turn', NOW - number('created_at'))
   emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(string.sub(outcome, 1, 6) == 'passed') ..
     ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) .. ',' .. told .. '}')

@@ -36,6 +36,12 @@ class Answering:
         "Validators active when a request names none; any offered one can be named (validators.md).",
         per_model=True,
     )
+    policy: str = setting(
+        "",
+        text,
+        "Policy file (policy.md): its rules judge instead of HELIX_VALIDATORS; none: the three validators.",
+        per_model=True,
+    )
     locale: str = setting("de", choice("de", "en"), "Language of feedback and of messages to the user.")
     max_attempts: int = setting(
         3, integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True

@@ -1,4 +1,4 @@
-"""The settings file (TOML): the settings of the environment by their short names, and one block per model.
+"""The settings file (TOML): the settings of the environment by their short names, and blocks of models and owners.
 
 Secrets stand in separate files (``api_keys_file``, ``key_file``), so that this file can be read and shared.
 """
@@ -35,6 +35,7 @@ class SettingsFile:
     Attributes:
         name: the file as it is named in messages. lines: ``key`` or ``model.NAME.key`` -> its line, from 1.
         values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
+        owner_settings: owner -> setting -> value.
         problems: what is wrong, each with file, line and key.
     """
 
@@ -42,6 +43,7 @@ class SettingsFile:
     values: dict[str, Any] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
     model_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    owner_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -52,7 +54,11 @@ class SettingsFile:
 
     def where_of_model(self, model: str, name: str) -> str:
         """Place of what a block says about a setting, whatever its key is called there."""
-        keys = [name, *(key for key, runners in _BY_RUNNER.items() if name in runners.values())]
+        keys = [
+            name,
+            name.removesuffix("_orders"),
+            *(key for key, runners in _BY_RUNNER.items() if name in runners.values()),
+        ]
         places = [f"model.{model}.{key}" for key in keys]
         return self.where(next((place for place in places if place in self.lines), f"model.{model}"))
 
@@ -83,18 +89,36 @@ class _Reader:
         self._known = {each.name: each for each in declared(Settings, "setting") if each.name not in _NOT_HERE}
 
     def read(self, told: dict[str, Any]) -> None:
-        blocks = told.pop("model", {})
+        blocks, owners = told.pop("model", {}), told.pop("owner", {})
         for key, value in told.items():
             name, given = self._content(key, key, value, self._known)
             if name not in self._known:
-                self._unknown(key, key, [*self._known, "model"])
+                self._unknown(key, key, [*self._known, "model", "owner"])
+            elif name == "policy":
+                self._own(key, key, value, self._found.values)
             elif given is not None:
                 self._put(self._found.values, key, self._known[name], given)
-        if not isinstance(blocks, dict) or not all(isinstance(block, dict) for block in blocks.values()):
-            self._problem("model", "must be blocks: [model.NAME]")
-            return
-        for model, block in blocks.items():
+        for owner, block in self._blocks("owner", owners):
+            self._owner(owner, block)
+        for model, block in self._blocks("model", blocks):
             self._block(model, block)
+
+    def _blocks(self, kind: str, told: Any) -> list[tuple[str, dict[str, Any]]]:
+        if isinstance(told, dict) and all(isinstance(block, dict) for block in told.values()):
+            return list(told.items())
+        self._problem(kind, f"must be blocks: [{kind}.NAME]")
+        return []
+
+    def _owner(self, owner: str, block: dict[str, Any]) -> None:
+        values = self._found.owner_settings.setdefault(owner, {})
+        for key, value in block.items():
+            place = f"owner.{owner}.{key}"
+            if key not in _OF_OWNERS:
+                self._unknown(place, key, _OF_OWNERS)
+            elif not isinstance(value, str):
+                self._problem(place, "must be a text")
+            else:
+                self._own(place, key, value, values)
 
     def _block(self, model: str, block: dict[str, Any]) -> None:
         runner, option = block.pop("runner", None), block.pop("model", "")
@@ -125,7 +149,8 @@ class _Reader:
             values[name] = secret
 
     def _own(self, place: str, key: str, value: Any, values: dict[str, Any]) -> None:
-        self._checked(place, lambda: values.__setitem__(key, _OWN[key](value, self._folder)))
+        name = "policy_orders" if key == "policy" and not isinstance(value, str) else key
+        self._checked(place, lambda: values.__setitem__(name, _OWN[key](value, self._folder)))
 
     def _content(self, place: str, key: str, value: Any, known: dict[str, Field[Any]]) -> tuple[str, Any]:
         """The setting a key means, and its text; of ``NAME_file`` the file's content."""
@@ -196,8 +221,11 @@ def _prices(value: Any, _folder: Path) -> dict[str, float]:
     return {name: number(0, 10**6)(str(price)) for name, price in value.items()}
 
 
-def _policy(value: Any, _folder: Path) -> dict[str, tuple[str, ...]]:
-    wrong = f"must map validators to lists of {', '.join(ACTIONS)}"
+def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
+    """A policy file; or, in a model's block, what is tried for each validator's errors."""
+    if isinstance(value, str):
+        return str((folder / Path(value).expanduser()).resolve())
+    wrong = f"must name a policy file, or map validators to lists of {', '.join(ACTIONS)}"
     if not isinstance(value, dict):
         raise ValueError(wrong)
     for order in value.values():
@@ -221,6 +249,10 @@ _OWN: dict[str, Callable[[Any, Path], Any]] = {
     "policy": _policy,
     "prompt_template": _template,
 }
+
+
+#: Keys of an owner's block.
+_OF_OWNERS = ("policy",)
 
 
 def _lines(text: str) -> dict[str, int]:

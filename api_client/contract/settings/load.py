@@ -46,7 +46,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values = _values(environ, problems) | _constants(environ, problems)
     file = file_of(environ)
     problems += file.problems
-    values = file.values | _of_blocks(file, values) | values
+    values = file.values | _of_blocks(file, values) | {"owner_settings": file.owner_settings} | values
     if "models" not in values and values.get("claude_api_key"):
         values["models"] = dict(_CONSULTANT)
     settings = Settings(**values)

@@ -31,13 +31,15 @@ class Settings(Constants, Agents, Serving, Working, Answering, Storage):
 
     Attributes:
         model_settings: model -> what its block of the settings file sets; ``of_model`` applies it.
-        policy: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
+        policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
+        owner_settings: owner -> what its block sets.
         prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
         prompt_template: file with the template of CLAUDE.md, or empty for ours.
     """
 
     model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
-    policy: dict[str, tuple[str, ...]] = of_the_file(dict)
+    owner_settings: dict[str, dict[str, Any]] = of_the_file(dict)
+    policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
     prices: dict[str, float] = of_the_file(dict)
     prompt_template: str = of_the_file("")
 
@@ -45,6 +47,17 @@ class Settings(Constants, Agents, Serving, Working, Answering, Storage):
         """The settings as they hold for a model."""
         given = self.model_settings.get(model)
         return replace(self, **given) if given else self
+
+    def policy_of(self, model: str, owner: str = "") -> str:
+        """The policy file of a turn: the owner's, else the model's, else the one of all; empty without one."""
+        return str(self.owner_settings.get(owner, {}).get("policy") or self.of_model(model).policy)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Every policy file that these settings name."""
+        blocks = [*self.owner_settings.values(), *self.model_settings.values()]
+        named = [self.policy, *(str(block.get("policy", "")) for block in blocks)]
+        return tuple(dict.fromkeys(filter(None, named)))
 
     @property
     def keys_path(self) -> Path:

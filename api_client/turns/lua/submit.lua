@@ -2,9 +2,11 @@
 -- KEYS[11] idempotency (string)  KEYS[12] queue (list)
 -- args: request epoch owner locale deadline_ms# double_text body key_ms session_id replay_of token_budget cost_budget
 -- args: token_reserve cost_reserve model_label flow first_link from_claim max_attempts message channel event
+-- args: policy_hash
 -- request: JSON  body: its hash, or ''  key_ms: life of the idempotency key  replay_of: turn id, or ''
 -- budgets: 0: none; reserves: what is set aside of each for one run  model_label, flow: as labels
 -- first_link: such as turn.run/1  from_claim: 1 when the deadline counts from the first claim, else 0
+-- policy_hash: of the turn's policy file, or ''
 -- message: for the queue, or '' when the caller announces  channel, event: Celery's task event of it
 -- answers {'stored', position, '' or 'announced'} | {'known', 0, turn id} | {'repeated', 0, turn id}
 --         | {'conflict', 0, turn id}
@@ -28,7 +30,7 @@ for name, value in pairs({ v = 2, id = ID, epoch = epoch, state = 'queued', next
   locale = locale, session_id = session_id, attempt = 1, delivery = 0, strikes = 0, created_at = NOW,
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, token = '', announced = 1,
   replay_of = replay_of, double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,
-  token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label, flow = flow,
+  token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label, flow = flow, policy = policy_hash,
   max_attempts = max_attempts, request_bytes = #request }) do
   set(name, value)
 end

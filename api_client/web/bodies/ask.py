@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,12 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.contract.values.setting_values import STREAM_MODES
 from api_client.tracing.caller import traceparent_of
+from api_client.turns.submission import asked_of
 from api_client.web.bodies import fields
 from api_client.web.bodies.conversation import Conversation, Limits, read_messages
 from api_client.web.bodies.parts import PartRules
 from api_client.web.errors import bad_request, shown
+from api_client.web.language import HEADER as LOCALE_HEADER
 from api_client.web.language import LOCALES, is_open_webui, locale_of
 from api_client.web.openwebui.background import background_task
 from api_client.web.openwebui.front_matter import unfenced
@@ -33,8 +35,22 @@ USER_MESSAGE = "user_message_id"
 #: Headers of Open WebUI kept as notes in the turn, for operators.
 _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": USER_MESSAGE}
 
+#: Fields that a policy fills in where the body has none.
+_BY_POLICY = ("validators", "policy", "max_attempts", "locale")
 #: Takes the messages out of a body, within limits; the last argument is what a Continue says in the user's name.
 ReadMessages = Callable[[Mapping[str, Any], Limits, PartRules, str], Conversation]
+
+
+class PolicyFor:
+    """The policy files as they are for one caller. This one has none; ``routes.policy_for`` has the settings'."""
+
+    def askable(self, model: str) -> tuple[str, ...]:
+        """The rules that a request for the model may name; empty where no policy file says."""
+        return ()
+
+    def apply(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
+        """The request with what its policy gives it; ``named`` are the fields that the body has itself."""
+        return request
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +89,19 @@ class Ask:
 
 
 def read_ask(
-    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, read: ReadMessages = read_messages
+    body: Mapping[str, Any],
+    headers: Headers,
+    settings: Settings,
+    owner: str,
+    read: ReadMessages = read_messages,
+    policy: PolicyFor | None = None,
 ) -> Ask:
     """Read a turn from a request; ``read`` takes the messages out of the body.
 
     Raises:
-        ApiError: 400 with the field's name, or 404 for an unknown model.
+        ApiError: 400 with the field's name, or 404 for an unknown model. SettingsError: the policy was never usable.
     """
+    policy = policy or PolicyFor()
     key = read_idempotency_key(headers)
     page = _is_page(headers)
     retries = headers.get("x-stainless-retry-count", "")
@@ -98,7 +120,7 @@ def read_ask(
         images=said.images,
         session_id=_session_id(owner, chat_id, key),
         owner=owner,
-        validators=fields.read_validators(body, settings),
+        validators=fields.read_validators(body, settings, policy.askable(model)),
         locale=locale,
         max_attempts=int(fields.number(body, "max_attempts", 1, MAX_ATTEMPTS, settings.max_attempts, whole=True)),
         deadline_seconds=fields.number(body, "deadline_seconds", 1, MAX_DEADLINE_SECONDS, settings.deadline_seconds),
@@ -106,10 +128,11 @@ def read_ask(
         token_budget=int(fields.number(body, "token_budget", 0, 10**9, settings.token_budget, whole=True)),
         cost_budget_usd=fields.number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
         metadata=_metadata(chat_id, headers),
-        policy=fields.read_policy(body) or settings.policy,
+        policy=fields.read_policy(body) or settings.policy_orders,
         escalation=fields.read_escalation(body, settings),
         traceparent=traceparent_of(headers.getlist("traceparent")),
     )
+    request = policy.apply(request, _named(body, headers))
     fields.number(body, "n", 1, 1, 1, whole=True)
     fields.check_plain_text(body)
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
@@ -127,6 +150,12 @@ def read_ask(
         first=retries == "0" and not page,
         again=retries.isdecimal() and retries != "0",
     )
+
+
+def _named(body: Mapping[str, Any], headers: Headers) -> list[str]:
+    """The fields that the request names itself, of those that a policy may fill in."""
+    named = [name for name in _BY_POLICY if body.get(name) is not None]
+    return [*named, "locale"] if LOCALE_HEADER in headers else named
 
 
 def _as_accepted(said: Conversation) -> Conversation:
@@ -148,7 +177,7 @@ def _question(request: TurnRequest, headers: Headers, chat_id: str, *, page: boo
 
     Open WebUI's Regenerate has a new message id but the same id of the user's message; an edited message has another.
     """
-    same = replace(request, metadata={}, traceparent="", session_id=request.session_id if chat_id else "")
+    same = replace(asked_of(request), metadata={}, session_id=request.session_id if chat_id else "")
     return _digest(headers.get("x-owui-user-message-id", "") if page else "client", same.to_json())
 
 

@@ -97,8 +97,10 @@ def known_model(model: str, settings: Settings) -> str:
     return model
 
 
-def read_validators(body: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
+def read_validators(body: Mapping[str, Any], settings: Settings, of_policy: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The validators that are asked for, each once; the active ones of the settings when the field is missing.
+
+    ``of_policy``: the rules that a policy lets a request name, where there is one.
 
     Raises:
         ApiError: 400 ``unknown_validator`` or ``invalid_type``.
@@ -109,7 +111,7 @@ def read_validators(body: Mapping[str, Any], settings: Settings) -> tuple[str, .
     if not isinstance(names, list):
         message = f"validators: must be a list of names; got {shown(names)}"
         raise bad_request(message, param="validators", code="invalid_type")
-    offered = askable(settings.validators)
+    offered = of_policy or askable(settings.validators)
     for index, name in enumerate(names):
         if name not in offered:
             wrong = not_offered(name, offered) if isinstance(name, str) else f"must be a name; got {shown(name)}"

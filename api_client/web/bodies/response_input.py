@@ -14,7 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
-from api_client.web.bodies.ask import Ask, read_ask
+from api_client.web.bodies.ask import Ask, PolicyFor, read_ask
 from api_client.web.bodies.conversation import Conversation, Limits, read_list
 from api_client.web.bodies.fields import flag
 from api_client.web.bodies.parts import PartRules
@@ -35,8 +35,10 @@ _REFUSED = {
 BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
 
 
-def read_response_ask(body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str) -> Ask:
-    """Read a turn from the body of a response.
+def read_response_ask(
+    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: PolicyFor | None = None
+) -> Ask:
+    """Read a turn from the body of a response, as ``read_ask``.
 
     Raises:
         ApiError: 400 with the field's name, or 404 for an unknown model.
@@ -48,7 +50,7 @@ def read_response_ask(body: Mapping[str, Any], headers: Headers, settings: Setti
         raise _unsupported("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end")
     _check_format(body.get("text"))
     notes = _notes(body)
-    ask = read_ask(body, headers, settings, owner, _read_input)
+    ask = read_ask(body, headers, settings, owner, _read_input, policy)
     return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | notes))
 
 

@@ -22,6 +22,7 @@ from api_client.web.bodies.fields import known_model
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import TASK_HEADER
+from api_client.web.policies import policy_for
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.chat import page_stream, reply_to, task_answer
 from api_client.web.streaming.chunks import model_object
@@ -81,8 +82,8 @@ async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Resp
     return JSON(reply.completion(turn.response, turn.markers, used), headers=headers, background=done)
 
 
-async def ask_of(request: Request, relay: Relay, caller: Caller) -> Ask:
-    """What the request asks for.
+async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat") -> Ask:
+    """What the request asks for; ``route`` is what policies call this one.
 
     Raises:
         ApiError: 4xx with the field that is wrong.
@@ -91,7 +92,8 @@ async def ask_of(request: Request, relay: Relay, caller: Caller) -> Ask:
 
     def make(body: dict[str, Any]) -> tuple[Ask, Sighting]:
         note_locale(request, body)
-        return read_ask(body, headers, settings, caller.owner), _sighting(body, headers)
+        ask = read_ask(body, headers, settings, caller.owner, policy=policy_for(relay, caller, route))
+        return ask, _sighting(body, headers)
 
     ask, sighting = await read_as(request, relay.settings.max_body_bytes, make)
     if ask.open_webui and headers.get("user-agent") != CHECKING:

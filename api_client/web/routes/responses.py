@@ -30,6 +30,7 @@ from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import answer_task
+from api_client.web.policies import policy_for
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.chat import page_stream, task_answer
 from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result, spent
@@ -52,7 +53,8 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
     def make(body: dict[str, Any]) -> Ask:
         note_locale(request, body)
-        return read_response_ask(body, headers, settings, caller.owner)
+        policy = policy_for(relay, caller, "responses")
+        return read_response_ask(body, headers, settings, caller.owner, policy)
 
     ask = await read_as(request, relay.settings.max_body_bytes, make)
     if ask.task:

@@ -30,6 +30,7 @@ class _Fold:
     def __init__(self, record: Mapping[str, str]) -> None:
         self.total: Counter[str] = Counter()
         self._asked, self._flow = record.get("model", "other"), record.get("flow", "none")
+        self._policy = record.get("policy", "")
         self._model = self._asked  # who works: another one after an escalation
         request = json.loads(record["request"])
         self._validators, self._is_phase = request["validators"], bool(request.get("phase"))
@@ -125,6 +126,8 @@ class _Fold:
     def _finished(self, at: int, data: Line) -> None:
         labels = (data["outcome"], self._asked, self._flow, data["step"] or "none", str(int(self._asked_again)))
         self.total["|".join(("turn.finished", *labels))] += 1
+        if policy := self._policy:
+            self.total["|".join(("policy.finished", policy, data["outcome"], labels[-1]))] += 1
         self._took("turn", at - self._queued)
         if data["outcome"] == "failed":
             validators, codes = _rules(data["error"].get("issues", ()))

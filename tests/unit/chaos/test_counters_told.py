@@ -27,7 +27,7 @@ LOG: list[tuple[str, dict[str, Any]]] = [
 
 
 def told(**request: Any) -> dict[str, int]:
-    record = {"model": "m", "flow": "v2", "request": json.dumps({"validators": ["rule"], **request})}
+    record = {"model": "m", "flow": "v2", "policy": "1a", "request": json.dumps({"validators": ["rule"], **request})}
     return dict(folded(record, [{"at": 1000 * n, "kind": kind, "data": data} for n, (kind, data) in enumerate(LOG)]))
 
 

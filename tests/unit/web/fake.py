@@ -18,6 +18,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
+from api_client.policies.files import Policies
 from api_client.relay_state.allowances import Limits, Refusal
 from api_client.relay_state.openwebui_seen import Sighting
 from api_client.turns.place import Place
@@ -158,6 +159,7 @@ class FakeTurns:
         self.allowances = FakeAllowances()
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
+        self.policies = Policies(Settings())
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []

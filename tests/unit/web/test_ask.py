@@ -182,7 +182,8 @@ def test_the_callers_trace_is_kept_and_is_no_part_of_the_question() -> None:
 
 
 def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
-    block = {"validators": ("step_marker",), "max_attempts": 7, "policy": {"step_marker": ("fail",)}, "token_budget": 9}
+    orders = {"step_marker": ("fail",)}
+    block = {"validators": ("step_marker",), "max_attempts": 7, "policy_orders": orders, "token_budget": 9}
     settings = Settings(models={"scripted": "scripted", "other": "scripted"}, model_settings={"other": block})
     body = {"messages": [{"role": "user", "content": "a"}]}
     other = read_ask({**body, "model": "other"}, Headers({}), settings, "o").request

@@ -10,9 +10,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from api_client.contract.errors import SettingsError
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
+from api_client.policies.files import Policies
 from worker.cli.checks.finding import Finding, State
+from worker.policies import read_source
 
 #: Free space below which one should act, and below which turns fail, in bytes.
 _LITTLE, _NONE = 2 * 2**30, 200 * 2**20
@@ -33,6 +36,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
     yield sessions(settings)
     yield box(settings)
     yield validators(settings.validators, offered_validators())
+    yield from policies(settings)
 
 
 def sessions(settings: Settings) -> Finding:
@@ -86,6 +90,22 @@ def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
     besides = [name for name in offered if name not in active]
     more = f"; offered besides: {', '.join(besides)}" if besides else ""
     return Finding("validators", "ok", f"active: {', '.join(active) or 'none'}{more}")
+
+
+def policies(settings: Settings) -> Iterator[Finding]:
+    """Whether the policy files can be used: as a relay finds them now."""
+    read = Policies(settings, read_source)
+    try:
+        read.check()
+    except SettingsError as error:
+        fix = (
+            "correct it: a running relay keeps what it said before, and one that starts refuses it; see docs/policy.md"
+        )
+        yield Finding("policy", "wrong", "; ".join(error.problems), fix)
+        return
+    for path in settings.policies:
+        source = read.read(path)
+        yield Finding("policy", "ok", f"{path}: hash {source.hash}")
 
 
 def disk(free: int, where: str) -> Finding:

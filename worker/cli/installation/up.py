@@ -18,6 +18,7 @@ import click
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import RUN_FILE, Settings, load, masked
+from api_client.policies.files import Policies
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
 from api_client.web.identity.local_token import make_token
@@ -28,6 +29,7 @@ from worker.cli.installation.listening import CannotStart, free_port
 from worker.cli.installation.worker import capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
+from worker.policies import read_source
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
@@ -109,7 +111,8 @@ def plan(settings: Settings) -> Installation:
     """Decide what is started: broker if none is set, the worker, the relay; Flower and traces where they are wanted.
 
     Raises:
-        BrokerError: no broker is set and none can be started. CannotStart: a port is taken.
+        BrokerError: no broker is set and none can be started. CannotStart: a port is taken. SettingsError: a policy
+            file cannot be used.
     """
     started: list[Program] = []
     told = masked(settings.store_url)
@@ -118,6 +121,7 @@ def plan(settings: Settings) -> Installation:
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
         started.append(broker.program())
         told = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
+    Policies(settings, read_source).check()
     settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT"))
     started += [*programs.workers(settings), programs.web(settings)]
     password = ""

@@ -25,9 +25,10 @@ def web(host: str | None, port: int | None) -> None:
     from api_client.web.app import serve
     from worker.backup.restoring import require_whole
     from worker.logs import configure_logging
+    from worker.policies import read_source
     from worker.turns.record.store import require_shards
 
     configure_logging(settings)
     require_whole(settings.root)
     require_shards(settings)
-    serve(settings)
+    serve(settings, read_source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -14,12 +14,14 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.turn import AttemptRecord, DoubleText, Turn, TurnRequest, TurnState, new_session_id
+from api_client.contract.values.policy import Asker
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.timeline import Line, Timeline, error_lines, issue_lines
 from worker.cli.turns.turn_id import turn_argument
 from worker.logs import configure_logging
+from worker.policies import read_source
 
 Result = TypeVar("Result")
 #: How often a terminal shows how long something has been going on.
@@ -32,7 +34,7 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
     configure_logging(replace(settings, log_level="warning"))
 
     async def run() -> Result:
-        async with TurnsClient(settings) as client:
+        async with TurnsClient(settings, read_source) as client:
             await client.store.require_shards()
             return await action(client)
 
@@ -68,7 +70,8 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     request = _request(settings, read_text(message) if message == "-" else message, **options)
 
     async def action(client: TurnsClient) -> Turn | None:
-        turn_id = await client.submit(request, idempotency_key=idempotency_key)
+        applied = client.policies.apply(request, Asker(), named=_named(options))
+        turn_id = await client.submit(applied, idempotency_key=idempotency_key)
         if not (wait or watching):
             _accepted(turn_id, request, as_json)
             return None
@@ -86,6 +89,11 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     if not as_json and turn.response:
         click.echo(safe(turn.response))
     _exit_by(turn, show_error=not (watching or as_json))
+
+
+def _named(options: Mapping[str, Any]) -> list[str]:
+    """The fields of the request that the command line names, so that no policy fills them in."""
+    return [name for name in ("validators", "max_attempts", "locale") if options[name]]
 
 
 def _request(
@@ -116,7 +124,7 @@ def _request(
         token_budget=settings.token_budget if token_budget is None else token_budget,
         cost_budget_usd=settings.cost_budget_usd if cost_budget is None else cost_budget,
         double_text=DoubleText(busy or DoubleText.QUEUE),
-        policy=settings.policy,
+        policy=settings.policy_orders,
     )
 
 
@@ -183,6 +191,7 @@ def show(turn_id: str, as_json: bool) -> None:
             if turn.request.phase
             else []
         ),
+        *([("policy", turn.request.applied.hash)] if turn.request.applied else []),
         ("state", turn.state.value),
         ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
         ("created", _time(turn.created_at)),

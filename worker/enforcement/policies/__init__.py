@@ -1,7 +1,7 @@
 """The policy file: which rules judge which turns, and what follows from their errors. docs/policy.md describes it."""
 
 from worker.enforcement.policies.applies_to import AppliesTo, Subject
-from worker.enforcement.policies.chosen import Chosen, choose
+from worker.enforcement.policies.chosen import Chosen, build, choose
 from worker.enforcement.policies.comparison import Change, Comparison, Judged
 from worker.enforcement.policies.entry import Entry
 from worker.enforcement.policies.policy_file import PolicyError, PolicyFile, read_policy
@@ -19,6 +19,7 @@ __all__ = [
     "PolicyFile",
     "Problem",
     "Subject",
+    "build",
     "choose",
     "json_schema",
     "read_policy",

@@ -62,6 +62,16 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
     )
 
 
+def build(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+    """The validators of a file's rules by their names, and of other rules that a request has added.
+
+    Raises:
+        ValueError, TypeError, ImportError: one of them cannot be made.
+    """
+    entries = {entry.name: entry for entry in file.rules}
+    return tuple(_build(entries.get(name) or Entry(rule=name, name=name), root, locale) for name in names)
+
+
 def _build(entry: Entry, root: Path, locale: str) -> ResponseValidator:
     if entry.rule in RULES:
         made: ResponseValidator = RULES[entry.rule](name=entry.name, root=root, locale=locale, **entry.options)

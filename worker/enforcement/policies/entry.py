@@ -29,6 +29,7 @@ class Entry:
         on_error: what a rule that raises or takes too long does to the answer: ``fail`` counts as an error of the rule,
             ``warn`` as a warning.
         shadow: it judges and is shown, and decides nothing.
+        on_request: it judges only turns whose request names it.
         line: where it stands in the file, from 1.
     """
 
@@ -41,6 +42,7 @@ class Entry:
     applies_to: AppliesTo = field(default_factory=AppliesTo)
     on_error: str = "fail"
     shadow: bool = False
+    on_request: bool = False
     line: int = field(default=0, compare=False)
 
     @property
@@ -49,8 +51,8 @@ class Entry:
         return (Action.WARN,) if self.severity is Severity.WARNING else self.reactions
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry, JSON-ready and complete: what is a default is named too."""
-        return {
+        """The entry, JSON-ready and complete: what is a default is named too, but for what later versions added."""
+        data = {
             "name": self.name,
             "rule": self.rule,
             "options": dict(self.options),
@@ -61,3 +63,4 @@ class Entry:
             "on_error": self.on_error,
             "shadow": self.shadow,
         }
+        return data | ({"on_request": True} if self.on_request else {})

@@ -33,6 +33,7 @@ ENTRY_KEYS = (
     "applies_to",
     "on_error",
     "shadow",
+    "on_request",
 )
 MAX_ATTEMPTS = 20
 
@@ -144,6 +145,7 @@ def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> E
     before = len(reader.problems)
     values: dict[str, Any] = {"rule": rule, "name": name_of(rule), "line": node.line + 1}
     kinds = {"name": str, "severity": Severity, "reactions": tuple[Action, ...], "on_error": str, "shadow": bool}
+    kinds["on_request"] = bool
     values |= {key: reader.value(found[key], f"{path}.{key}", kind) for key, kind in kinds.items() if key in found}
     values["max_attempts"] = _number(reader, found, "max_attempts", path, 0)
     if "applies_to" in found:

@@ -55,6 +55,7 @@ def _entry(attempts: Mapping[str, Any]) -> dict[str, Any]:
             "applies_to": _object(AppliesTo),
             "on_error": {"enum": list(ON_ERROR)},
             "shadow": {"type": "boolean"},
+            "on_request": {"type": "boolean"},
         },
         "allOf": options,
     }

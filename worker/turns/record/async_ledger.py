@@ -79,6 +79,10 @@ class AsyncLedger:
         except RedisError:
             return None  # not vital: a reaper announces it
 
+    async def policy(self, policy_hash: str) -> str:
+        """The text of a policy; empty when the store has none of this hash."""
+        return await self._wait_for(self._changes.policy(policy_hash))
+
     async def knows(self, turn_id: str) -> bool:
         """Whether the store has this turn's record."""
         return await self._wait_for(self._changes.knows(turn_id))

@@ -225,6 +225,11 @@ class Changes:
         """The id of a turn's session; empty when there is no such turn."""
         return Command(lambda found: found.decode() if found else "", ("HGET", self._record(turn_id), "session_id"))
 
+    def policy(self, policy_hash: str) -> Command[str]:
+        """The text of a policy; empty when the store has none of this hash."""
+        key = Keys(self._settings.namespace).policies
+        return Command(lambda text: text.decode() if text else "", ("HGET", key, policy_hash))
+
     def knows(self, turn_id: str) -> Command[bool]:
         """Whether the store has this turn's record."""
         return Command(bool, ("EXISTS", self._record(turn_id)))

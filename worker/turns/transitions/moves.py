@@ -151,11 +151,14 @@ def _lines(counters: dict[str, int]) -> str:
 def policy_of(turn: Turn) -> Policy:
     """The policy a turn was submitted with; an escalation or a person may have allowed more attempts."""
     request = turn.request
+    applied = request.applied
     return Policy(
         max_attempts=turn.allowed or request.max_attempts,
         locale=request.locale,
         order=request.policy,
         go_on=request.phase is None,  # a phase's result is its files
+        caps=applied.caps if applied else {},
+        lenient=frozenset(applied.lenient) if applied else frozenset(),
     )
 
 

@@ -1,0 +1,70 @@
+"""Policies in the store: a submit puts one there under its hash, workers read it, ``turns gc`` removes it when old."""
+
+from __future__ import annotations
+
+import time
+
+from api_client.contract.keys import Keys
+from api_client.store import Store
+
+#: Removes a policy, unless a submit came meanwhile.
+_REMOVE = """
+local used = redis.call('ZSCORE', KEYS[2], ARGV[1])
+if not used or tonumber(used) > tonumber(ARGV[2]) then return 0 end
+redis.call('HDEL', KEYS[1], ARGV[1])
+return redis.call('ZREM', KEYS[2], ARGV[1])
+"""
+#: Of unfinished turns, so many records are asked at once.
+_BATCH = 500
+#: A policy stays this much longer than a finished turn, so that clocks may differ.
+_MARGIN_SECONDS = 86_400.0
+
+
+async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
+    """Make sure that a policy is in the store before a turn of it is; False: it is not, and its ``text`` is not known.
+
+    A process that dies in between leaves a policy without a turn, which ``clear_policies`` removes. Raises as
+    ``Store.ask``.
+    """
+    keys = Keys(store.namespace)
+    looks = store.redis.pipeline(transaction=True)
+    looks.zadd(keys.policies_used, {policy_hash: int(time.time() * 1000)})
+    looks.hexists(keys.policies, policy_hash)
+    _, there = await store.ask(looks.execute())
+    if not there and text is not None:
+        await store.ask(store.redis.hset(keys.policies, policy_hash, text))
+    return bool(there) or text is not None
+
+
+async def clear_policies(store: Store, *, dry_run: bool) -> int:
+    """Remove the policies that nobody needs; returns how many.
+
+    They go when no turn was submitted with them for as long as finished turns are kept, and no unfinished one has them.
+    Raises as ``Store.ask``.
+    """
+    keys = Keys(store.namespace)
+    oldest = int((time.time() - store.settings.retention_seconds - _MARGIN_SECONDS) * 1000)
+    found = await store.ask(store.redis.zrangebyscore(keys.policies_used, "-inf", oldest))
+    if not (old := {raw.decode() for raw in found}):
+        return 0
+    old -= await _in_use(store)
+    gone = 0
+    for policy_hash in sorted(old):
+        command = (_REMOVE, 2, keys.policies, keys.policies_used, policy_hash, str(oldest))
+        gone += 1 if dry_run else await store.ask(store.redis.eval(*command))
+    return gone
+
+
+async def _in_use(store: Store) -> set[str]:
+    """The policies of turns that have not ended, and of dead letters, which stay until somebody drops them."""
+    used: set[str] = set()
+    for shard in store.shards:
+        names: list[bytes] = await store.ask(store.redis.zrange(shard.due, 0, -1))
+        names += await store.ask(store.redis.zrange(shard.dead, 0, -1))
+        names += await store.ask(store.redis.zrange(shard.inbox, 0, -1))
+        for start in range(0, len(names), _BATCH):
+            looks = store.redis.pipeline(transaction=False)
+            for name in names[start : start + _BATCH]:
+                looks.hget(shard.turn(name.decode()), "policy")
+            used |= {raw.decode() for raw in await store.ask(looks.execute()) if raw}
+    return used
