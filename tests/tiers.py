@@ -50,6 +50,7 @@ LONG = {
     "test_policy_replay.py",
     "test_readiness.py",
     "test_readme.py",
+    "test_shadow.py",
     "test_shards.py",
     "test_stuck.py",
     "test_supervisor.py",

@@ -56,6 +56,8 @@ COUNTERS = {
     "turn.decided": Counted(meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)),
     "validator.judged": Counted(meaning="Answers this validator judged.", labels=("validator", "model")),
     "validator.rejected": Counted(meaning="Those it found errors in.", labels=("validator", "decision", "model")),
+    "shadow.judged": Counted(meaning="Answers this rule judged in shadow.", labels=("validator", "model")),
+    "shadow.rejected": Counted(meaning="Those it would have rejected.", labels=("validator", "model")),
     "code.rejected": Counted(meaning="Answers rejected with this code among others.", labels=("code", "decision")),
     "validator.gave_up": Counted(meaning="Turns failed with errors of this validator left.", labels=("validator",)),
     "code.gave_up": Counted(meaning="Turns failed with this code left.", labels=("code",)),

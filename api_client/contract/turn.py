@@ -264,6 +264,7 @@ class AttemptRecord:
         feedback: what the agent is asked because of this attempt, when it is asked again.
         goes_on: this attempt broke off; the next one, or after a passing error itself, goes on from its text.
         mended, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
+        shadow: what rules in shadow found in ``answer``; it decided nothing.
         verification: of a phase: what gates and verifier found.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
         last_delivery: number, over the whole turn, of the delivery whose result this is.
@@ -275,6 +276,7 @@ class AttemptRecord:
     answer: str = ""
     completion: dict[str, Any] = field(default_factory=dict)
     issues: tuple[dict[str, Any], ...] = ()
+    shadow: tuple[dict[str, Any], ...] = ()
     decision: str = ""
     feedback: str = ""
     goes_on: bool = False

@@ -6,6 +6,7 @@ files, judges or waits for programs runs in threads: those methods are not corou
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from api_client.contract.tasks import (
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
-from worker.enforcement.policy import Attempt, Repaired, decide
+from worker.enforcement.policy import Attempt, Repaired, decide, demote
 from worker.enforcement.refused import refused
 from worker.files.workspace import Written
 from worker.runners.base import BuildRunner
@@ -52,10 +53,14 @@ from worker.turns.transitions.after_judging import after_fallback, after_giving_
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.after_verification import after_verification, not_reached
 from worker.turns.transitions.backoff import Delays
+from worker.turns.transitions.in_shadow import with_shadow
 from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
 from worker.turns.transitions.usage import Usage, with_judging
 
 log = structlog.get_logger()
+
+#: How long an answer waits for its rules in shadow at most. Each of them has its own time besides.
+SHADOW_SECONDS = 120.0
 
 
 class Judging(Protocol):
@@ -183,6 +188,7 @@ class Links:
             case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
             quick = bounded(case)
             attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
+            shadow = await self._in_shadow(turn, case, attempt, lease.deadline - time.monotonic())
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
@@ -191,12 +197,35 @@ class Links:
         def decided() -> Move:
             decision = decide([*history, attempt], policy_of(turn))
             move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
-            return with_judging(turn, move, attempt.spent)
+            return with_shadow(turn, with_judging(turn, move, attempt.spent), shadow)
 
         move = decided() if quick else await self._threads.checks(decided)
         if move.outcome is None or not move.outcome.success:
             return move
         return await self._threads.files(self._accept, lease, move, this, delivered.files)
+
+    async def _in_shadow(
+        self, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
+    ) -> tuple[ValidationIssue, ...]:
+        """What the rules in shadow find in the answer as it was judged. Nothing that happens to them concerns the turn.
+
+        They may take ``SHADOW_SECONDS`` together, and never more than half of what is left to the turn.
+        """
+        applied = turn.request.applied
+        if applied is None or not applied.shadow:
+            return ()
+        policy = replace(case.policy, order={}, caps={})
+        other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
+        try:
+            if bounded(other):
+                found = self._judges.judge(other)
+            else:
+                async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
+                    found = await self._threads.checks(self._judges.judge, other)
+        except Exception as error:  # whatever a rule does, the turn goes on
+            log.warning("shadow.failed", rules=applied.shadow, error=f"{type(error).__name__}: {error}"[:200])
+            return ()
+        return demote(found.issues, policy)
 
     def _fallback(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Repair the best answer as far as the active validators can, and judge it again."""

@@ -18,7 +18,7 @@ from api_client.contract.values.policy import Asker
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
-from worker.cli.turns.timeline import Line, Timeline, error_lines, issue_lines
+from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 from worker.cli.turns.turn_id import turn_argument
 from worker.logs import configure_logging
 from worker.policies import read_source
@@ -243,7 +243,8 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
         "changed": one_line(", ".join(attempt.changes)),
     }
     lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
-    return lines + [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]
+    lines += [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]
+    return lines + [Line(f"  in shadow  {line.text.strip()}", DIM) for line in issue_lines(attempt.shadow)]
 
 
 def _texts(attempt: AttemptRecord) -> Iterator[Line]:
