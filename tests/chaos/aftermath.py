@@ -22,15 +22,33 @@ _NAME = re.compile(r"[a-z]+\.[a-z_]+( \w+)?$")
 
 
 _PATIENCE_SECONDS = 10.0
+#: Every key of the counters, in one moment: workers still run, and their reapers move counters from key to key.
+_COUNTERS = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  local kind = redis.call('TYPE', key).ok
+  local value = kind == 'hash' and redis.call('HGETALL', key) or kind == 'list' and redis.call('LRANGE', key, 0, -1)
+  found[#found + 1] = { key, kind, redis.call('PTTL', key), value or redis.call('GET', key) }
+end
+return found
+"""
 
 
 def dump_store(settings: Settings, recorder: Recorder) -> list[str]:
     """One line for every key, and one for what the server says of itself; returns the ids of all turns."""
     turns: list[str] = []
     with redis.Redis.from_url(settings.redis_url) as store:
+        counters: Any = store.eval(_COUNTERS, 0, f"{settings.namespace}:{{*}}:metrics:*")
+        for key, raw_kind, life, found in counters:
+            kind = raw_kind.decode()
+            value = dict(zip(found[::2], found[1::2], strict=True)) if kind == "hash" else found
+            name = key.decode().removeprefix(f"{settings.namespace}:")
+            recorder.write("key", name=name, kind=kind, ttl_ms=life, value=_as_json(value))
         for key in store.scan_iter(match=f"{settings.namespace}:*", count=1000):
             kind = store.type(key).decode()
             name = key.decode().removeprefix(f"{settings.namespace}:")
+            if ":metrics:" in name:
+                continue
             recorder.write("key", name=name, kind=kind, ttl_ms=store.pttl(key), value=_value(store, key, kind))
             if kind == "hash" and name.count(":") == 2 and ":turn:" in name:
                 turns.append(name.rpartition(":")[2])
@@ -45,8 +63,7 @@ def _value(store: redis.Redis, key: bytes, kind: str) -> Any:
     """A key's content as JSON knows it; of an event stream the events' text alone."""
     found: Any
     if kind == "hash":
-        found = store.hgetall(key)
-        return {_text(name): _text(value) for name, value in found.items()}
+        return _as_json(store.hgetall(key))
     if kind == "stream":
         found = store.xrange(key)
         # The audit log is a stream too, and none of events.
@@ -55,10 +72,14 @@ def _value(store: redis.Redis, key: bytes, kind: str) -> Any:
         found = store.zrange(key, 0, -1, withscores=True)
         return {_text(member): score for member, score in found}
     if kind in {"list", "set"}:
-        found = store.lrange(key, 0, -1) if kind == "list" else store.smembers(key)
-        return [_text(item) for item in found]
-    found = store.get(key)
-    return _text(found or b"")
+        return _as_json(store.lrange(key, 0, -1) if kind == "list" else list(store.smembers(key)))
+    return _as_json(store.get(key) or b"")
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_text(name): _text(part) for name, part in value.items()}
+    return [_text(item) for item in value] if isinstance(value, list) else _text(value)
 
 
 def _text(value: bytes) -> str:
