@@ -34,6 +34,7 @@ LONG = {
     "test_bundle.py",
     "test_cli.py",
     "test_compose_services.py",
+    "test_datasets.py",
     "test_demo.py",
     "test_examples.py",
     "test_going_on.py",

@@ -48,7 +48,14 @@ COMMANDS = {
     "replay": ("worker.cli.turns.actions:replay", "Hand finished turns in again, as new turns."),
     "drop": ("worker.cli.turns.actions:drop", "Take turns off the dead letter list."),
     "audit": ("worker.cli.turns.actions:audit", "Who cancelled, replayed or dropped what, and when."),
-    "export": ("worker.cli.turns.bundle:export", "Write a turn as one JSON text: record, attempts, events."),
+    "export": (
+        "worker.cli.turns.bundle:export",
+        "Write a turn as one JSON text, or all rejected answers as JSON lines.",
+    ),
+    "import-feedback": (
+        "worker.cli.turns.feedback:import_feedback",
+        "Join Open WebUI's exported thumbs to turns.",
+    ),
     "bundle": ("worker.cli.turns.bundle:bundle", "Pack what a bug report about a turn needs, secrets masked."),
     "retry-rate": (
         "worker.cli.figures.rates:retry_rate",

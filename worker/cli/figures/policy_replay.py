@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +11,17 @@ from pathlib import Path
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import TurnNotFound
 from api_client.contract.settings import load
 from api_client.contract.turn import AttemptRecord, Turn
-from api_client.index.search import Place, Search
 from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import read_file
+from worker.cli.turns.finished import finished_chats
 from worker.cli.turns.turn import with_client
 from worker.enforcement.isolation import isolated
 from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Subject, choose
 from worker.external import provide
 
-#: Turns whose attempts are read at once.
-_PAGE = 50
 #: Decisions that followed from judging an answer.
 _JUDGED = frozenset({"accept", "retry", "fallback", "fail"})
 
@@ -49,7 +45,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     async def read(client: TurnsClient) -> Comparison:
         with ExitStack() as children:
             comparison, gives = Comparison(most=show), _Gives(policy, settings.root, children)
-            async for turn, attempts in _finished(client, time.time() - since, model):
+            async for turn, attempts in finished_chats(client, time.time() - since, model):
                 for judged in _answers(turn, attempts):
                     comparison.add(judged, gives.to(turn))
             return comparison
@@ -78,29 +74,6 @@ class _Gives:
             count = len(chosen.validators)
             self._built[which] = replace(chosen, validators=guarded[:count], shadow=guarded[count:])
         return self._built[which]
-
-
-async def _finished(client: TurnsClient, since: float, model: str) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
-    """Chat turns that finished after ``since`` (seconds since the epoch) with their attempts, newest first."""
-    after: Place | None = None
-    search = Search(statuses=("finished",), model=model, since=since)
-    while True:
-        page = await client.lists.page(search, after=after, count=_PAGE)
-        chats = [turn for turn in page.turns if not turn.request.phase]
-        for turn, attempts in zip(
-            chats, await asyncio.gather(*(_attempts(client, turn) for turn in chats)), strict=True
-        ):
-            yield turn, attempts
-        if page.next is None:
-            return
-        after = page.next
-
-
-async def _attempts(client: TurnsClient, turn: Turn) -> list[AttemptRecord]:
-    try:
-        return await client.attempts(turn.turn_id)
-    except TurnNotFound:  # removed by retention meanwhile
-        return []
 
 
 def _answers(turn: Turn, attempts: list[AttemptRecord]) -> Iterator[Judged]:

@@ -22,6 +22,7 @@ from api_client.contract.values.redaction import redacted, redactor
 from api_client.private_file import write_private
 from api_client.turns import history
 from worker.cli.config import describe
+from worker.cli.figures.rates import span
 from worker.cli.output import json_option, write_json
 from worker.cli.turns.turn import with_client
 from worker.cli.turns.turn_id import turn_argument
@@ -42,15 +43,41 @@ _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 
 
 @click.command()
-@turn_argument()
+@turn_argument(required=False)
+@click.option("--rejected", is_flag=True, help="Write all rejected answers instead, for evaluation and fine-tuning.")
+@click.option(
+    "--since", callback=span, default="30d", metavar="SPAN", show_default=True, help="With --rejected: how far back."
+)
+@click.option("--model", default="", metavar="NAME", help="With --rejected: of this model alone.")
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl"]), default="jsonl", show_default=True, help="With --rejected: how."
+)
+@click.option("--redact", is_flag=True, help="With --rejected: of what users asked write the length only.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file; - is standard output.")
 @json_option
-def export(turn_id: str, output: str | None, as_json: bool) -> None:
+def export(
+    turn_id: str | None,
+    rejected: bool,
+    since: float,
+    model: str,
+    form: str,
+    redact: bool,
+    output: str | None,
+    as_json: bool,
+) -> None:
     """Write a turn as JSON: its record, attempts and events, prompts and answers included.
 
-    With --json on one line.
+    With --json on one line. With --rejected: each rejected answer of finished turns as one JSON object a line, with its
+    issues, what repaired it, and the final answer; what retention has removed is named on standard error.
     """
-    text = json.dumps(with_client(lambda client: history.export(client, turn_id)), indent=None if as_json else 1)
+    if rejected == bool(turn_id):
+        raise click.UsageError("name a turn, or give --rejected" if not rejected else "--rejected names no turn")
+    if rejected:
+        from worker.cli.turns.dataset import export_dataset
+
+        export_dataset(output, since=since, model=model, redact=redact)
+        return
+    text = json.dumps(with_client(lambda client: history.export(client, str(turn_id))), indent=None if as_json else 1)
     if output and output != "-":
         write_private(Path(output), text.encode() + b"\n")
         click.echo(output)

@@ -1,0 +1,151 @@
+"""``turns export --rejected``: rejected answers with what was wrong and what became of them, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.settings import Settings, load
+from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.values.redaction import redacted, redactor
+from worker.cli.output import number_of
+from worker.cli.turns.feedback import read_feedback
+from worker.cli.turns.finished import finished_chats
+from worker.cli.turns.turn import with_client
+
+FORMAT = "helix-turns.rejected/1"
+_REJECTED = frozenset({"retry", "fallback", "fail"})
+
+
+@dataclass(slots=True)
+class Exported:
+    """What an export found.
+
+    Attributes:
+        rows: rejected answers. turns: turns that have some.
+        without_attempts: ids of turns that were asked again, and whose attempts retention has removed.
+        complete_since: before this time (seconds since the epoch) retention has removed turns; 0 where all are there.
+    """
+
+    rows: int = 0
+    turns: int = 0
+    without_attempts: list[str] = field(default_factory=list)
+    complete_since: float = 0.0
+
+
+def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> Exported:
+    """Write a row for each rejected answer of turns that finished within ``since`` seconds.
+
+    Args:
+        out: where to.
+        since: how far back, in seconds.
+        model: of this model alone; empty for all.
+        redact: what users asked is written as its length only. Credentials are masked in any case.
+    """
+    settings = load()
+    mask, ratings = redactor(settings), read_feedback(settings.root)
+    found = Exported(complete_since=_kept_since(settings, since))
+
+    async def write(client: TurnsClient) -> None:
+        async for turn, attempts in finished_chats(client, time.time() - since, model):
+            written = 0
+            rejected = any(attempt.decision in _REJECTED for attempt in attempts)
+            whole = await _whole(client, turn.turn_id) if rejected else None  # a list has no answers
+            for row in rows(whole, attempts, redact=redact) if whole else ():
+                rating = ratings.get(turn.turn_id)
+                out.write(json.dumps(redacted({**row, "feedback": rating}, mask), ensure_ascii=False) + "\n")
+                written += 1
+            found.rows += written
+            found.turns += bool(written)
+            lost = rejected and whole is None
+            if lost or (not attempts and (turn.retries or turn.outcome is None or not turn.outcome.success)):
+                found.without_attempts.append(turn.turn_id)
+
+    with_client(write)
+    return found
+
+
+async def _whole(client: TurnsClient, turn_id: str) -> Turn | None:
+    try:
+        return await client.get(turn_id)
+    except TurnNotFound:  # removed by retention meanwhile
+        return None
+
+
+def rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> Iterator[dict[str, Any]]:
+    """The rejected answers of a turn, in their order."""
+    hide: Callable[[str], str] = _length if redact else str
+    for attempt in attempts:
+        if attempt.decision not in _REJECTED:
+            continue
+        repaired = attempt.mended or attempt.changes
+        yield {
+            "format": FORMAT,
+            "turn_id": turn.turn_id,
+            "attempt": attempt.number,
+            "model": turn.request.model,
+            "locale": turn.request.locale,
+            "flow": turn.flow,
+            "finished_at": datetime.fromtimestamp(turn.finished_at, UTC).isoformat(timespec="seconds"),
+            "messages": [
+                {**message, "content": hide(message["content"])}
+                if message["role"] != "assistant" or redact
+                else message
+                for message in turn.request.messages
+            ],
+            "prompt": hide(attempt.prompt) if attempt.prompt == turn.request.prompt else attempt.prompt,
+            "answer": attempt.answer or attempt.text,
+            "issues": list(attempt.issues),
+            "decision": attempt.decision,
+            "repair": {
+                "text": attempt.mended,
+                "changes": list(attempt.changes),
+                "remaining": list(attempt.remaining),
+            }
+            if repaired
+            else None,
+            "outcome": turn.outcome.value if turn.outcome else "",
+            "final": turn.response or None,
+        }
+
+
+def report(found: Exported) -> Iterator[str]:
+    """What was exported, and what retention has removed, in lines for people."""
+    yield f"{number_of(found.rows, 'rejected answer')} of {number_of(found.turns, 'turn')}"
+    if found.without_attempts:
+        named = ", ".join(found.without_attempts[:5]) + (", ..." if len(found.without_attempts) > 5 else "")
+        yield f"removed by retention: the attempts of {number_of(len(found.without_attempts), 'turn')} ({named})"
+    if found.complete_since:
+        when = datetime.fromtimestamp(found.complete_since, UTC).isoformat(timespec="minutes")
+        yield f"removed by retention: turns that finished before {when} (HELIX_RETENTION_SECONDS)"
+
+
+def export_dataset(output: str | None, *, since: float, model: str, redact: bool) -> None:
+    """Write the rows to a file or to standard output, and the report to standard error."""
+    if output and output != "-":
+        with click.open_file(output, "w", encoding="utf-8", atomic=True) as out:
+            found = export_rejected(out, since=since, model=model, redact=redact)
+        Path(output).chmod(0o600)
+    else:
+        found = export_rejected(sys.stdout, since=since, model=model, redact=redact)
+    for line in report(found):
+        click.echo(line, err=True)
+
+
+def _kept_since(settings: Settings, since: float) -> float:
+    """Before which time turns are gone, where more was asked for; 0 where nothing can be missing."""
+    return time.time() - settings.retention_seconds if since > settings.retention_seconds else 0.0
+
+
+def _length(text: str) -> str:
+    return f"<{len(text)} characters>"
