@@ -42,6 +42,7 @@ LONG = {
     "test_log_lines.py",
     "test_main_path.py",
     "test_metrics.py",
+    "test_notices.py",
     "test_offered_validators.py",
     "test_one_marker.py",
     "test_openwebui_check.py",

@@ -140,6 +140,35 @@ class Keys:
         return self._name("reapers")
 
     @property
+    def notices(self) -> str:
+        """Hash: notices that are to be sent or were given up, by id (``worker.notices``); of the first shard only."""
+        return self._name("notices")
+
+    @property
+    def notices_due(self) -> str:
+        """Sorted set: when each of them is to be tried, in milliseconds; of the first shard only."""
+        return self._name("notices:due")
+
+    @property
+    def notices_dead(self) -> str:
+        """Sorted set: those that were given up, by when; of the first shard only."""
+        return self._name("notices:dead")
+
+    @property
+    def notices_said(self) -> str:
+        """Sorted set: every notice that was put, by when, so that none is put twice; of the first shard only."""
+        return self._name("notices:said")
+
+    @property
+    def notices_sender(self) -> str:
+        """String: the process that sends notices now; lives a minute. Of the first shard only."""
+        return self._name("notices:sender")
+
+    def notices_looked(self, listed: str) -> str:
+        """String: turns before this time in a list (``finished``, ``inbox``) were looked at, in milliseconds."""
+        return self._name(f"notices:looked:{listed.rpartition(':')[2]}")
+
+    @property
     def installation(self) -> str:
         """Hash: what must never change, such as the number of shards; of the first shard only."""
         return self._name("installation")

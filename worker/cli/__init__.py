@@ -84,6 +84,7 @@ COMMANDS = {
         "worker.cli.checks.doctor:doctor",
         "Look for what is wrong: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
+    "notices": ("worker.cli.notices:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
     "gc": ("worker.cli.gc:gc", "Delete what is older than it is to be kept; --dry-run counts."),
     "backup": ("worker.cli.backup:backup", "Save store, sessions, phases, keys and settings into one archive."),
     "restore": ("worker.cli.backup:restore", "Bring a backup into an empty installation."),

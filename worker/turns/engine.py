@@ -22,6 +22,7 @@ from kombu.exceptions import OperationalError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
 from api_client.contract.values.worker_order import WorkerOrder
+from worker.notices.notifier import Notifier
 from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
@@ -92,6 +93,7 @@ class Engine:
         #: Whether an operator ended this process, so that nobody is to start it again.
         self.stays_down = False
         self._reaper = None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True))
+        self._notifier = None if alone else Notifier(settings)
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
         self._isolated: set[subprocess.Popen[bytes]] = set()
@@ -105,6 +107,8 @@ class Engine:
         self.leases.start()
         if self._reaper:
             self._reaper.start()
+        if self._notifier:
+            self._notifier.start()
 
     def take(self, task: Task) -> None:
         """Take a task that was received. In the Celery worker's loop: it returns at once.
@@ -283,6 +287,8 @@ class Engine:
             self._pulse.close()
         if self._reaper:
             self._reaper.close()
+        if self._notifier:
+            self._notifier.close()
         self.leases.close()
         self.loop.result_of(self._ledger.close())
         self.loop.close()

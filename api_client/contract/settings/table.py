@@ -11,6 +11,7 @@ from api_client.contract.settings.agents import Agents
 from api_client.contract.settings.answering import Answering
 from api_client.contract.settings.constants import Constants
 from api_client.contract.settings.declaring import declared, name_of, of_the_file, spelled
+from api_client.contract.settings.notifying import Notifying
 from api_client.contract.settings.serving import Serving
 from api_client.contract.settings.storage import Storage
 from api_client.contract.settings.working import Working
@@ -20,13 +21,13 @@ from api_client.contract.values.sentinels import Sentinels
 STATE_DIR = ".helix"
 RUN_FILE = "run.json"
 #: The groups, in the order they are documented.
-GROUPS = (Storage, Answering, Working, Serving, Agents)
+GROUPS = (Storage, Answering, Working, Serving, Notifying, Agents)
 #: Environment variable with constants for tests: a JSON object, name to text.
 CONSTANTS = "HELIX_CONSTANTS"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Constants, Agents, Serving, Working, Answering, Storage):
+class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storage):
     """All settings. The environment name of ``lease_seconds`` is ``HELIX_LEASE_SECONDS``, and so on.
 
     Attributes:

@@ -5,12 +5,14 @@ Each function (or what it returns) takes the text and raises ``ValueError`` with
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from api_client.contract.notices import KINDS
 from api_client.contract.phases.phase_checks import folder_problem
 from api_client.contract.values.sentinels import Sentinels
 
@@ -94,6 +96,35 @@ def web_address(value: str) -> str:
         raise ValueError("must look like https://host or http://host:port/path")
     _ = parts.port  # raises ValueError when it is no port
     return value
+
+
+def web_addresses(value: str) -> tuple[str, ...]:
+    """Addresses of websites, with commas between them."""
+    found = names(value)
+    for each in found:
+        web_address(each)
+        if "@" in urlsplit(each).netloc:
+            raise ValueError("must not hold a user or password")
+    return found
+
+
+def webhook_key(value: str) -> str:
+    """A key that signs webhooks: ``whsec_`` and base64, or any text."""
+    if value.startswith("whsec_"):
+        try:
+            base64.b64decode(value.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            raise ValueError("must be base64 behind whsec_") from None
+    return value
+
+
+def notice_kinds(value: str) -> tuple[str, ...]:
+    """Kinds of notices with commas between them; ``response.*`` names all that begin so."""
+    found = names(value)
+    for each in found:
+        if not any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for kind in KINDS):
+            raise ValueError(f"no kind of notice {each!r}; there are: {', '.join(KINDS)}")
+    return found
 
 
 def model_runners(value: str) -> dict[str, str]:

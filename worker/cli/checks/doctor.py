@@ -43,6 +43,7 @@ def examine() -> Iterator[Finding]:
     """Every finding, in the order in which one would repair them: causes before what follows from them."""
     from worker.cli.checks.broker import brokers
     from worker.cli.checks.machine import machine
+    from worker.cli.checks.notices import notices
     from worker.cli.checks.workers import workers
 
     try:
@@ -59,6 +60,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
     else:
         yield from workers(settings)
+        yield from notices(settings)
     yield from agents(settings)
 
 

@@ -1,0 +1,100 @@
+"""Calls for help: what somebody outside is to learn at once, as one typed value and one wire form.
+
+The wire is that of OpenAI's webhooks: the same body, the same signature, so that their SDK verifies ours. Who wants to
+call somebody puts a notice into the outbox (``worker.notices.outbox.Outbox.put``, ``api_client.notices.notify``); a
+worker sends it. A notice holds ids, numbers and names, never prompts or answers. Standard library only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: What a notice may be about: kind -> when it is sent.
+KINDS: Mapping[str, str] = {
+    "response.completed": "A response that was asked for with `background` has its answer.",
+    "response.failed": "Such a response ended without one.",
+    "response.cancelled": "Such a response was cancelled.",
+    "turn.failed": "A turn ended as failed, incomplete, error or expired.",
+    "turn.dead": "A turn took down its workers too often; it is in the dead letter list.",
+    "inbox.waiting": "A turn waits for a person's decision.",
+    "budget.near": "An owner, key or model comes near its budget.",
+    "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
+    "queue.stuck": "Turns that could run do not.",
+    "breaker.opened": "A model's circuit breaker opened: its turns wait.",
+    "notice.test": "`turns notices test` sent it.",
+}
+#: The command that puts a notice into the outbox, for both sides.
+LUA = Path(__file__).with_name("lua") / "notify.lua"
+#: A notice that was put once is not put again for this long, in seconds; and this long it is tried.
+REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One call for help.
+
+    Attributes:
+        kind: one of ``KINDS``.
+        subject: what it is about, such as a turn's id; the same kind and subject make the same notice, put once.
+        at: when it happened, in seconds since the epoch.
+        data: what the receiver learns: texts and numbers, no prompts.
+
+    Raises:
+        ValueError: no such kind.
+    """
+
+    kind: str
+    subject: str
+    at: float
+    data: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"no kind of notice {self.kind!r}; there are: {', '.join(KINDS)}")
+
+    @property
+    def notice_id(self) -> str:
+        """Its id: receivers that saw it before leave it alone."""
+        return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def body(self) -> str:
+        """What is sent (JSON): OpenAI's object of an event."""
+        told: dict[str, Any] = {
+            "id": self.notice_id,
+            "object": "event",
+            "created_at": int(self.at),
+            "type": self.kind,
+            "data": dict(self.data),
+        }
+        return json.dumps(told)
+
+    def put_arguments(self) -> list[str | int]:
+        """The arguments of the Lua command."""
+        return [self.notice_id, self.body(), int(REMEMBERED_SECONDS * 1000)]
+
+
+def signed(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
+    """The headers of a delivery: Standard Webhooks, as OpenAI signs. Without a secret there is no signature.
+
+    Args:
+        secret: ``whsec_`` and base64, or any text.
+        notice_id: the same for every try.
+        body: what is sent.
+        now: seconds since the epoch; receivers refuse old ones.
+
+    Raises:
+        ValueError: what follows ``whsec_`` is not base64.
+    """
+    headers = {"webhook-id": notice_id, "webhook-timestamp": str(int(now))}
+    if secret:
+        key = base64.b64decode(secret[6:], validate=True) if secret.startswith("whsec_") else secret.encode()
+        text = f"{notice_id}.{int(now)}.{body}".encode()
+        headers["webhook-signature"] = "v1," + base64.b64encode(hmac.digest(key, text, "sha256")).decode()
+    return headers

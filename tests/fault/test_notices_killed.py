@@ -1,0 +1,73 @@
+"""A thousand webhooks while their senders are killed: each arrives at least once, and the SDK of OpenAI accepts it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from tests.conftest import WorkerProcess
+from tests.hooks import HookReceiver
+from tests.support import wait_until
+from worker.notices.gathering import gather
+from worker.notices.outbox import Outbox
+
+SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
+COUNT = 1_000
+#: The senders are killed when so many have arrived.
+KILLS = (1, 150, 400, 700, 950)
+
+
+@pytest.mark.timeout(600)
+async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are_killed(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    with HookReceiver() as receiver:
+        receiver.seconds = 0.02
+        receiver.answer = lambda headers, body: 500 if len(receiver.paths) % 50 == 0 else 200
+        used = replace(settings, webhook_urls=(receiver.url,), webhook_secret=SECRET, webhook_internal="allowed")
+        with redis.Redis.from_url(used.redis_url) as store:
+            gather(used, store, Outbox(used.namespace, store))  # from here on
+        asked = await cancelled(used)
+        arrived = lambda: {json.loads(body)["data"]["id"] for _, body in list(receiver.taken)}  # noqa: E731
+        senders = [worker_process("--only", "check", settings=used) for _ in range(2)]
+        for count in KILLS:
+            await wait_until(lambda count=count: len(arrived()) >= count, 300)
+            for sender in senders:
+                sender.kill()
+            senders = [worker_process("--only", "check", settings=used, wait=False) for _ in senders]
+        await wait_until(lambda: arrived() == asked, 300)
+        with redis.Redis.from_url(used.redis_url) as store:
+            await wait_until(lambda: store.hlen(Keys(used.namespace).notices) == 0, 120)
+        events = receiver.unwrapped(SECRET)
+    assert {event.type for event in events} == {"response.cancelled"}
+    assert {event.data.id for event in events} == asked
+    assert len({event.id for event in events}) == COUNT
+    assert len(events) < 1.5 * COUNT, "at least once does not mean again and again"
+
+
+async def cancelled(settings: Settings) -> set[str]:
+    """Ask for so many responses in the background, and cancel each before a worker is there."""
+    async with TurnsClient(settings) as client:
+
+        async def one(number: int) -> str:
+            message = {"role": "user", "content": "hello"}
+            request = TurnRequest(
+                model="scripted", messages=(message,), session_id=f"s{number}", metadata={"background": "true"}
+            )
+            turn_id = await client.submit(request)
+            await client.cancel(turn_id)
+            return f"resp_{turn_id}"
+
+        found: set[str] = set()
+        for start in range(0, COUNT, 50):
+            found.update(await asyncio.gather(*(one(number) for number in range(start, start + 50))))
+        return found

@@ -1,0 +1,158 @@
+"""Calls for help by real workers: webhooks that OpenAI's SDK verifies, a command, retries, what was given up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import openai
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.escalation import Escalation
+from api_client.contract.keys import Keys
+from api_client.contract.notices import Notice
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+from api_client.notices import notify
+from tests.conftest import WorkerProcess, environ_of, turns
+from tests.hooks import HookReceiver
+from tests.relay import RelayProcess
+from tests.support import playing, wait_for, wait_until
+from worker.notices.outbox import Outbox
+
+SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
+SCRIPT = """
+- when: broken
+  attempts:
+    - - error: {kind: config, message: no such model}
+- when: bad
+  attempts:
+    - - say: "A secret answer without a marker."
+- attempts:
+    - - say: "Fine.\\n\\n<!-- STEP: what -->"
+"""
+
+
+@pytest.fixture
+def called(settings: Settings, tmp_path: Path) -> Settings:
+    """Settings under which notices are sent; the receiver's address comes from each test."""
+    return playing(
+        settings,
+        SCRIPT,
+        webhook_secret=SECRET,
+        webhook_internal="allowed",
+        notice_command=f'cat >> {tmp_path}/said; echo "$NOTICE_KIND" >> {tmp_path}/kinds',
+        public_url="https://turns.example",
+        locale="en",
+    )
+
+
+def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(turns(*arguments), env=environ_of(settings), capture_output=True, text=True, timeout=120)
+
+
+async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies_all(
+    called: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    with HookReceiver() as receiver:
+        used = replace(called, webhook_urls=(receiver.url,))
+        worker_process(settings=used)
+        relay = RelayProcess(used)
+        relay.start()
+        looked = Keys(used.namespace)
+        with redis.Redis.from_url(used.redis_url) as store:  # notices are of what happens from the first look on
+            await wait_until(lambda: store.exists(looked.notices_looked(looked.inbox)))
+        try:
+            client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="any")
+            done = client.responses.create(model="scripted", input="hello", background=True)
+            wrong = client.responses.create(model="scripted", input="broken", background=True)
+            async with TurnsClient(used) as turns_client:
+                parked = await turns_client.submit(
+                    TurnRequest(
+                        model="scripted",
+                        messages=({"role": "user", "content": "bad"},),
+                        session_id="s",
+                        max_attempts=1,
+                        policy={"step_marker": ("escalate",)},
+                        escalation=Escalation(),
+                    )
+                )
+            await wait_until(lambda: receiver.kinds().total() >= 4)
+        finally:
+            relay.kill()
+    events = receiver.unwrapped(SECRET)
+    by_kind = {event.type: event for event in events}
+    assert set(by_kind) == {"response.completed", "response.failed", "turn.failed", "inbox.waiting"}
+    assert by_kind["response.completed"].data.id == done.id
+    assert by_kind["response.failed"].data.id == wrong.id
+    told = {event["type"]: event["data"] for event in (json.loads(body) for _, body in receiver.taken)}
+    failed = told["turn.failed"]
+    turn_id = wrong.id.removeprefix("resp_")
+    assert (failed["turn_id"], failed["outcome"]) == (turn_id, "error")
+    assert failed["url"] == f"https://turns.example/turns/{turn_id}"
+    assert told["inbox.waiting"]["turn_id"] == parked
+    assert "secret answer" not in repr(receiver.taken)
+    said = await wait_until(lambda: sorted((tmp_path / "kinds").read_text().split()))
+    assert said == sorted(by_kind)
+    assert len((tmp_path / "said").read_text().splitlines()) == len(events)
+
+
+async def test_who_was_away_gets_it_later_and_what_one_took_is_not_sent_to_it_again(
+    called: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    with HookReceiver() as receiver:
+        receiver.answer = lambda headers, body: 503 if len(receiver.paths) < 2 else 200
+        used = replace(called, webhook_urls=(receiver.url,))
+        async with TurnsClient(used) as client:
+            notice = Notice(kind="queue.stuck", subject="now", at=time.time(), data={"turns": 3})
+            assert await notify(client.store, notice)
+            assert not await notify(client.store, notice), "it is put once"
+        worker_process("--only", "check", settings=used)
+        await wait_until(lambda: receiver.taken)
+        listed = await wait_until(lambda: run(used, "notices", "list", "--json").stdout.strip() == "[]")
+    assert listed
+    assert len(receiver.paths) == 2
+    assert (tmp_path / "kinds").read_text().split() == ["queue.stuck"]
+
+
+def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
+    called: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    with HookReceiver() as receiver:
+        used = replace(called, webhook_urls=(receiver.url,), notice_command="")
+        with redis.Redis.from_url(used.redis_url) as store:
+            outbox = Outbox(used.namespace, store)
+            outbox.put(Notice(kind="turn.dead", subject="t0-1", at=time.time()))
+            [entry] = outbox.due(10)
+            assert not outbox.failed(entry, [], "http://127.0.0.1: answers 500")
+            [entry] = outbox.waiting()
+            assert (entry.tries, outbox.due(10)) == (1, []), "not before its pause is over"
+            old = replace(entry, put_at=entry.put_at - 86_400)
+            assert outbox.failed(old, [], "http://127.0.0.1: answers 500")
+            assert outbox.waiting() == []
+        [told] = json.loads(run(used, "notices", "dead", "--json").stdout)
+        assert (told["kind"], told["error"]) == ("turn.dead", "http://127.0.0.1: answers 500")
+        findings = json.loads(run(used, "doctor", "--json").stdout)["findings"]
+        assert any(each["check"] == "notices" and "given up" in each["message"] for each in findings)
+        assert run(used, "notices", "resend", "no-such").returncode == 2
+        assert run(used, "notices", "resend", "--all").stdout == "1 notice will be sent again\n"
+        worker = worker_process("--only", "check", settings=used)
+        wait_for(lambda: receiver.taken)
+        assert receiver.unwrapped(SECRET)[0].id == told["notice_id"]
+        assert worker.process.poll() is None
+    assert run(used, "notices", "test").returncode == 1
+    assert run(replace(used, webhook_urls=()), "notices", "test").returncode == 2
+
+
+def test_doctor_names_an_address_that_leads_inside_and_webhooks_without_a_signature(called: Settings) -> None:
+    used = replace(called, webhook_urls=("https://localhost/x",), webhook_internal="refused", webhook_secret="")
+    findings = json.loads(run(used, "doctor", "--json").stdout)["findings"]
+    said = [each["message"] for each in findings if each["check"] == "webhook"]
+    assert any("an inner address" in each for each in said)
+    assert any("not signed" in each for each in said)

@@ -1,0 +1,96 @@
+"""A notice's id, its form, and its signature as OpenAI's own verifier sees it."""
+
+from __future__ import annotations
+
+import time
+
+import openai
+import pytest
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.notices import KINDS, Notice, signed
+from api_client.contract.settings import load
+from worker.notices.gathering import gone_workers
+from worker.notices.outbox import Entry
+from worker.notices.targets import shown, wanted
+
+SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
+
+
+def unwrap(notice: Notice, secret: str, with_secret: str, *, now: float = 0.0) -> object:
+    body = notice.body()
+    headers = signed(secret, notice.notice_id, body, now or time.time())
+    return openai.OpenAI(api_key="any", webhook_secret=with_secret).webhooks.unwrap(body, headers)
+
+
+@pytest.mark.parametrize("secret", [SECRET, "any text at all"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sdk_of_openai_accepts_every_kind(kind: str, secret: str) -> None:
+    notice = Notice(kind=kind, subject="t0-1", at=1_000.0, data={"id": "resp_t0-1"})
+    event = unwrap(notice, secret, secret)
+    assert (event.type, event.id, event.created_at) == (kind, notice.notice_id, 1_000)  # type: ignore[attr-defined]
+    assert event.data.id == "resp_t0-1"  # type: ignore[attr-defined]
+
+
+def test_the_sdk_refuses_another_secret_and_an_old_delivery() -> None:
+    notice = Notice(kind="turn.failed", subject="t0-1", at=1_000.0)
+    with pytest.raises(openai.InvalidWebhookSignatureError):
+        unwrap(notice, SECRET, "another")
+    with pytest.raises(openai.InvalidWebhookSignatureError, match="too old"):
+        unwrap(notice, SECRET, SECRET, now=time.time() - 3_600)
+
+
+def test_the_same_kind_and_subject_are_the_same_notice() -> None:
+    one = Notice(kind="turn.failed", subject="t0-1", at=1.0, data={"a": 1})
+    assert one.notice_id == Notice(kind="turn.failed", subject="t0-1", at=2.0).notice_id
+    assert one.notice_id != Notice(kind="turn.dead", subject="t0-1", at=1.0).notice_id
+    with pytest.raises(ValueError, match=r"no kind of notice 'turn\.fails'"):
+        Notice(kind="turn.fails", subject="t0-1", at=1.0)
+
+
+def test_the_pauses_between_tries_double_up_to_an_hour() -> None:
+    pauses = [Entry(notice_id="a", body="{}", put_at=0.0, tries=tries).delay for tries in range(1, 13)]
+    assert pauses[:4] == [5.0, 10.0, 20.0, 40.0]
+    assert pauses[-2:] == [3600.0, 3600.0]
+
+
+def test_kinds_are_chosen_by_name_or_by_their_beginning() -> None:
+    settings = load({"HELIX_NOTICE_KINDS": "turn.dead,response.*"})
+    assert [kind for kind in KINDS if wanted(settings, kind)] == [
+        *("response.completed", "response.failed", "response.cancelled", "turn.dead")
+    ]
+    with pytest.raises(SettingsError, match=r"no kind of notice 'turn.fails'"):
+        load({"HELIX_NOTICE_KINDS": "turn.fails"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("HELIX_WEBHOOK_URLS", "ftp://x/y", "must look like https://host"),
+        ("HELIX_WEBHOOK_URLS", "https://me:pass@host/y", "must not hold a user or password"),
+        ("HELIX_WEBHOOK_SECRET", "whsec_no base64!", "must be base64"),
+    ],
+)
+def test_wrong_settings_are_refused_without_showing_a_secret(name: str, value: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as caught:
+        load({name: value})
+    assert value not in str(caught.value)
+
+
+def test_an_address_is_shown_without_its_path_where_secrets_are() -> None:
+    assert shown("https://hooks.example/services/T0/secret?key=secret") == "https://hooks.example"
+
+
+def worker(at: float, **more: object) -> dict[str, object]:
+    return {"at": at, "started_at": 10.0, "host": "a", "queues": ["helix.run"], **more}
+
+
+def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
+    def gone(**workers: dict[str, object]) -> list[object]:
+        return [notice.data["worker"] for notice in gone_workers(workers, now=1_000.0)]
+
+    assert gone(fresh=worker(995.0)) == []
+    assert gone(silent=worker(900.0)) == ["silent"]
+    assert gone(silent=worker(900.0), other=worker(999.0, host="b", started_at=950.0)) == ["silent"]
+    assert gone(silent=worker(900.0), next=worker(999.0, started_at=950.0)) == []
+    assert gone(forgotten=worker(1_000.0 - 90_000)) == []

@@ -1,0 +1,1 @@
+"""Sending notices: who is called when somebody is needed (docs/webhooks.md)."""

@@ -1,0 +1,143 @@
+"""Finding what to call about: turns that ended or wait for a person, and workers that are gone.
+
+Turns are found in the lists that the ledger keeps anyway, from a time noted in the store on. The time moves on after
+the notices are in the outbox, so none is left out; the same notice is put once, however often it is found.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import redis
+import structlog
+
+from api_client.contract.keys import Keys
+from api_client.contract.notices import Notice
+from api_client.contract.settings import Settings
+from worker.notices.outbox import Outbox
+from worker.notices.targets import wanted
+
+log = structlog.get_logger()
+
+_BATCH = 200
+#: When the store's clock was set back, turns of so long before are looked at again, in ms.
+_OVERLAP_MS = 60_000
+#: A worker that is silent for this long is gone, in seconds; one gone for a day was reported before.
+_GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
+_FAILED = frozenset({"failed", "incomplete", "error", "expired"})
+_FIELDS = ("outcome", "model", "session_id", "error", "attempt", "request", "parked_at", "finished_at", "state")
+
+
+def gather(settings: Settings, store: redis.Redis, outbox: Outbox) -> None:
+    """Put everything new into the outbox. Raises ``RedisError``."""
+    for shard in range(settings.shards):
+        keys = Keys(settings.namespace, shard)
+        _turns(settings, store, outbox, keys, keys.finished, _of_ended)
+        _turns(settings, store, outbox, keys, keys.inbox, _of_parked)
+    for notice in gone_workers(_told(store, Keys(settings.namespace).workers), time.time()):
+        if wanted(settings, notice.kind):
+            outbox.put(notice)
+
+
+def _turns(
+    settings: Settings,
+    store: redis.Redis,
+    outbox: Outbox,
+    keys: Keys,
+    listed: str,
+    notices_of: Callable[[Settings, str, dict[str, str]], Iterator[Notice]],
+) -> None:
+    """The turns that came into a list since the time noted for it. The first look notes the time only."""
+    seconds, micros = store.time()
+    now = int(seconds) * 1000 + int(micros) // 1000
+    life = int(settings.retention_seconds)
+    since = int(store.get(keys.notices_looked(listed)) or 0)
+    if not since:
+        store.set(keys.notices_looked(listed), now, ex=life)
+        return
+    since = now - _OVERLAP_MS if since > now else since
+    while True:
+        # Up to now, exclusively: a turn that comes in this very millisecond must not be left out.
+        found: Any = store.zrangebyscore(listed, since, f"({now}", start=0, num=_BATCH, withscores=True)
+        if not found:
+            break
+        last = int(found[-1][1])
+        ids = dict.fromkeys([name for name, _ in found] + list(store.zrangebyscore(listed, last, last)))
+        for turn_id, record in _records(store, keys, [name.decode() for name in ids]):
+            try:
+                found_notices = list(notices_of(settings, turn_id, record))
+            except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on
+                log.warning("notice.not_made", turn_id=turn_id, error=type(error).__name__)
+                continue
+            for notice in found_notices:
+                if wanted(settings, notice.kind):
+                    outbox.put(notice)
+        since = last + 1
+        store.set(keys.notices_looked(listed), since, ex=life)
+    store.set(keys.notices_looked(listed), max(since, now - _OVERLAP_MS), ex=life)
+
+
+def _records(store: redis.Redis, keys: Keys, ids: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    pipe = store.pipeline(transaction=False)
+    for turn_id in ids:
+        pipe.hmget(keys.turn(turn_id), _FIELDS)
+    for turn_id, values in zip(ids, pipe.execute(), strict=True):
+        texts = [(value or b"").decode("utf-8", "replace") for value in values]
+        yield turn_id, dict(zip(_FIELDS, texts, strict=True))
+
+
+def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+    """What a finished turn is a reason for. Pure."""
+    outcome = record["outcome"]
+    at = int(record["finished_at"] or 0) / 1000
+    if '"background"' in record["request"] and json.loads(record["request"]).get("metadata", {}).get("background"):
+        status = {"cancelled": "cancelled"}.get(outcome, "completed" if outcome.startswith("passed") else "failed")
+        yield Notice(kind=f"response.{status}", subject=turn_id, at=at, data={"id": f"resp_{turn_id}"})
+    if outcome in _FAILED or outcome == "dead":
+        kind = "turn.dead" if outcome == "dead" else "turn.failed"
+        yield Notice(kind=kind, subject=turn_id, at=at, data=_facts(settings, turn_id, record, outcome=outcome))
+
+
+def _of_parked(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+    """What a turn in the inbox is a reason for; it may be parked more than once. Pure."""
+    if record["state"] == "parked":
+        parked = record["parked_at"]
+        data = _facts(settings, turn_id, record)
+        yield Notice(kind="inbox.waiting", subject=f"{turn_id} {parked}", at=int(parked or 0) / 1000, data=data)
+
+
+def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:
+    code = str(json.loads(record["error"] or "{}").get("code", ""))
+    told = {"turn_id": turn_id, "session_id": record["session_id"], "model": record["model"], "code": code, **more}
+    if settings.public_url:
+        told["url"] = f"{settings.public_url.rstrip('/')}/turns/{turn_id}"
+    return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in told.items() if value}}
+
+
+def _told(store: redis.Redis, workers: str) -> dict[str, dict[str, Any]]:
+    """What each worker process last reported about itself."""
+    listed: Any = store.hgetall(workers)
+    found = {}
+    for name, text in listed.items():
+        told = json.loads(text)
+        if isinstance(told, dict):
+            found[name.decode()] = told
+    return found
+
+
+def gone_workers(told: dict[str, dict[str, Any]], now: float) -> Iterator[Notice]:
+    """Workers that fell silent without signing off, and were not replaced on their host. Pure."""
+    for name, each in told.items():
+        if not _GONE_SECONDS < now - each["at"] < _OLD_SECONDS:
+            continue
+        replaced = any(
+            (other["host"], sorted(other["queues"])) == (each["host"], sorted(each["queues"]))
+            and other["started_at"] > each["started_at"]
+            for other in told.values()
+        )
+        if not replaced:
+            data = {"worker": name, "host": each["host"], "queues": ",".join(each["queues"]), "last_heard": each["at"]}
+            yield Notice(kind="worker.gone", subject=f"{name} {each['started_at']}", at=now, data=data)
