@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api_client.contract.keys import Keys
-from api_client.contract.notices import LUA, Notice
+from api_client.contract.values.notices import LUA, Notice
 from api_client.store import Store
 
 

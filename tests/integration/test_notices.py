@@ -16,9 +16,9 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
-from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.contract.values.notices import Notice
 from api_client.notices import notify
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.hooks import HookReceiver

@@ -13,8 +13,8 @@ import click
 from redis.exceptions import RedisError
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.values.notices import Notice
 from worker.cli import NO
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.notices.outbox import Entry, Outbox

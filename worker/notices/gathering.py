@@ -15,8 +15,8 @@ import redis
 import structlog
 
 from api_client.contract.keys import Keys
-from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
+from api_client.contract.values.notices import Notice
 from worker.notices.outbox import Outbox
 from worker.notices.targets import wanted
 

@@ -15,7 +15,7 @@ from typing import Any
 import redis
 
 from api_client.contract.keys import Keys
-from api_client.contract.notices import LUA, TRIED_SECONDS, Notice
+from api_client.contract.values.notices import LUA, TRIED_SECONDS, Notice
 
 #: Between two tries: it begins with the first and doubles up to the second, in seconds.
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from api_client.contract.notices import signed
 from api_client.contract.settings import Settings
+from api_client.contract.values.notices import signed
 from worker.notices.outbox import Entry
 from worker.notices.outgoing import NotSent, post
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from api_client.contract.notices import KINDS
 from api_client.contract.phases.phase_checks import folder_problem
+from api_client.contract.values.notices import KINDS
 from api_client.contract.values.sentinels import Sentinels
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
