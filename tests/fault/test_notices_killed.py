@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import redis
@@ -22,28 +23,40 @@ from worker.notices.outbox import Outbox
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 COUNT = 1_000
-#: The senders are killed when so many have arrived.
-KILLS = (1, 150, 400, 700, 950)
+#: When so many have arrived, the process that sends is killed there.
+KILLS = {1: "notice.taken", 100: "notice.due", 300: "notice.taken", 500: "notice.due", 700: "notice.taken"}
 
 
 @pytest.mark.timeout(600)
 async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are_killed(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    settings: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
 ) -> None:
+    points = tmp_path / "points"
+    points.mkdir()
     with HookReceiver() as receiver:
         receiver.seconds = 0.02
         receiver.answer = lambda headers, body: 500 if len(receiver.paths) % 50 == 0 else 200
-        used = replace(settings, webhook_urls=(receiver.url,), webhook_secret=SECRET, webhook_internal="allowed")
+        used = replace(
+            settings,
+            webhook_urls=(receiver.url,),
+            webhook_secret=SECRET,
+            webhook_internal="allowed",
+            failpoint=str(points),
+        )
         with redis.Redis.from_url(used.redis_url) as store:
             gather(used, store, Outbox(used.namespace, store))  # from here on
         asked = await cancelled(used)
         arrived = lambda: {json.loads(body)["data"]["id"] for _, body in list(receiver.taken)}  # noqa: E731
         senders = [worker_process("--only", "check", settings=used) for _ in range(2)]
-        for count in KILLS:
+        for count, point in KILLS.items():
             await wait_until(lambda count=count: len(arrived()) >= count, 300)
-            for sender in senders:
-                sender.kill()
-            senders = [worker_process("--only", "check", settings=used, wait=False) for _ in senders]
+            (points / f"{point}.1").unlink(missing_ok=True)
+            (points / point).write_text("kill@1")
+            await wait_until(lambda senders=senders: [one for one in senders if one.process.poll() is not None], 300)
+            (points / point).unlink()
+            left = [sender for sender in senders if sender.process.poll() is None]
+            assert len(left) == 1, "the other one does not send"
+            senders = [*left, worker_process("--only", "check", settings=used, wait=False)]
         await wait_until(lambda: arrived() == asked, 300)
         with redis.Redis.from_url(used.redis_url) as store:
             await wait_until(lambda: store.hlen(Keys(used.namespace).notices) == 0, 120)

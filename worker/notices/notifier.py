@@ -91,6 +91,7 @@ class Notifier:
                 continue
             if not self._outbox.may_send():
                 return  # this process was away for too long, and another one sends
+            reach("notice.due")
             try:
                 deliver(self._settings, target, entry)
                 taken.append(target)
