@@ -28,7 +28,7 @@ _OVERLAP_MS = 60_000
 #: A worker that is silent for this long is gone, in seconds; one gone for a day was reported before.
 _GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
 _FAILED = frozenset({"failed", "incomplete", "error", "expired"})
-_FIELDS = ("outcome", "model", "session_id", "error", "attempt", "request", "parked_at", "finished_at", "state")
+_FIELDS = ("outcome", "model", "session_id", "error", "attempt", "parked_at", "finished_at", "state")
 
 
 def gather(settings: Settings, store: redis.Redis, outbox: Outbox) -> None:
@@ -83,10 +83,12 @@ def _turns(
 def _records(store: redis.Redis, keys: Keys, ids: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
     pipe = store.pipeline(transaction=False)
     for turn_id in ids:
-        pipe.hmget(keys.turn(turn_id), _FIELDS)
-    for turn_id, values in zip(ids, pipe.execute(), strict=True):
-        texts = [(value or b"").decode("utf-8", "replace") for value in values]
-        yield turn_id, dict(zip(_FIELDS, texts, strict=True))
+        pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
+        pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
+    answers = pipe.execute()
+    for turn_id, values, request in zip(ids, answers[::2], answers[1::2], strict=True):
+        texts = [(value or b"").decode("utf-8", "replace") for value in (*values[:-1], request or values[-1])]
+        yield turn_id, dict(zip((*_FIELDS, "request"), texts, strict=True))
 
 
 def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
