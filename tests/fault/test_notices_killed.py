@@ -47,7 +47,7 @@ async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are
             gather(used, store, Outbox(used.namespace, store))  # from here on
         asked = await cancelled(used)
         arrived = lambda: {json.loads(body)["data"]["id"] for _, body in list(receiver.taken)}  # noqa: E731
-        senders = [worker_process("--only", "check", settings=used) for _ in range(2)]
+        senders = [worker_process("--foreground", settings=used) for _ in range(2)]
         for count, point in KILLS.items():
             await wait_until(lambda count=count: len(arrived()) >= count, 300)
             (points / f"{point}.1").unlink(missing_ok=True)
@@ -56,7 +56,7 @@ async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are
             (points / point).unlink()
             left = [sender for sender in senders if sender.process.poll() is None]
             assert len(left) == 1, "the other one does not send"
-            senders = [*left, worker_process("--only", "check", settings=used, wait=False)]
+            senders = [*left, worker_process("--foreground", settings=used, wait=False)]
         await wait_until(lambda: arrived() == asked, 300)
         with redis.Redis.from_url(used.redis_url) as store:
             await wait_until(lambda: store.hlen(Keys(used.namespace).notices) == 0, 120)

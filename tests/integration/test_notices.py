@@ -113,7 +113,7 @@ async def test_who_was_away_gets_it_later_and_what_one_took_is_not_sent_to_it_ag
             notice = Notice(kind="queue.stuck", subject="now", at=time.time(), data={"turns": 3})
             assert await notify(client.store, notice)
             assert not await notify(client.store, notice), "it is put once"
-        worker_process("--only", "check", settings=used)
+        worker_process("--foreground", settings=used)
         await wait_until(lambda: receiver.taken)
         listed = await wait_until(lambda: run(used, "notices", "list", "--json").stdout.strip() == "[]")
     assert listed
@@ -142,7 +142,7 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
         assert any(each["check"] == "notices" and "given up" in each["message"] for each in findings)
         assert run(used, "notices", "resend", "no-such").returncode == 2
         assert run(used, "notices", "resend", "--all").stdout == "1 notice will be sent again\n"
-        worker = worker_process("--only", "check", settings=used)
+        worker = worker_process("--foreground", settings=used)
         wait_for(lambda: receiver.taken)
         assert receiver.unwrapped(SECRET)[0].id == told["notice_id"]
         assert worker.process.poll() is None
