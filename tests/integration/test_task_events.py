@@ -136,3 +136,71 @@ async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_
     assert shown == logged == [("ran", 1), ("judged", 1), ("ran", 2), ("judged", 2)]
     times = [at for task in tasks for at in (task["received"], task["started"], task["succeeded"])]
     assert times == sorted(times)
+
+
+def tasks_of(settings: Settings, turn_id: str) -> list[dict[str, Any]]:
+    return [task for task in asked(settings, "/api/tasks").values() if turn_id in (task["kwargs"] or "")]
+
+
+async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_runs_for_ever(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    script = "- deliveries:\n    - [hang]\n    - [{say: '<!-- STEP: done -->'}]\n"
+    used = playing(settings, script, "m", flower_port=free_port(), lease_seconds=2.0)
+    with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
+        killed = worker_process(settings=used)
+        await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
+        async with TurnsClient(used) as client:
+            request = TurnRequest(model="m", messages=({"role": "user", "content": "hello"},), session_id="c")
+            turn_id = await client.submit(request)
+            await wait_until(lambda: [task for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"])
+            [ghost] = [task["uuid"] for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"]
+            killed.kill()
+            worker_process(settings=used)
+            assert (await client.result(turn_id, timeout=120)).outcome is Outcome.PASSED
+
+        def ended() -> dict[str, dict[str, Any]]:
+            found = {task["uuid"]: task for task in tasks_of(used, turn_id)}
+            done = all(task["state"] in {"SUCCESS", "FAILURE"} for task in found.values())
+            return found if done and len(found) >= 3 else {}
+
+        tasks = await wait_until(ended)
+    failed = {name: task for name, task in tasks.items() if task["state"] == "FAILURE"}
+    assert set(failed) == {ghost}
+    assert "WorkerLost" in failed[ghost]["exception"]
+    assert "died or froze" in failed[ghost]["result"]
+
+
+async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is_cancelled_does_not(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    script = "- when: hang\n  attempts: [[hang]]\n- attempts: [[{say: 'No marker.'}]]\n"
+    used = playing(settings, script, "m", flower_port=free_port())
+    with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
+        worker_process(settings=used)
+        await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
+        async with TurnsClient(used) as client:
+
+            async def submitted(text: str) -> str:
+                message = {"role": "user", "content": text}
+                return await client.submit(
+                    TurnRequest(model="m", messages=(message,), session_id=text, policy={"step_marker": ("fail",)})
+                )
+
+            failed, stopped = await submitted("fail"), await submitted("hang")
+            assert (await client.result(failed, timeout=60)).outcome is Outcome.FAILED
+            await wait_until(lambda: [task for task in tasks_of(used, stopped) if task["state"] == "RUNNING"])
+            await client.cancel(stopped)
+            assert (await client.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
+        states = await wait_until(
+            lambda: {task["name"]: task["state"] for task in tasks_of(used, failed) if task["name"] == "turn.fail"}
+        )
+        assert states == {"turn.fail": "FAILURE"}
+        ends = await wait_until(lambda: [t["state"] for t in tasks_of(used, stopped) if t["state"] != "RUNNING"])
+        assert "FAILURE" not in ends
+
+
+def test_what_an_operator_looks_for_stands_first_in_flower(settings: Settings) -> None:
+    columns = (programs.flower(settings, "pass").environ or {})["FLOWER_TASKS_COLUMNS"].split(",")
+    assert (columns[0], columns[-1]) == ("kwargs", "uuid")
+    assert repr({"turn_id": "t0-1", "attempt": 1}).startswith("{'turn_id'")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from api_client.contract.settings import Settings, load
 from tests.conftest import WorkerProcess, turns
@@ -209,3 +210,38 @@ def test_a_single_process_runs_in_the_foreground_and_ends_at_sigterm(
     assert b"celery_worker" in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
     worker.kill(signal.SIGTERM)
     assert worker.process.wait(60) == 0
+
+
+def test_ctrl_c_says_which_agents_it_waits_for_and_the_turn_is_handed_over_not_lost(
+    up: Callable[..., Up], tmp_path: Path
+) -> None:
+    script = tmp_path / "slow.yaml"
+    script.write_text("- attempts: [[hang]]\n")
+    running = up(HELIX_MODELS=f"m=scripted:{script}", HELIX_SHUTDOWN_SECONDS="1")
+    environ = {**running.environ, "HELIX_MODELS": f"m=scripted:{script}"}
+    told = subprocess.run(turns("submit", "hello", "--json"), env=environ, capture_output=True, text=True)
+    turn_id = json.loads(told.stdout)["turn_id"]
+
+    wait_for(lambda: "attempt 1" in _shown(environ, turn_id))
+    with redis.Redis(unix_socket_path=running.told["redis_url"].removeprefix("unix://")) as store:
+        told_workers = lambda: [json.loads(text) for text in store.hgetall("helix:{0}:workers").values()]  # noqa: E731
+        wait_for(lambda: [each for each in told_workers() if each["free"] < each["slots"] and each["slots"] > 2])
+    _, said = running.end()
+    assert "stopping: waiting for 1 agent at work, up to 1 s" in said
+    again = up(HELIX_MODELS=f"m=scripted:{script}", HELIX_SHUTDOWN_SECONDS="1")
+    wait_for(lambda: "handed over: its worker was stopped" in _shown(environ, turn_id))
+    subprocess.run(turns("cancel", turn_id), env=environ, capture_output=True, check=False)
+    shown = _shown(environ, turn_id, 60.0)  # to the end
+    assert "worker lost" not in shown
+    _, said = again.end()
+    assert "stopping: " in said
+
+
+def _shown(environ: dict[str, str], turn_id: str, seconds: float = 5.0) -> str:
+    """What `turns watch` shows of a turn so far."""
+    watching = subprocess.Popen(turns("watch", turn_id), env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        return watching.communicate(timeout=seconds)[0].decode()
+    except subprocess.TimeoutExpired:
+        watching.terminate()
+        return watching.communicate()[0].decode()

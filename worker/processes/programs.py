@@ -145,7 +145,7 @@ def flower(settings: Settings, password: str) -> Program:
         "FLOWER_DB": str(state_dir(settings) / "flower"),
         "FLOWER_STATE_SAVE_INTERVAL": "5000",
         "FLOWER_MAX_TASKS": "20000",
-        "FLOWER_TASKS_COLUMNS": "name,state,result,kwargs,received,runtime,worker,uuid",
+        "FLOWER_TASKS_COLUMNS": "kwargs,name,state,result,worker,received,runtime,uuid",
     }
     return Program(
         name="flower",

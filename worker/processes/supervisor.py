@@ -119,8 +119,10 @@ class Supervisor:
         self._stopping.set()
         self._thread.join()
 
-    def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+    def run(self, on_ready: Callable[[], None] = lambda: None, on_stop: Callable[[], None] = lambda: None) -> None:
         """Start everything, and stop it at SIGINT, SIGTERM or SIGHUP; a second signal kills without grace.
+
+        ``on_stop`` is called when the first one came, while the programs end.
 
         Raises:
             NotReady, OSError: as ``start``; OSError also when one could not be started again.
@@ -135,6 +137,9 @@ class Supervisor:
             self.start()
             if not self._stopping.is_set():
                 on_ready()
+            self._stopping.wait()
+            if not self._failure:
+                on_stop()
             self._thread.join()
             if self._failure:
                 raise self._failure
@@ -180,6 +185,7 @@ class Supervisor:
         except (NotReady, OSError) as error:
             self._failure = error
         finally:
+            self._stopping.set()
             for group in reversed(self._groups()):
                 self._end(group)
             self._settled.set()

@@ -26,6 +26,7 @@ from worker.notices.notifier import Notifier
 from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
+from worker.turns.flower_text import worker_lost
 from worker.turns.judges import Judges
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
@@ -92,7 +93,9 @@ class Engine:
         self._quiet_ordered = False
         #: Whether an operator ended this process, so that nobody is to start it again.
         self.stays_down = False
-        self._reaper = None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True))
+        self._reaper = (
+            None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True), self._lost)
+        )
         self._notifier = None if alone else Notifier(settings)
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -228,6 +231,10 @@ class Engine:
             chain(*signatures).apply_async(retry=False, **family)
         except (OperationalError, OSError) as error:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
+
+    def _lost(self, task_id: str, worker: str) -> None:
+        """A reaper took a turn from a dead worker, which cannot say that its task has ended."""
+        self._events.failed(task_id, worker_lost(worker))
 
     def isolate(self, link: Link, turn_id: str, session_id: str) -> None:
         """Carry out ``link`` in a process of its own, and wait for it: the turn has taken down workers before."""

@@ -28,7 +28,8 @@ from api_client.contract.tasks import (
     VALIDATE,
     Link,
 )
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import AttemptRecord, Outcome, Turn
+from api_client.contract.words.hand_overs import handed_over
 from api_client.contract.words.issues import error_codes
 from worker.turns.transitions.moves import Move
 
@@ -74,6 +75,21 @@ def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
     return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
 
 
+def is_failure(link: Link, outcome: str) -> bool:
+    """Whether the task ends as FAILURE: it gave the turn up, or the turn ended with it and has no answer.
+
+    A turn that somebody cancelled did not fail.
+    """
+    if not outcome:
+        return False
+    return link.task == FAIL or not (Outcome(outcome).success or outcome == Outcome.CANCELLED)
+
+
+def worker_lost(worker: str) -> str:
+    """What a task says whose worker died or froze."""
+    return f"WorkerLost: {worker} died or froze; the turn was taken from it"
+
+
 def _attempt(turn: Turn, link: Link) -> str:
     return f"attempt {link.attempt}/{turn.allowed or turn.request.max_attempts}"
 
@@ -89,7 +105,7 @@ def _said(body: Body) -> str:
         case TurnParked():
             return "waits for a decision"
         case AttemptLost():
-            return "handed over"
+            return handed_over(body.during)
         case TurnMended():
             return f"repaired, {len(body.changes)} changed"
         case _:  # what follows is said by the next link or the outcome

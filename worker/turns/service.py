@@ -44,11 +44,16 @@ Announce = Callable[[Link, str, str], None]
 class Telling(Protocol):
     """Reports the task that is carried out to operators: ``task_events.TaskStory``."""
 
+    @property
+    def task_id(self) -> str:
+        """The Celery task's id; empty when nobody watches."""
+        ...
+
     def state(self, state: str, words: str) -> None:
         """What is being done, and the words for it."""
         ...
 
-    def end(self, words: str) -> None:
+    def end(self, words: str, *, failed: bool = False) -> None:
         """It is over; the words say how it ended."""
         ...
 
@@ -60,10 +65,12 @@ class Telling(Protocol):
 class Untold:
     """For callers without operators who watch."""
 
+    task_id = ""
+
     def state(self, state: str, words: str) -> None:
         """Nobody listens."""
 
-    def end(self, words: str) -> None:
+    def end(self, words: str, *, failed: bool = False) -> None:
         """Nobody listens."""
 
     def follow(self, link: Link) -> None:
@@ -135,6 +142,8 @@ class TurnService:
         """Carry out the claimed link; the claim of the next one, when it is carried on in place."""
         claim = lease.claim
         link, turn = claim.link, claim.turn
+        if told.task_id:
+            self._ledger.note_task(claim, told.task_id)
         try:
             # A turn's first delivery has nothing behind it.
             attempts = await self._ledger.attempts(turn.turn_id) if turn.delivery > 1 or link.task != RUN else []
@@ -149,7 +158,9 @@ class TurnService:
             await self._fenced(claim, told)
             return None
         outcome = done.outcome if isinstance(done, Committed) else ""
-        told.end(flower_text.ending(turn, link, move, outcome))
+        told.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
+        if told.task_id and not isinstance(done, Claim):
+            self._ledger.note_task(claim, "")
         if not outcome:
             log.info("turn.moved", link=str(link), next=str(move.next), delay_ms=move.delay_ms)
             if move.next and move.next.task == JUDGED_BY.get(link.task):
@@ -194,7 +205,7 @@ class TurnService:
             log.warning("turn.fenced", link=str(claim.link))
         else:
             log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
-        told.end("another worker has the turn")
+        told.end("WorkerLost: another worker has the turn", failed=True)
 
     async def _go_on(self, claim: Claim, move: Move, done: Committed) -> None:
         """Announce the next link to Celery. Not vital: a reaper announces whatever is not announced here."""

@@ -20,6 +20,7 @@ from api_client.contract.event_kinds import (
     TurnRetrying,
 )
 from api_client.contract.events import Event
+from api_client.contract.words.hand_overs import handed_over, is_hand_over
 from api_client.contract.words.issues import error_codes
 
 #: Kinds of bars, in the order a turn goes through them, and what each means.
@@ -27,6 +28,7 @@ KINDS = {
     "queue": "waits for a worker",
     "run": "the agent works",
     "lost": "lost with its worker",
+    "handed": "handed over by its worker",
     "validate": "is judged",
     "repair": "repaired by code",
     "person": "waits for a person",
@@ -119,8 +121,9 @@ def _take(walk: _Walk, body: Body, at: float) -> None:
             else:
                 walk.say(body.reason or body.verdict, good=False)
         case AttemptLost():
-            walk.close(at, kind="lost")
-            walk.say("worker lost", good=False)
+            planned = is_hand_over(body.during)
+            walk.close(at, kind="handed" if planned else "lost")
+            walk.say(handed_over(body.during) if planned else "worker lost", good=None if planned else False)
             walk.row(f"Attempt {body.attempt}, delivered again")
             walk.open("validate" if body.during == "validating" else "queue", at)
         case AttemptAccepted():

@@ -55,8 +55,13 @@ ISSUE = {
         ),
         (
             "attempt.lost",
-            {"attempt": 1, "delivery": 1},
+            {"attempt": 1, "delivery": 1, "during": "running"},
             ["attempt 1: worker lost in delivery 1, its draft is taken back"],
+        ),
+        (
+            "attempt.lost",
+            {"attempt": 1, "delivery": 1, "during": "shutdown"},
+            ["attempt 1: handed over: its worker was stopped, its draft is taken back"],
         ),
         (
             "turn.retrying",

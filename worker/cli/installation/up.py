@@ -26,6 +26,7 @@ from worker.backup.restoring import require_whole
 from worker.cli.checks.models import problems
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port
+from worker.cli.installation.stopping import say_what_it_waits_for
 from worker.cli.installation.worker import capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
@@ -89,7 +90,9 @@ def up(verbose: bool, as_json: bool) -> None:
             make_token(installation.settings.token_path)
         directory = None if verbose else _log_directory(state)
         try:
-            Supervisor(installation.programs, logs=directory).run(lambda: _announce(installation, state, as_json))
+            Supervisor(installation.programs, logs=directory).run(
+                lambda: _announce(installation, state, as_json), lambda: say_what_it_waits_for(installation.settings)
+            )
         finally:
             (state / RUN_FILE).unlink(missing_ok=True)
             for program in installation.programs:

@@ -45,6 +45,7 @@ def worker(processes: int | None, foreground: bool) -> None:
         os.chdir(state)
         os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
 
+    from worker.cli.installation.stopping import say_what_it_waits_for
     from worker.logs import configure_logging
     from worker.processes.supervisor import Supervisor
 
@@ -60,7 +61,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     configure_logging(settings)
     started = programs.workers(settings)
     try:
-        Supervisor(started, show=show).run(tell)
+        Supervisor(started, show=show).run(tell, lambda: say_what_it_waits_for(settings))
     finally:
         for program in started:
             if program.ready_file:

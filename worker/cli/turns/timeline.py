@@ -41,6 +41,7 @@ from api_client.contract.event_kinds import (
     VerifierStarted,
 )
 from api_client.contract.events import Event
+from api_client.contract.words.hand_overs import handed_over, is_hand_over
 from api_client.contract.words.issues import Issue
 from worker.cli.output import one_line, safe
 
@@ -172,7 +173,8 @@ def _of_attempt(body: _OfAttempt) -> list[Line]:
         case AttemptRejected():
             return [Line(f"attempt {body.attempt} rejected", BAD), *issue_lines(body.issues)]
         case AttemptLost():
-            lost = f"attempt {body.attempt}: worker lost in delivery {body.delivery}, its draft is taken back"
+            what = handed_over(body.during) if is_hand_over(body.during) else f"worker lost in delivery {body.delivery}"
+            lost = f"attempt {body.attempt}: {what}, its draft is taken back"
             return [Line(lost, WARN)]
         case GateChecked() | VerifierStarted() | VerifierJudged():
             return _of_phase(body)

@@ -31,13 +31,23 @@ _LOOK_AT_MOST, _REAP_AT_MOST = 1000, 100
 
 
 class Reaper:
-    """A thread that looks at due turns."""
+    """A thread that looks at due turns.
 
-    def __init__(self, settings: Settings, worker: str, announce: Callable[[Link, str, str], None]) -> None:
+    It reports to ``lost`` the Celery task from which it took a turn, and that task's worker.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker: str,
+        announce: Callable[[Link, str, str], None],
+        lost: Callable[[str, str], object] = lambda task_id, worker: None,
+    ) -> None:
         self._settings = settings
         store = connect(settings, answer_seconds=2.0, resends=0)
         self._ledger = Ledger(settings, worker, store)
         self._announce = announce
+        self._lost = lost
         self._calm = Calm(settings, store)
         self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
@@ -101,6 +111,10 @@ class Reaper:
         return self._known_shards or self._settings.shards
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
+        if found.what in {"announce", "finished"}:
+            task_id, worker = self._ledger.lost_task(turn_id, found.link)
+            if task_id:
+                self._lost(task_id, worker)
         if found.what == "announce":
             reach("turn.reaped")
             log.info("turn.announced", turn_id=turn_id, link=found.link)

@@ -37,6 +37,10 @@ _NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
 
+#: So long the task of a claimed turn is known, in seconds: as long as the longest deadline.
+_TASK_SECONDS = 604_800
+
+
 class Changes:
     """Builds the commands of one worker.
 
@@ -229,6 +233,14 @@ class Changes:
         """The text of a policy; empty when the store has none of this hash."""
         key = Keys(self._settings.namespace).policies
         return Command(lambda text: text.decode() if text else "", ("HGET", key, policy_hash))
+
+    def note_task(self, claim: Claim, task_id: str) -> Command[None]:
+        """Note which Celery task carries a claimed turn out; an empty id: none any more."""
+        key = keys_of(self._settings.namespace, claim.turn.turn_id).task(claim.turn.turn_id)
+        if not task_id:
+            return Command(lambda _: None, ("DEL", key))
+        noted = f"{claim.link} {claim.turn.delivery} {task_id} {self._worker}"
+        return Command(lambda _: None, ("SET", key, noted, "EX", _TASK_SECONDS))
 
     def knows(self, turn_id: str) -> Command[bool]:
         """Whether the store has this turn's record."""

@@ -181,6 +181,22 @@ class Ledger:
         while self._exchange(self._changes.fold(shard), patient=False):
             pass
 
+    def lost_task(self, turn_id: str, link: str) -> tuple[str, str]:
+        """The Celery task that a dead worker had of a turn that was taken from it, and that worker; empty for none.
+
+        ``link`` is the one the turn is at, empty when it ended. Whoever asks first gets the answer.
+        """
+        keys = keys_of(self.settings.namespace, turn_id)
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.get(keys.task(turn_id))
+        pipe.delete(keys.task(turn_id))
+        pipe.hget(keys.turn(turn_id), "delivery")
+        noted, _, delivery = pipe.execute()
+        of, number, task_id, worker = (noted or b"   ").decode().split(" ", 3)
+        # What a kill left behind the end of an earlier task is not this one.
+        same = number == (delivery or b"").decode() and (not link or of == link)
+        return (task_id, worker) if same else ("", "")
+
     def cancel(self, turn_id: str, session_id: str) -> None:
         """Call a turn off, because a later one of its session is to interrupt it."""
         self._do(self._changes.cancel(turn_id, session_id))

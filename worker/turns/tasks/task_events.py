@@ -67,6 +67,10 @@ class TaskEvents:
         if first:
             self._on_first()
 
+    def failed(self, task_id: str, words: str) -> None:
+        """Note that a task failed now; Flower shows the words as its result and as its exception."""
+        self.tell("task-failed", task_id, exception=words, traceback="", result=words)
+
     def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
         """What was noted, in order; nothing yet while more may come within ``GATHER_SECONDS``."""
         with self._lock:
@@ -84,6 +88,11 @@ class TaskStory:
         self._events = events
         self._task = task
         self._began, self._began_at = time.monotonic(), time.time()
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task that is carried out."""
+        return self._task.task_id
 
     @property
     def task(self) -> Task:
@@ -127,14 +136,17 @@ class TaskStory:
         """What the task is doing, and the words for it."""
         self._events.tell(f"task-{state}", self._task.task_id, result=words)
 
-    def end(self, words: str) -> None:
+    def end(self, words: str, *, failed: bool = False) -> None:
         """The task has ended."""
+        if failed:
+            self._events.failed(self._task.task_id, words)
+            return
         runtime = time.monotonic() - self._began
         self._events.tell("task-succeeded", self._task.task_id, result=repr(words), runtime=runtime)
 
     def fail(self, error: Exception) -> None:
         """The task broke off."""
-        self._events.tell("task-failed", self._task.task_id, exception=repr(error), traceback="")
+        self._events.failed(self._task.task_id, repr(error))
 
     def follow(self, link: Link) -> None:
         """Go on as the task of the next link, which is carried out in place."""

@@ -1,0 +1,44 @@
+"""What a stop waits for, said when it begins."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import click
+from redis.exceptions import RedisError
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN_QUEUE
+from worker.cli.output import number_of
+from worker.turns.record.store import connect
+
+#: A worker that is silent for longer is not one of those that end now, in seconds.
+_FRESH_SECONDS = 10.0
+
+
+def say_what_it_waits_for(settings: Settings) -> None:
+    """Write one line to standard error: how many agents are at work on this machine, and how long they may go on."""
+    working = _at_work(settings)
+    if working == 0:
+        click.echo("stopping: no agent is at work", err=True)
+        return
+    agents = "agents that are at work" if working is None else f"{number_of(working, 'agent')} at work"
+    limit = f"up to {settings.shutdown_seconds:g} s, then their turns go to other workers"
+    click.echo(f"stopping: waiting for {agents}, {limit}; Ctrl-C again: at once", err=True)
+
+
+def _at_work(settings: Settings) -> int | None:
+    """Agents at work on this machine, by what its workers last reported; None when the store does not answer."""
+    try:
+        with connect(settings, answer_seconds=1.0, resends=0) as store:
+            listed: Any = store.hgetall(Keys(settings.namespace).workers)
+    except RedisError:
+        return None
+    told = [json.loads(text) for text in listed.values()]
+    here = socket.gethostname()
+    fresh = [each for each in told if each["host"] == here and time.time() - each["at"] < _FRESH_SECONDS]
+    return int(sum(each["slots"] - each["free"] for each in fresh if RUN_QUEUE in each["queues"]))
