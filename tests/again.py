@@ -44,7 +44,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _pytest(arguments: list[str]) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+    with subprocess.Popen([sys.executable, "-m", "pytest", *arguments]) as running:
+        while True:
+            try:
+                return running.wait()
+            except KeyboardInterrupt:  # pytest got it too, and prints what it has
+                continue
 
 
 if __name__ == "__main__":
