@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -16,11 +17,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
+from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy
 from worker.turns.judges import MOST_CHARACTERS, CannotJudge, Case, Judges, judge_case
 
 OWN = """
 import os, time
+from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.validators.base import ResponseValidator
 
 class Own(ResponseValidator):
@@ -126,6 +129,25 @@ def test_this_process_goes_on_while_a_validator_holds_its_own(install: Callable[
 def test_an_unknown_validator_cannot_judge() -> None:
     with pytest.raises(CannotJudge, match="step_markr"):
         Judges(5).judge(case("Ja.", "step_markr"))
+
+
+def test_a_rule_file_that_changes_is_loaded_again_by_the_same_child(tmp_path: Path) -> None:
+    rule = tmp_path / "rules" / "short.py"
+    rule.parent.mkdir()
+    file = read_policy("rules:\n  - rule: rules/short.py\n")
+    judges = Judges(60)
+
+    def says(code: str, changed: int) -> list[tuple[str, str]]:
+        found = f"[ValidationIssue('{code}', 'Too short', 'short')]"
+        rule.write_text(
+            dedent(OWN).replace("Own", "Short").replace('"own"', '"short"').replace("{body}", f"return {found}")
+        )
+        os.utime(rule, (changed, changed))
+        return codes(judges, replace(case("Ja.", "short"), root=tmp_path, file=file))
+
+    assert says("ONE", 1_000_000_000) == [("short", "ONE")]
+    assert says("TWO", 1_000_000_001) == [("short", "TWO")]
+    assert len(idle(judges)) == 1, "the same child judged both"
 
 
 def idle(judges: Judges) -> list[int]:

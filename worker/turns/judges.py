@@ -29,6 +29,7 @@ from worker.enforcement.isolation.memory import limited
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policies import PolicyFile, build
+from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
 from worker.enforcement.repair.repaired import MAX_ROUNDS, Repaired, repair_attempt
@@ -81,6 +82,8 @@ class CannotJudge(Exception):
 def _validators(case: Case) -> tuple[ResponseValidator, ...]:
     by_name = _ours if _all_ours(case) else build_validators
     try:
+        if case.file is not None and any(is_rule_file(entry.rule) for entry in case.file.rules):
+            return build(case.file, case.names, root=case.root, locale=case.policy.locale)  # they may have changed
         if case.file is not None:
             return _of_file(_Made(case.file.hash, case.names, case.root, case.policy.locale, case.file))
         return by_name(case.names, root=case.root, locale=case.policy.locale)
