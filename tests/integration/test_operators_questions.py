@@ -179,6 +179,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             },
         ),
         "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {"/audit": "Who did what"}),
+        "Which calls for help were not heard yet?": ("nothing is waiting to be sent", {}),
         "Which settings are active, and why?": ("HELIX_MODELS", {}),
         "What do I send with a bug report?": (rf"{history.failed}.*", {"/turns/ID": history.failed}),
         "How do I get rid of old data?": ("would", {}),
