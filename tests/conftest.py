@@ -121,6 +121,11 @@ class WorkerProcess:
                 found[name.rpartition("-")[2]] = child
         return found
 
+    def named(self, name: str) -> int | None:
+        """The process id of its process of that name (``worker-12-1@host``); None for a name of another worker."""
+        supervisor, _, number = name.partition("@")[0].removeprefix("worker-").partition("-")
+        return self.children().get(number) if supervisor == str(self.pid) else None
+
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to the supervisor; after SIGKILL nothing of it may survive."""
         self.process.send_signal(number)

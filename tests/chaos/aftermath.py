@@ -16,6 +16,7 @@ import redis
 from api_client.contract.settings import Settings
 from tests.chaos.history import Recorder
 from tests.chaos.stage import TEMPORARY
+from tests.chaos.targets import Target
 
 #: Our own events in the logs; libraries write sentences.
 _NAME = re.compile(r"[a-z]+\.[a-z_]+( \w+)?$")
@@ -157,12 +158,13 @@ def _event(line: str) -> str:
     return f"{said.get('event')} {why}" if isinstance(why, str) else str(said.get("event"))
 
 
-def look_at_processes(directory: Path, owners: set[int], recorder: Recorder) -> None:
+def look_at_processes(directory: Path, guards: set[Target], recorder: Recorder) -> None:
     """Every process of the run that still runs after all was stopped, and every temporary file that lies there.
 
-    Ours have the run's folder in their environment; a guard has only its worker's id, one of ``owners``.
+    Ours have the run's folder in their environment, but for the guards, which were seen before.
     """
     needle = str(directory).encode()
+    alive = {guard.pid for guard in guards if guard.alive()}
     left = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -172,8 +174,7 @@ def look_at_processes(directory: Path, owners: set[int], recorder: Recorder) -> 
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        guard = b"worker.runners.guard.guard" in words and words[-2].isdigit() and int(words[-2]) in owners
-        if guard or needle in environ:
+        if int(entry.name) in alive or needle in environ:
             left.append({"pid": int(entry.name), "command": b" ".join(words).decode(errors="replace")[:200]})
     scratch = sorted(path.name for path in (directory / TEMPORARY).iterdir())
     recorder.write("processes", left=left, scratch=scratch)

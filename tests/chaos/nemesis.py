@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from tests.chaos import proxy
 from tests.chaos.history import Recorder
 from tests.chaos.stage import RELAYS, WORKERS, Stage
-from tests.chaos.targets import Target, below, target
+from tests.chaos.targets import Target, below, names, target
 from tests.chaos.traffic.messages import Messages, Missed
 from tests.chaos.traffic.plan import PlannedFault
 from worker.processes.supervisor import Supervisor
@@ -85,7 +85,11 @@ class Nemesis:
             "pids": [victim.pid for victim in victims],
         }
         if object_ in {"worker", "all workers"}:  # the kernel kills the rest of an installation with its head
-            facts["below"] = [t.pid for v in victims for t in below(v.pid)]
+            hit = [t for v in victims for t in below(v.pid)]
+            facts["below"] = [t.pid for t in hit]
+            facts["workers"] = names(hit)
+        else:
+            facts["workers"] = names(victims)
         self._recorder.write("fault", "invoke", name=name, **facts)
         number = signal.SIGKILL if verb == "kill" else signal.SIGSTOP
         if verb == "freeze":

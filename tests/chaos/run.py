@@ -18,11 +18,12 @@ from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys
 from tests.chaos import aftermath, backup
-from tests.chaos.history import LOGS, Recorder, read
+from tests.chaos.history import LOGS, Recorder
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.options import FAULTY, Options
-from tests.chaos.stage import Stage, build, settings_for
+from tests.chaos.stage import WORKERS, Stage, build, settings_for
 from tests.chaos.store import connected
+from tests.chaos.targets import Target, below
 from tests.chaos.traffic import plan
 from tests.chaos.traffic.load import Load
 from worker.processes.supervisor import Supervisor
@@ -52,7 +53,7 @@ def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] 
         logs = history / LOGS
         logs.mkdir()
         with Supervisor(stage.programs, logs=logs) as supervisor:
-            asyncio.run(_play(options, stage, supervisor, recorder, tell))
+            guards = asyncio.run(_play(options, stage, supervisor, recorder, tell))
             tell("reading what is left")
             turns = aftermath.dump_store(stage.settings, recorder)
             aftermath.ask_relays(stage.relays, turns, recorder)
@@ -61,7 +62,7 @@ def run(options: Options, history: Path, tell: Tell, environ: Mapping[str, str] 
         aftermath.look_at_files(stage.settings, recorder)
         aftermath.look_at_phases(stage.settings, recorder)
         aftermath.count_log_events(logs, recorder)
-        aftermath.look_at_processes(directory, _owners(history), recorder)
+        aftermath.look_at_processes(directory, guards, recorder)
         recorder.write("phase", name="end", load=os.getloadavg()[0])
 
 
@@ -94,13 +95,15 @@ def workplace() -> Iterator[Path]:
             signal.signal(number, handler)
 
 
-async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder: Recorder, tell: Tell) -> None:
+async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder: Recorder, tell: Tell) -> set[Target]:
+    """Returns the guards that were seen."""
     sessions = plan.sessions(options.seed, options.turns, options.seconds)
     faults = plan.faults(options.seed, options.seconds * FAULTY, stage.settings.lease_seconds)
     token = stage.settings.token_path.read_text().strip()  # the relays made it; without it nobody decides
     load = Load(stage.relays, recorder, options.seed, stage.settings.root, token)
     nemesis = Nemesis(stage, supervisor, recorder)
-    sampling = asyncio.create_task(_sample(recorder))
+    guards: set[Target] = set()
+    sampling = asyncio.create_task(_sample(supervisor, guards, recorder))
     begun = time.monotonic()
     folders = [session.chat for session in sessions if session.phases]
     for folder in folders:
@@ -129,6 +132,7 @@ async def _play(options: Options, stage: Stage, supervisor: Supervisor, recorder
     sampling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await sampling
+    return guards
 
 
 async def _settle(stage: Stage, until: float) -> None:
@@ -141,26 +145,19 @@ async def _settle(stage: Stage, until: float) -> None:
             await asyncio.sleep(_SAMPLE_SECONDS)
 
 
-async def _sample(recorder: Recorder) -> None:
-    """Which agents run, twice a second: two of one turn at once show in their marks. And how late we ourselves are."""
+async def _sample(supervisor: Supervisor, guards: set[Target], recorder: Recorder) -> None:
+    """Which agents run, twice a second: two of one turn at once show in their marks. And how late we ourselves are.
+
+    Adds the guards that run to ``guards``.
+    """
     while True:
         began = time.monotonic()
         found = await asyncio.to_thread(lambda: sorted({mark for _, mark in marks() if mark}))
         if found:
             recorder.write("alive", marks=found)
+        for name in WORKERS:
+            guards.update(each for each in below(supervisor.pid(name)) if each.role == "guard")
         await asyncio.sleep(_SAMPLE_SECONDS)
         late = time.monotonic() - began - _SAMPLE_SECONDS
         if late > _SAMPLE_SECONDS:
             recorder.write("late", seconds=round(late, 3))
-
-
-def _owners(history: Path) -> set[int]:
-    """The ids of the worker processes, as the turns' records name them."""
-    names = [
-        line["value"][field]
-        for line in read(history)
-        if line["f"] == "key" and line["kind"] == "hash"
-        for field in line["value"]
-        if field.endswith("worker")
-    ]
-    return {int(name.rpartition("-")[2]) for name in names if name.rpartition("-")[2].isdigit()}

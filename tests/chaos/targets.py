@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,16 @@ def target(pid: int, role: str) -> Target | None:
     return Target(pid, role, facts[19]) if len(facts) > 19 else None
 
 
+def names(targets: Iterable[Target]) -> list[str]:
+    """The names of the worker processes among them, without their host: ``worker-12-1``."""
+    found = []
+    for each in targets:
+        words = _words(each.pid) if each.role == "engine" else []
+        if "-n" in words:
+            found.append(words[words.index("-n") + 1].partition("@")[0])
+    return found
+
+
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
@@ -60,11 +71,15 @@ def _children(pid: int) -> list[int]:
 
 
 def _role(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return ""
+    words = _words(pid)
     return next((role for word, role in _ROLES.items() if word in words), "")
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def _stat(pid: int) -> list[str]:

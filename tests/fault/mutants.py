@@ -164,8 +164,8 @@ MUTANTS = [
     Mutant(
         "of several events the last is published", "turn", "'PUBLISH', BELL, lines", "'PUBLISH', BELL, events[#events]"
     ),
-    Mutant("the end is counted twice", "turn", "'0' }, '|'), 1)", "'0' }, '|'), 2)"),
-    Mutant("a retried turn is not counted", "turn", "number('retries') > 0 and '1' or '0'", "'0'"),
+    Mutant("the end is counted twice", "turn", "'0' }, '|'), 1)\n  if", "'0' }, '|'), 2)\n  if"),
+    Mutant("a retried turn is not counted", "turn", "\n    number('retries') > 0 and '1' or '0'", "'0'"),
     Mutant("a recovery is counted twice", "turn", "    set('alive_at', 0)\n"),
     Mutant(
         "a cancelled turn gave up too",

@@ -68,13 +68,13 @@ async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
     frozen, other = worker_process(settings=mortal), worker_process(settings=mortal)
     turn_id = await client.submit(message("held"))
     await wait_until(lambda: meeting.begun)
-    holder = (await client.get(turn_id)).worker.rpartition("-")[2]
-    victim = frozen if int(holder) in frozen.children().values() else other
-    os.kill(int(holder), signal.SIGSTOP)
+    name = (await client.get(turn_id)).worker
+    victim, holder = next((each, pid) for each in (frozen, other) if (pid := each.named(name)))
+    os.kill(holder, signal.SIGSTOP)
     await wait_until(lambda: client.get(turn_id))
     meeting.go()
     turn, _ = await judged(client, turn_id)
-    os.kill(int(holder), signal.SIGCONT)
+    os.kill(holder, signal.SIGCONT)
     again = await client.submit(message("quick", "another session"))
     await judged(client, again)
     later, _ = await judged(client, turn_id)
@@ -92,7 +92,8 @@ async def test_at_default_settings_the_turn_of_a_killed_process_goes_on_in_anoth
         await client.submit(message("quick"))
         turn_id = await client.submit(message("held", "t"))
         await wait_until(lambda: meeting.begun)
-        holder = int((await client.get(turn_id)).worker.rpartition("-")[2])
+        holder = worker.named((await client.get(turn_id)).worker)
+        assert holder
         os.kill(holder, signal.SIGKILL)
         await wait_until(lambda: len(meeting.runs()) == 3)
         meeting.go()

@@ -187,7 +187,7 @@ async def test_head_works_where_get_does_and_ends_at_once(process: RelayProcess)
                 head = await http.head(path)
                 assert (head.status_code, head.content) == (200, b"")
                 assert head.headers["content-type"].startswith("text/event-stream")
-        assert (await http.head("/v1/turns")).status_code == 405
+        assert (await http.head("/v1/chat/completions")).status_code == 405
 
 
 async def test_a_store_that_takes_no_writes_is_not_ready(private_settings: Settings) -> None:

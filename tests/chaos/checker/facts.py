@@ -75,13 +75,16 @@ class TurnFacts:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that hit. Times in seconds since the epoch; ``end`` is 0 when it never ended."""
+    """A fault that hit. Times in seconds since the epoch; ``end`` is 0 when it never ended.
+
+    ``workers``: the names of the worker processes it hit, without their host.
+    """
 
     name: str
     kind: str
     begin: float
     end: float
-    pids: tuple[int, ...]
+    workers: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -177,8 +180,8 @@ def _faults(facts: Facts) -> None:
     missed = {line["name"] for line in facts.by["fault"] if line["type"] == "fail"}
     for line in facts.by["fault"]:
         if line["type"] == "invoke" and line["name"] not in missed:
-            pids = (*line.get("pids", ()), *line.get("below", ()))
-            facts.faults.append(Fault(line["name"], line["kind"], line["wall"], ends.get(line["name"], 0.0), pids))
+            end, workers = ends.get(line["name"], 0.0), tuple(line.get("workers", ()))
+            facts.faults.append(Fault(line["name"], line["kind"], line["wall"], end, workers))
 
 
 def _turns(facts: Facts) -> None:

@@ -51,16 +51,15 @@ def _kind(facts: Facts, turn: TurnFacts) -> str:
 
 def _claimed_after(turn: TurnFacts, fault: Fault) -> float:
     """When the turn was claimed again, if the fault killed its running delivery; else 0."""
-    held = 0
+    held = False
     for event in turn.log:
         at = float(event["at"]) / 1000
         if event["kind"] == "attempt.started":
             if held and at > fault.begin:
                 return at
-            worker = int(str(event["data"]["worker"]).rpartition("-")[2] or 0)
-            held = worker if worker in fault.pids and at < fault.begin else 0
+            held = event["data"]["worker"].partition("@")[0] in fault.workers and at < fault.begin
         elif event["kind"] in {"attempt.completed", FINISHED}:
-            held = 0
+            held = False
     return 0.0
 
 

@@ -62,7 +62,7 @@ class Turn:
         delivery = int(self.record["delivery"]) + 1
         tokens = f"{self.record['tokens']}token-{self.turn}-{delivery} "
         self.record |= {"delivery": str(delivery), "attempt": str(attempt), "tokens": tokens}
-        self.tell(at, "attempt.started", attempt=attempt, delivery=delivery, worker=f"host-{worker}")
+        self.tell(at, "attempt.started", attempt=attempt, delivery=delivery, worker=f"worker-{worker}-1@host")
 
     def run(self, at: float, attempt: int, text: str) -> None:
         """The agent says a text in two pieces and ends well."""
@@ -300,7 +300,7 @@ class History:
 
     def _world(self) -> None:
         self.add(0.0, "run", seed=1, settings={"lease_seconds": 6.0, "reap_seconds": 1.0, "kill_grace_seconds": 1.0})
-        self.add(4.9, "fault", "invoke", name="fault-0", kind="kill engine", seconds=0, pids=[100])
+        self.add(4.9, "fault", "invoke", name="fault-0", kind="kill engine", seconds=0, workers=["worker-100-1"])
         self.add(4.9, "fault", name="fault-0", kind="kill engine", seconds=0)
         for turn, delivery, attempt, start, end in (
             *((FIRST, 1, 1, 1.15, 1.4), (FIRST, 2, 2, 1.75, 2.0), (CANCELLED, 1, 1, 4.15, 4.6)),

@@ -32,7 +32,7 @@ def place_of(history: History, turn_id: str, kind: str) -> int:
 
 def parked_turn_is_started(history: History) -> None:
     place = place_of(history, PARKED, "turn.decided")
-    insert(history, PARKED, place, "attempt.started", attempt=2, delivery=3, worker="host-1")
+    insert(history, PARKED, place, "attempt.started", attempt=2, delivery=3, worker="worker-1-1@host")
 
 
 def parked_turn_is_cancelled_and_decided(history: History) -> None:
