@@ -102,14 +102,16 @@ async def test_a_cancel_that_comes_while_an_agent_runs_ends_the_turn_instead_of_
 
 async def test_each_link_in_place_is_told_as_the_child_of_the_one_before(bench: Bench) -> None:
     class Told:
+        task_id = ""
+
         def __init__(self) -> None:
             self.said: list[str] = []
 
         def state(self, state: str, words: str) -> None:
             self.said.append(state)
 
-        def end(self, words: str) -> None:
-            self.said.append("ended")
+        def end(self, words: str, *, failed: bool = False) -> None:
+            self.said.append("failed" if failed else "ended")
 
         def follow(self, link: Link) -> None:
             self.said.append(str(link))
