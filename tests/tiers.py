@@ -28,9 +28,11 @@ TIERS = {
 SHORT_FOLDERS = {"unit", "contract", "integration"}
 #: Files of tests/integration that start whole installations again and again.
 LONG = {
+    "test_again.py",
+    "test_agents_in_loop.py",
+    "test_backup.py",
     "test_broker.py",
     "test_broker_users.py",
-    "test_backup.py",
     "test_bundle.py",
     "test_cli.py",
     "test_compose_services.py",
@@ -42,6 +44,7 @@ LONG = {
     "test_log_lines.py",
     "test_main_path.py",
     "test_metrics.py",
+    "test_model_checks.py",
     "test_notices.py",
     "test_offered_validators.py",
     "test_one_marker.py",
@@ -52,6 +55,7 @@ LONG = {
     "test_policy_replay.py",
     "test_readiness.py",
     "test_readme.py",
+    "test_rules_in_box.py",
     "test_shadow.py",
     "test_shards.py",
     "test_stuck.py",
@@ -65,6 +69,7 @@ LONG = {
     "test_web_limits.py",
     "test_web_slow_readers.py",
     "test_web_store.py",
+    "test_workers.py",
 }
 #: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
 SHORT = {
