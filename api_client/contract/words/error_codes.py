@@ -1,7 +1,7 @@
-"""Every code an error of ours carries: what happened and what to do, in German and English. One table for all sides.
+"""Every code that our errors carry: what happened and what to do, in German and English. One table for all sides.
 
 The command line writes the code behind its message, the API sends it as ``error.code``, a chat shows the words, and
-docs/errors.md is made from it (``turns explain --markdown``). What can be wrong with an answer has a table of its own
+docs/errors.md is made from it (``turns explain --markdown``). What can be wrong with an answer has a separate table
 (``worker/enforcement/codes.py``); the same command explains both.
 """
 
@@ -16,9 +16,8 @@ class ErrorCode:
     """One kind of error.
 
     Attributes:
-        de, en: what happened, and what whoever reads it can do; the second may be empty. Templates.
-        operator: what whoever runs the installation can look at or set, in English; empty when it is the caller's
-            fault alone.
+        de, en: what happened, and what the reader can do; the second may be empty. Templates.
+        operator: what operators can look at or set, in English; empty when it is the caller's fault alone.
     """
 
     de: tuple[str, str]

@@ -72,7 +72,7 @@ class Ledger:
             return end.value  # type: ignore[no-any-return]
 
     def claim(self, turn_id: str, session_id: str, link: Link, *, alone: bool = False) -> Claim | Refusal:
-        """Take the turn for ``link``, if that is what comes next and nobody holds it.
+        """Take the turn for ``link``, if it is the turn's next link and nobody holds it.
 
         A turn that is one strike from being dead is refused as ``alone`` to every process that also does other work.
         """
@@ -80,7 +80,7 @@ class Ledger:
         return self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
 
     def beat(self, claim: Claim) -> str:
-        """Keep the lease; returns why the turn is called off, or an empty text.
+        """Keep the lease; returns why the turn is to stop, or an empty text.
 
         Raises:
             Fenced: the turn is no longer ours.
@@ -114,9 +114,9 @@ class Ledger:
         self._exchange(self._changes.append(claim, events))
 
     def seal(self, claim: Claim, accepted: str) -> bool:
-        """Accept an answer, which is published next; False when the turn was called off before.
+        """Accept an answer, which is published next; False when the turn was stopped before.
 
-        From then on the turn can only end with ``accepted``, whoever holds it. Waits while the store is away.
+        From then on the turn can only end with ``accepted``, under any holder. Waits while the store is away.
 
         Raises:
             Fenced: the turn is no longer ours; nothing may be published.
@@ -159,7 +159,7 @@ class Ledger:
         """Put a turn aside for a while whose record is damaged, so that it holds up no other turn.
 
         Raises:
-            ResponseError: the store takes no writes at all: that is no fault of the turn.
+            ResponseError: the store takes no writes at all: the turn is not at fault.
         """
         if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
             raise error
@@ -184,7 +184,7 @@ class Ledger:
     def lost_task(self, turn_id: str, link: str) -> tuple[str, str]:
         """The Celery task that a dead worker had of a turn that was taken from it, and that worker; empty for none.
 
-        ``link`` is the one the turn is at, empty when it ended. Whoever asks first gets the answer.
+        ``link`` is the one the turn is at, empty when it ended. The first to ask gets the answer.
         """
         keys = keys_of(self.settings.namespace, turn_id)
         pipe = self._redis.pipeline(transaction=True)
