@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test test-all test-wheel lint format bench bench-economy chaos e2e-box e2e-claude e2e-openwebui lock clean
+.PHONY: help setup demo up test test-all test-wheel lint format bench bench-economy chaos e2e-box e2e-claude e2e-openwebui alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ lint: $(READY) ## Format, lint, strict types, import contracts, dead code, plain
 format: $(READY) ## Format the code and repair what the linter can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+alerts: $(READY) ## The alert rules in Prometheus' own promtool (apt-get install prometheus, or PROMTOOL=its path)
+	$(BIN)/python -m pytest tests/integration/test_alert_rules.py -q
 
 SECONDS ?= 60
 .PHONY: fuzz properties

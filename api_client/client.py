@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from api_client.announcer import Announcer
 from api_client.audit import Audit
+from api_client.budgets.spending import Spending
 from api_client.contract.errors import NotFinished
 from api_client.contract.events import Event
 from api_client.contract.phases.phase import Phase
@@ -25,6 +26,7 @@ from api_client.index.dead_letters import DeadLetters
 from api_client.index.finding import find_turn
 from api_client.index.lists import TurnLists
 from api_client.index.selection import Filter, Selected, select
+from api_client.pauses.pauses import Pauses
 from api_client.policies.files import Policies
 from api_client.relay_state.allowances import Allowances
 from api_client.relay_state.open_questions import OpenQuestions
@@ -58,11 +60,13 @@ class TurnsClient:
         self._announcer = Announcer(settings)
         self._reader = TurnReader(self.store)
         self._canceller = Canceller(self.store, self._reader, self._announcer)
-        self._submitter = Submitter(self.store, self._announcer, self._canceller, self.policies)
+        self.spending = Spending(self.store)
+        self._submitter = Submitter(self.store, self._announcer, self._canceller, self.policies, self.spending)
         self._inbox = Inbox(self.store, self._reader, self._announcer)
         self._dead_letters = DeadLetters(self.store, self._reader)
         self.lists = TurnLists(self.store)
         self.audit = Audit(self.store)
+        self.pauses = Pauses(self.store, self.audit)
         self.prober = Prober(self.store, self._announcer)
         self.untraced = Backlog(self.store)
         # What the relay keeps in the store besides turns.
@@ -102,6 +106,8 @@ class TurnsClient:
         Raises:
             BadRequest: the request can never work.
             IdempotencyConflict: the key was used with another body.
+            BudgetExceeded: a budget of today that the turn counts for is spent.
+            IntakePaused: an operator paused the intake; what was stored before goes on.
             SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
             StoreUnavailable: the store does not answer or refuses writes; repeat later.
         """

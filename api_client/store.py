@@ -12,7 +12,7 @@ import structlog
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from api_client.contract.commands import Script, Word, load_script, turn_keys
 from api_client.contract.errors import SettingsError, StoreUnavailable
@@ -126,6 +126,21 @@ class Store:
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
             raise unavailable(error) from error
+
+    async def memory(self) -> dict[str, Any]:
+        """The memory figures of the server (``INFO memory``).
+
+        Raises:
+            StoreUnavailable: as ``ask``. ResponseError: its user may not ask.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                found: dict[str, Any] = await self.redis.info("memory")
+        except ResponseError:
+            raise
+        except (RedisError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(type(error).__name__) from error
+        return found
 
     async def require_shards(self) -> None:
         """Make sure that HELIX_SHARDS is the number of the store, which the first installation writes there. Asks once.

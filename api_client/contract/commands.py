@@ -2,8 +2,8 @@
 
 A command's file declares its arguments once, in its header: ``-- args: token nth# ...`` (``#``: a number, ``...``: any
 number of texts behind them), and with ``-- reads: ...`` the fields of the record it needs, where these are not all.
-Its whole text is the settings as constants, ``lua/turn.lua`` (what all have in common), the arguments by name, and the
-command. Python passes the arguments by the same names.
+Its whole text is the settings as constants, ``lua/turn.lua`` and ``lua/pauses.lua`` (what all have in common), the
+arguments by name, and the command. Python passes the arguments by the same names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from api_client.contract.words.messages import GIVEN_UP
 Word: TypeAlias = str | bytes | int
 
 _LUA = Path(__file__).with_name("lua")
-_COMMON = _LUA / "turn.lua"
+#: What all commands have in common, in this order.
+_COMMON = (_LUA / "turn.lua", _LUA / "pauses.lua")
 
 #: Time a decided turn has left at least, in seconds: what a person accepted must not expire on its way.
 RESUME_SECONDS = 600.0
@@ -92,7 +93,7 @@ def _built(path: Path, constants: str) -> Script:
         [
             "#!lua",
             constants,
-            _COMMON.read_text(),
+            *(path.read_text() for path in _COMMON),
             *(_argument(name, at) for at, name in enumerate(names, 2)),
             f"local REST = {len(names) + 2}" if rest else "",
             f"read({_literal(reads)})" if reads else "read(FIELDS)",
@@ -131,7 +132,7 @@ def _literal(value: object) -> str:
 
 
 def turn_keys(namespace: str, turn_id: str, session_id: str) -> list[str]:
-    """KEYS[1..10] of every command, in the order ``lua/turn.lua`` names them.
+    """KEYS[1..12] of every command, in the order ``lua/turn.lua`` names them.
 
     Raises:
         ValueError: ``turn_id`` has the wrong form.
@@ -148,4 +149,6 @@ def turn_keys(namespace: str, turn_id: str, session_id: str) -> list[str]:
         keys.dead,
         keys.inbox,
         keys.pending,
+        keys.pauses,
+        keys.held,
     ]

@@ -53,24 +53,36 @@ COUNTERS = {
     ),
     "phase.judged": Counted(meaning="Runs of phases verified: accept, retry, escalate or fail.", labels=("decision",)),
     "turn.escalated": Counted(meaning="Turns handed on: 1 to another model, 2 to a person.", labels=("stage",)),
+    "breaker.opened": Counted(meaning="Circuit breakers opened by errors of a model's service.", labels=("model",)),
+    "breaker.closed": Counted(meaning="Circuit breakers closed by an answer.", labels=("model",)),
     "turn.decided": Counted(meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)),
     "validator.judged": Counted(meaning="Answers this validator judged.", labels=("validator", "model")),
-    "validator.rejected": Counted(meaning="Those it found errors in.", labels=("validator", "decision", "model")),
+    "validator.rejected": Counted(
+        meaning="Answers in which this validator found errors.", labels=("validator", "decision", "model")
+    ),
+    "code.rejected": Counted(
+        meaning="Answers rejected with this code, maybe with others.", labels=("code", "decision")
+    ),
     "shadow.judged": Counted(meaning="Answers this rule judged in shadow.", labels=("validator", "model")),
-    "shadow.rejected": Counted(meaning="Those it would have rejected.", labels=("validator", "model")),
-    "code.rejected": Counted(meaning="Answers rejected with this code among others.", labels=("code", "decision")),
+    "shadow.rejected": Counted(meaning="Answers a rule in shadow would reject.", labels=("validator", "model")),
     "validator.gave_up": Counted(meaning="Turns failed with errors of this validator left.", labels=("validator",)),
     "code.gave_up": Counted(meaning="Turns failed with this code left.", labels=("code",)),
     "tokens.input": Counted(meaning="Tokens read by agents, every run included.", labels=("model",)),
     "tokens.output": Counted(meaning="Tokens written by agents, every run included.", labels=("model",)),
-    "tokens.failed": Counted(meaning="Of these tokens: runs whose answer was not accepted.", labels=("model",)),
-    "cost.all": Counted(meaning="Millionths of a US dollar, every run included.", labels=("model",)),
-    "cost.failed": Counted(meaning="Of this cost: runs whose answer was not accepted.", labels=("model",)),
-    "time.wait": Counted(meaning="From the submit to the first start of an agent."),
-    "time.agent": Counted(meaning="From an agent's start to its end; lost runs not included.", labels=("model",)),
-    "time.validation": Counted(meaning="From an agent's end to the verdict, the wait for a slot included."),
+    "tokens.failed": Counted(
+        meaning="Tokens, of those read and written, of runs whose answer was not accepted.",
+        labels=("model",),
+    ),
+    "cost.all": Counted(meaning="Cost of agent runs in US dollars, every run included.", labels=("model",)),
+    "cost.failed": Counted(
+        meaning="Cost, of the whole, of runs whose answer was not accepted; in US dollars.",
+        labels=("model",),
+    ),
+    "time.wait": Counted(meaning="From the submit of a turn to the first start of its agent."),
+    "time.agent": Counted(meaning="From start to end of an agent run; lost runs not included.", labels=("model",)),
+    "time.validation": Counted(meaning="From the end of an agent run to the verdict, the wait for a slot included."),
     "time.recovery": Counted(meaning="From the last sign of life of a lost run to its next start."),
-    "time.turn": Counted(meaning="From the submit to the end."),
+    "time.turn": Counted(meaning="From a turn's submit to its last event, without its waits for persons and pauses."),
 }
 
 

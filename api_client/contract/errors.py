@@ -64,6 +64,32 @@ class SessionBusy(HelixError):
         self.turn_id = turn_id
 
 
+class IntakePaused(HelixError):
+    """An operator paused the intake: no new turns are taken. ``until``: seconds since the epoch; 0: not known."""
+
+    code = "intake_paused"
+
+    def __init__(self, reason: str, until: float) -> None:
+        super().__init__(f"no new turns are taken: {reason or 'the intake is paused'}")
+        self.reason = reason
+        self.until = until
+
+
+class BudgetExceeded(HelixError):
+    """A day's budget is spent. ``scope``: whose (``owner:HASH``); US dollars; ``resets_at``, ``now``: epoch seconds."""
+
+    code = "budget_exceeded"
+
+    def __init__(self, scope: str, spent_usd: float, limit_usd: float, resets_at: float, now: float) -> None:
+        kind = scope.partition(":")[0]
+        super().__init__(f"today's budget ({kind}) is spent: {spent_usd:.2f} of {limit_usd:.2f} dollars")
+        self.kind = kind
+        self.spent_usd = spent_usd
+        self.limit_usd = limit_usd
+        self.resets_at = resets_at
+        self.seconds = max(1.0, resets_at - now)
+
+
 class NotFinished(HelixError):
     """What was asked for needs a turn that has ended, or that is a dead letter."""
 

@@ -10,11 +10,11 @@ of its type: an older version may have written the log, and a log must stay read
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias, get_args
 
+from api_client.contract.values.annotated import READ
 from api_client.contract.words.issues import Issue
 
 
@@ -228,6 +228,23 @@ class TurnDecided(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPaused(_Kind):
+    """A pause keeps it from starting: of a model, queue, key, owner, or a breaker. ``until``: epoch seconds, or 0."""
+
+    KIND = "turn.paused"
+    what: str
+    reason: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResumed(_Kind):
+    """The pause that held it back is over."""
+
+    KIND = "turn.resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStopping(_Kind):
     """The turn is asked to stop; its agent is being ended."""
 
@@ -287,6 +304,8 @@ Body: TypeAlias = (
     | TurnEscalated
     | TurnParked
     | TurnDecided
+    | TurnPaused
+    | TurnResumed
     | TurnStopping
     | TurnFinished
     | LogReset
@@ -312,31 +331,10 @@ def data_of(body: Body) -> dict[str, Any]:
     return version | {wire: value for wire, value, default in given if value != default}
 
 
-def _number(value: Any) -> float:
-    return value if isinstance(value, int | float) and math.isfinite(value) else 0
-
-
-def _list(value: Any) -> list[Any] | tuple[Any, ...]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-#: How a field is read, by its annotation.
-_READ: dict[str, Callable[[Any], Any]] = {
-    "int": lambda value: int(_number(value)),
-    "float": lambda value: value if _number(value) else 0,
-    "str": lambda value: value if isinstance(value, str) else "",
-    "bool": bool,
-    "tuple[str, ...]": lambda value: tuple(map(str, _list(value))),
-    "tuple[Issue, ...]": lambda value: tuple(issue for issue in _list(value) if isinstance(issue, dict)),
-    "dict[str, Any]": lambda value: value if isinstance(value, dict) else {},
-    "dict[str, Any] | None": lambda value: value if isinstance(value, dict) else None,
-    "list[Any] | None": lambda value: value if isinstance(value, list) else None,
-}
-
 _CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
 #: Of each kind its fields: name on the wire, name in the class, how it is read, default (MISSING: always written).
 _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
-    name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]
+    name: [(each.name.rstrip("_"), each.name, READ[str(each.type)], each.default) for each in fields(kind)]
     for name, kind in _CLASSES.items()
 }
 

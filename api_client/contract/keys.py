@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from api_client.contract.settings import Settings
 from api_client.contract.turn import shard_of
 
+#: Field of the installation's hash: when `turns gc` last ended, in seconds since the epoch.
+GC_AT = "gc_at"
 #: Length of each metrics bucket, in seconds.
 BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
@@ -206,6 +208,25 @@ class Keys:
     def inbox(self) -> str:
         """Sorted set: parked turns, which wait for a decision, by the time they were parked, in milliseconds."""
         return self._name("inbox")
+
+    def spending(self, day: int) -> str:
+        """Hash: what was spent on the day that began at this second, by scope (``api_client.budgets``); first shard."""
+        return self._name(f"spending:{day}")
+
+    @property
+    def reservations(self) -> str:
+        """Hash: what is set aside for turns that count for a budget, by turn (JSON); of the first shard only."""
+        return self._name("spending:reserved")
+
+    @property
+    def pauses(self) -> str:
+        """Hash: active pauses and breakers of models, by name (``lua/pauses.lua``)."""
+        return self._name("pauses")
+
+    @property
+    def held(self) -> str:
+        """Sorted set: turns that a pause holds back, by the time it began to, in milliseconds."""
+        return self._name("held")
 
     @property
     def pending(self) -> str:

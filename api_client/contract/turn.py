@@ -23,7 +23,7 @@ DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
 _LATER = frozenset(
-    {"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied"}
+    {"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied", "key"}
 )
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
@@ -111,6 +111,7 @@ class TurnRequest:
         directory: the folder of that file, below HELIX_ROOT.
         after: turn that must have passed before this one may run; else this one ends without a run.
         traceparent: the caller's span, as the header of this name tells it; no part of what is asked.
+        key: the owner, by name, of the API key that it came with; empty on the command line.
         operator: an operator submitted it: its gates may run programs also where no box can be made.
         applied: what a policy file gave the turn; None where there is none. Set when the turn is submitted.
     """
@@ -136,6 +137,7 @@ class TurnRequest:
     traceparent: str = ""
     operator: bool = False
     applied: Applied | None = None
+    key: str = ""
 
     @property
     def prompt(self) -> str:

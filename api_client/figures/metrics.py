@@ -18,6 +18,7 @@ from typing import Any
 from api_client.contract.counters import read_pending
 from api_client.contract.keys import BUCKETS, bucket_lives
 from api_client.contract.settings import Settings
+from api_client.figures.accounts import ACCOUNTS, rows_by_account
 from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Share, Stats
 from api_client.store import Store
@@ -110,6 +111,9 @@ async def stats(store: Store, since_seconds: float, by: str = "", ago_seconds: f
         raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
     until = time.time() - ago_seconds
     found = await counters(store, until - since_seconds, until)
+    if by in ACCOUNTS:
+        rows = await rows_by_account(store, until - since_seconds, until, by)
+        return replace(stats_of(found, since=until - since_seconds, until=until), by=by, rows=rows)
     return stats_of(found, since=until - since_seconds, until=until, by=by)
 
 

@@ -93,10 +93,10 @@ def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
         if by == "policy":
             if name == "policy.finished":
                 told = dict(zip(COUNTERS[name].labels, labels, strict=True))
-                _add_turns(row(told[by]), told, value)
+                add_turns(row(told[by]), told, value)
         elif name == "turn.finished":
             told = dict(zip(COUNTERS[name].labels, labels, strict=True))
-            _add_turns(row(told[by] if by else "total"), told, value)
+            add_turns(row(told[by] if by else "total"), told, value)
         elif by not in {"", "model"}:
             continue
         elif name == "attempt.judged":
@@ -114,7 +114,8 @@ def _told(name: str, labels: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
 
 
-def _add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
+def add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
+    """Add turns that ended with the same ``outcome`` and ``asked_again`` (0 or 1) to a row."""
     outcome = told["outcome"]
     row.turns += turns
     row.asked_again += turns * (told["asked_again"] == "1")

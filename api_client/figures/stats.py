@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 #: What figures can be broken down by. By validator and code the rows are ``RuleRow``s, else ``TurnRow``s.
-BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code", "validator_model")
+BREAKDOWNS = ("outcome", "model", "step", "flow", "policy", "validator", "code", "validator_model", "owner", "key")
 #: What a retry rate can be broken down by.
 RETRY_BREAKDOWNS = ("validator", "code", "model", "step", "flow", "policy", "session")
 

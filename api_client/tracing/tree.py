@@ -30,7 +30,9 @@ from api_client.contract.event_kinds import (
     TurnFinished,
     TurnMended,
     TurnParked,
+    TurnPaused,
     TurnQueued,
+    TurnResumed,
     TurnRetrying,
     TurnStopping,
     Unknown,
@@ -169,7 +171,7 @@ class _Walk:
             case TurnEscalated() as body:
                 self._notes.append(_note(event))
                 self._model = body.model or self._model
-            case TurnRetrying() | TurnParked() | TurnDecided() | TurnStopping():
+            case TurnRetrying() | TurnParked() | TurnDecided() | TurnPaused() | TurnResumed() | TurnStopping():
                 self._notes.append(_note(event))
             case body:
                 if attempt := self._attempts.get(body.attempt):

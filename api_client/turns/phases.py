@@ -48,6 +48,7 @@ def requests_of(
     escalation: Escalation | None = None,
     traceparent: str = "",
     operator: bool = False,
+    key: str = "",
 ) -> list[TurnRequest]:
     """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
 
@@ -75,6 +76,7 @@ def requests_of(
             directory=folder,
             traceparent=traceparent,
             operator=operator,
+            key=key,
             metadata={"phase": f"{number} of {len(phases)}"},
         )
         for number, phase in enumerate(phases, 1)

@@ -41,6 +41,7 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "first_link": str(first_link(request)),
         "from_claim": int(request.phase is not None),
         "max_attempts": request.max_attempts,
+        "key": label(request.key) if request.key else "",
     }
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import structlog
 
 from api_client.announcer import Announcer
+from api_client.budgets.spending import Spending
 from api_client.contract.celery_message import Stamp, announcement
 from api_client.contract.commands import Word
-from api_client.contract.errors import IdempotencyConflict, SessionBusy
+from api_client.contract.errors import IdempotencyConflict, IntakePaused, SessionBusy
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phases.phase import Phase
@@ -36,7 +37,15 @@ _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 class Submitter:
     """Stores turns and announces them. See ``TurnsClient`` for what each method promises and raises."""
 
-    def __init__(self, store: Store, announcer: Announcer, canceller: Canceller, policies: Policies) -> None:
+    def __init__(
+        self,
+        store: Store,
+        announcer: Announcer,
+        canceller: Canceller,
+        policies: Policies,
+        spending: Spending,
+    ) -> None:
+        self._spending = spending
         self._store = store
         self._policies = policies
         self._settings = store.settings
@@ -70,6 +79,7 @@ class Submitter:
             "channel": pushed.channel if here else "",
             "event": pushed.event if here else "",
         }
+        reserved = await self._spending.reserve(turn_id, request)
         reply = await self._store.change(
             self._submit,
             turn_id,
@@ -78,10 +88,14 @@ class Submitter:
             more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id), pushed.queue],
         )
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
+        if reserved and said in {"conflict", "busy", "paused", "repeated"}:
+            await self._spending.release(turn_id)
         if said == "conflict":
             raise IdempotencyConflict(idempotency_key)
         if said == "busy":
             raise SessionBusy(request.session_id, other)
+        if said == "paused":
+            raise IntakePaused(other, position / 1000)
         await self._store.settle(other if said == "repeated" else turn_id, 1)
         if said == "repeated":
             return str(other)
@@ -89,8 +103,9 @@ class Submitter:
             return turn_id
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("turn.stored")
-        # "known" is our own command whose reply was lost: it announced the turn, where the queues are its own.
-        announced = other == "announced" or (said == "known" and self._store.has_queues)
+        # A turn that a pause holds back is announced when that ends. "known" is our own command whose reply was
+        # lost: it announced the turn, where the queues are its own.
+        announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
             await self._announcer.announce(link, turn_id, request.session_id)
         for earlier in interrupted:

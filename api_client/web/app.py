@@ -33,12 +33,14 @@ from api_client.web.identity.keys import Keyring
 from api_client.web.identity.local_token import LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
+from api_client.web.pages import budgets as budget_pages
 from api_client.web.pages import operators
+from api_client.web.pages import pauses as pause_pages
 from api_client.web.pages import routes as pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
-from api_client.web.routes import completions, inbox, phases, responses, stats, turns, workers
+from api_client.web.routes import budgets, completions, inbox, pauses, phases, responses, stats, turns, workers
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
@@ -119,10 +121,10 @@ def create_app(settings: Settings, client: TurnsClient | None = None, read_polic
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, inbox, stats, workers):
+    for module in (completions, responses, turns, phases, inbox, pauses, budgets, stats, workers):
         app.include_router(module.router, dependencies=[InProgress])
-    app.include_router(pages.router)
-    app.include_router(operators.router)
+    for router in (pages.router, operators.router, pause_pages.router, budget_pages.router):
+        app.include_router(router)
     app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):

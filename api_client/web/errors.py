@@ -6,6 +6,8 @@ body, a path, an address or a stack.
 
 from __future__ import annotations
 
+import math
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,14 @@ from typing import Any
 from api_client.contract import errors as contract
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.words.error_codes import sentence
+from api_client.pauses.pause import clock_time
+from api_client.web.streaming.words import say
 
 #: Content of ``x-should-retry``: the official clients obey it and otherwise repeat every 409 and 5xx by themselves.
 NO_RETRY = {"x-should-retry": "false"}
 STORE_RETRY_SECONDS = 2
+#: When to come again while the intake is paused and nobody said until when.
+PAUSED_RETRY_SECONDS = 60
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
 
@@ -73,12 +79,30 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             return bad_request(shown_text(str(error), 2_000), param="phases", code="invalid_phases")
         case contract.NotParked():
             return ApiError(409, shown_text(str(error), 400), code="turn_not_parked", headers=NO_RETRY)
+        case contract.BudgetExceeded():
+            details = say("until", locale, time=clock_time(error.resets_at, time.time())).strip()
+            message = f"{sentence('budget_exceeded', locale)} ({error.kind}, {details})"
+            headers = NO_RETRY | {"retry-after": str(math.ceil(error.seconds))}
+            return ApiError(429, message, code="budget_exceeded", headers=headers)
+        case contract.IntakePaused():
+            return intake_paused(error, locale)
         case contract.SessionBusy():
             return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
         case contract.StoreUnavailable() | contract.SettingsError():
             headers = {"retry-after": str(STORE_RETRY_SECONDS)}
             return ApiError(503, sentence("store_unavailable", locale), code="store_unavailable", headers=headers)
     return internal_error(locale)
+
+
+def intake_paused(error: contract.IntakePaused, locale: str) -> ApiError:
+    """No new turns are taken; says why, until when, and when to come again."""
+    now = time.time()
+    seconds = max(1, math.ceil(error.until - now)) if error.until else PAUSED_RETRY_SECONDS
+    until = say("until", locale, time=clock_time(error.until, now)) if error.until else ""
+    reason = shown_text(error.reason, 200)
+    details = say("paused", locale, until=until, reason=f": {reason}" if reason else "")
+    message = f"{sentence('intake_paused', locale)} ({details})"
+    return ApiError(503, message, code="intake_paused", headers={"retry-after": str(seconds)})
 
 
 def internal_error(locale: str) -> ApiError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -18,13 +19,21 @@ from api_client.web.identity.local_token import LocalToken
 from api_client.web.readers import Readers
 
 
+@dataclass(slots=True)
+class Traffic:
+    """What the relay serves: answers since its start by HTTP status, and event streams that are open."""
+
+    answers: Counter[int] = field(default_factory=Counter)
+    streams: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Relay:
     """What a running relay has. ``stopping`` is set once, when it is asked to stop.
 
     Attributes:
         token: of the operator, where no keys are configured.
-        busy: requests in progress. guesses: wrong keys at the sign-in.
+        busy: requests in progress. guesses: wrong keys at the sign-in. traffic: what was served.
     """
 
     settings: Settings
@@ -34,6 +43,7 @@ class Relay:
     token: LocalToken
     busy: Busy = field(default_factory=Busy)
     guesses: Guesses = field(default_factory=Guesses)
+    traffic: Traffic = field(default_factory=Traffic)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 

@@ -10,9 +10,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api_client.web.errors import internal_error, shown_text, where
+from api_client.web.relay import Traffic
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
+
+_STREAM = b"text/event-stream"
 
 
 def new_request_id() -> str:
@@ -35,12 +38,16 @@ class RequestId:
         request_id = new_request_id()
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
-        began, status = time.monotonic(), 0
+        began, status, streams = time.monotonic(), 0, 0
+        traffic: Traffic = scope["app"].state.relay.traffic
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, streams
             if message["type"] == "http.response.start":
                 status = message["status"]
+                traffic.answers[status] += 1
+                streams = int(any(value.startswith(_STREAM) for _, value in message.get("headers", [])))
+                traffic.streams += streams
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
             await send(message)
 
@@ -55,6 +62,7 @@ class RequestId:
             error = internal_error(self.locale)
             await JSON(error.body(), error.status)(scope, receive, send_with_id)
         finally:
+            traffic.streams -= streams
             seconds = round(time.monotonic() - began, 3)
             path = shown_text(scope["path"])
             log.info("request.served", method=scope["method"], path=path, status=status, seconds=seconds)

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -48,6 +48,7 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
         StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
             the same idempotency key finds out. Others as ``TurnsClient.submit``.
     """
+    ask = replace(ask, request=replace(ask.request, key=caller.holder))
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
         async with asyncio.timeout(seconds):

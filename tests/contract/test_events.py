@@ -81,7 +81,16 @@ def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
     # The answer in the event of the end comes from the worker as text.
     found["turn.finished"] += json.loads("{" + str(ENDS.arguments()["told"]) + "}")
     empty = {kind: list(data_of(body_of(kind, {}))) for kind in found}
-    by_the_store = {"turn.queued", "attempt.started", "attempt.lost", "turn.decided", "turn.stopping", "turn.finished"}
+    by_the_store = {
+        "turn.queued",
+        "turn.paused",
+        "turn.resumed",
+        "attempt.started",
+        "attempt.lost",
+        "turn.decided",
+        "turn.stopping",
+        "turn.finished",
+    }
     assert set(found) == by_the_store
     for kind, names in found.items():
         assert [name for name in names if name in empty[kind]] == empty[kind], kind

@@ -38,7 +38,7 @@ _OWN = 3
 def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[Word, ...]:
     """The arguments of a commit behind token, number and keep, as the ledger sends them."""
     move = _MOVES[move_name](link, retries, delay_ms)
-    values = move.arguments()
+    values = move.arguments() | {"service_errors": 10, "service_ms": 60_000}
     return (*(values[name] for name in _COMMIT[_OWN:]), *move.rest())
 
 

@@ -70,11 +70,13 @@ DECIDE = "|".join([NO_KEY, NO_KEY, WAITS, FOREIGN, FOREIGN, FOREIGN, WAITS, "403
 REFUSED = "403 operators_only"
 FIGURES = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, "200", "200", "200", "200"])
 RUNS_COMMANDS = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, REFUSED, "202", REFUSED, "202"])
+PAUSES = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "OK", REFUSED, "OK"])
 ALL_200 = "|".join(["200"] * 9)
 SIGN_IN = "303 /sign-in"
 OPERATORS_PAGE = "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])
 #: No worker has the name, which only those hear who may order one.
 ORDER = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "400 invalid_value", REFUSED, "400 invalid_value"])
+PAUSE_FORM = "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "303 /paused", "403", "303 /paused"])
 OWN_PAGE = "|".join([SIGN_IN, SIGN_IN, "200", "404", "404", "404", "200", "200", "200"])
 OWN_FORM = "|".join([SIGN_IN, SIGN_IN, "303 /turns/ID", "404", "404", "404", *["303 /turns/ID"] * 3])
 
@@ -100,6 +102,12 @@ TABLE = [
     Row("GET", "/v1/inbox", "200"),
     Row("GET", "/v1/inbox/{turn_id}", OWN),
     Row("POST", "/v1/inbox/{turn_id}/decision", DECIDE, json={"decision": "approve"}),
+    Row("GET", "/v1/pauses", "200"),
+    Row("POST", "/v1/pauses", PAUSES.replace("OK", "201"), json={"what": "queue", "name": "check", "seconds": 1}),
+    Row("DELETE", "/v1/pauses/{what}", PAUSES.replace("OK", "200")),
+    Row("DELETE", "/v1/pauses/{what}/{name}", PAUSES.replace("OK", "200")),
+    Row("GET", "/v1/budgets", "200"),
+    Row("GET", "/budgets", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
     Row("GET", "/v1/stats", FIGURES),
     Row("GET", "/v1/retry-rate", FIGURES),
     Row("GET", "/metrics", FIGURES),
@@ -122,6 +130,9 @@ TABLE = [
         "|".join([SIGN_IN, SIGN_IN, "409", "404", "404", "404", "409", "403", "409"]),
         form={"decision": "approve"},
     ),
+    Row("GET", "/paused", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
+    Row("POST", "/paused", PAUSE_FORM, form={"what": "queue", "name": "check", "for": "1s"}),
+    Row("POST", "/paused/resume", PAUSE_FORM, form={"what": "queue", "name": "check"}),
     Row("GET", "/sign-in", ALL_200),
     Row("POST", "/sign-in", "|".join(["403", "403", *["303 /"] * 5, "403", "303 /"]), form={"key": "KEY"}),
     Row("POST", "/sign-out", "|".join([SIGN_IN] * 9), form={}),
@@ -157,7 +168,10 @@ class Door:
         """Send the row's request about a turn of its own; the answer as the table writes it."""
         turn_id = await self._turn(ended=row.ended)
         names = {"turn_id": turn_id, "response_id": f"resp_{turn_id}", "model": "scripted"}
-        path = row.path.format(**names, version=VERSION, name="pages.css", order="quiet")
+        if "{what}" in row.path:
+            names["what"] = "queue" if "{name}" in row.path else "intake"
+        name = "check" if "{what}" in row.path else "pages.css"
+        path = row.path.format(**names, version=VERSION, name=name, order="quiet")
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         if self.name == "forwarded user":
             headers["x-owui-user-id"] = "u1"

@@ -14,8 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Outcome, TurnState
+from api_client.pauses.pause import BREAKER, WHATS
 from api_client.web.routes.exposition import exposition, metric_name
+from api_client.web.routes.vitals import Vitals
 from api_client.workers.gauges import Gauges
+from tests.integration.test_access_table import routes
 from worker.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +36,14 @@ VALUES = {
     "outcome": {outcome.value for outcome in Outcome},
     "asked_again": {"0", "1"},
     "state": {state.value for state in TurnState},
+    "what": {*WHATS, BREAKER},
+    "status": {"200", "429", "500", "503"},
 }
+
+
+VITALS = Vitals(
+    pauses={"breaker": 0}, budgets={"owner:*": 0.5}, store_bytes=1, store_limit_bytes=0, answers={200: 7, 500: 1}
+)
 
 
 def said() -> dict[str, set[str]]:
@@ -61,13 +71,14 @@ def said() -> dict[str, set[str]]:
         lease_round_seconds=0.0,
     )
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(exposition(counters, gauges).decode()):
+    for family in text_string_to_metric_families(exposition(counters, gauges, VITALS).decode()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 
 SAID = said()
+VARIABLES = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
 QUERIES = {
     **{f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]},
     **{rule["alert"]: rule["expr"] for rule in RULES},
@@ -83,6 +94,9 @@ def test_a_query_names_metrics_and_labels_that_exist(name: str) -> None:
         assert metric in SAID, f"{metric} is not in /metrics"
         for label, how, value in _MATCHER.findall(matchers):
             assert label in SAID[metric]
+            if value.startswith("$"):
+                assert value.removeprefix("$") in VARIABLES
+                continue
             matching = [v for v in VALUES[label] if (re.fullmatch(value, v) if how == "=~" else v == value)]
             assert matching, f"{label} is never {value}"
     for labels in re.findall(r"by \(([^)]*)\)", query):
@@ -98,7 +112,7 @@ def test_a_panel_has_its_place_its_source_and_legends_of_labels_it_keeps(panel: 
     others = [other["gridPos"] for other in PANELS if other is not panel]
     assert not any(overlap(place, other) for other in others), "two panels in one place"
     for target in panel["targets"]:
-        assert target["datasource"]["uid"] == source_uid()
+        assert target["datasource"]["uid"] == "${datasource}"
         for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
             aggregated = re.findall(r"by \(([^)]*)\)", target["expr"])
             kept = ",".join(aggregated) if aggregated else ",".join(SAID[_SELECTOR.findall(target["expr"])[0][0]])
@@ -118,6 +132,27 @@ def source_uid() -> str:
     [source] = yaml.safe_load((COMPOSE / "grafana/provisioning/datasources/prometheus.yaml").read_text())["datasources"]
     uid: str = source["uid"]
     return uid
+
+
+def test_the_data_source_is_chosen_and_is_that_of_the_provisioning_by_default() -> None:
+    assert VARIABLES["datasource"]["type"] == "datasource"
+    assert VARIABLES["datasource"]["current"]["value"] == source_uid()
+
+
+def test_queries_over_models_heed_the_model_that_is_chosen() -> None:
+    asked = SAID[_SELECTOR.findall(VARIABLES["model"]["query"]["query"])[0][0]]
+    assert "model" in asked
+    for panel in PANELS:
+        for target in panel["targets"]:
+            for metric, matchers in _SELECTOR.findall(target["expr"]):
+                assert "model" not in SAID[metric] or 'model=~"$model"' in matchers, (panel["title"], metric)
+
+
+def test_links_lead_to_pages_that_exist() -> None:
+    pages = {path for method, path in routes() if method == "GET"}
+    links = [link["url"].removeprefix("${relay}").partition("?")[0] for link in DASHBOARD["links"]]
+    assert len(links) >= 5
+    assert set(links) <= pages
 
 
 def test_the_main_metrics_are_on_the_dashboard() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys
+from api_client.contract.keys import GC_AT, Keys
 from api_client.contract.settings import Settings, load, require_store
 from worker.cli import NO
 from worker.cli.output import json_option, write_json
@@ -45,8 +45,16 @@ def gc(dry_run: bool, as_json: bool) -> None:
         write_json(told)
     else:
         _say(told)
+    if not dry_run:
+        with_client(_note_end)
     if told["folders"]["problems"]:
         raise click.exceptions.Exit(NO)
+
+
+async def _note_end(client: TurnsClient) -> None:
+    """For the alert of an installation whose gc has stopped."""
+    key = Keys(client.store.namespace).installation
+    await client.store.ask(client.store.redis.hset(key, GC_AT, str(int(time.time()))))
 
 
 def _kept(settings: Settings) -> dict[str, float]:

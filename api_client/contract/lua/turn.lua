@@ -3,7 +3,8 @@
 -- All writes are kept until it has answered, so a key of a wrong type fails a command before the record changes.
 --
 -- KEYS     TURN hash, LOG stream, ATTEMPTS hash (2:text), TEXTS hash (request, response, accepted: read only when
---          needed), SESSION list, DUE zset, FINISHED zset, DEAD zset, INBOX zset, PENDING list (see counters.py)
+--          needed), SESSION list, DUE zset, FINISHED zset, DEAD zset, INBOX zset, PENDING list (see counters.py),
+--          PAUSES hash, HELD zset (see pauses.lua)
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
 -- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, STRIKES, BOUNDS_MS, GIVEN_UP
 --
@@ -17,21 +18,24 @@
 --   attempt delivery strikes retries announced not_before alive_at since
 --   created_at finished_at deadline_at deadline_ms parked_at decide_by decide_default decided decision
 --   stop sealed                        cancelled; accepted and being published (too late to be cancelled)
---   owner session_id locale model stage_model flow double_text max_attempts allowed request_bytes replay_of
+--   owner key session_id locale model stage_model flow double_text max_attempts allowed request_bytes replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
+--   held_back held_since probes        see pauses.lua
+--   still_ms                           how long it waited for persons and pauses
 -- A record of version 1 has request, response and accepted here as well, and no max_attempts, sealed, request_bytes.
 
 local FIELDS = { 'state', 'next', 'outcome', 'token', 'lease_until', 'worker', 'alone', 'tokens', 'cmd', 'last_token',
   'last_cmd', 'last_head', 'last_outcome', 'epoch', 'seq', 'attempt', 'delivery', 'strikes', 'retries', 'announced',
   'not_before', 'alive_at', 'since', 'created_at', 'deadline_at', 'deadline_ms', 'decide_by', 'decide_default', 'decided',
-  'stop', 'sealed', 'accepted', 'owner', 'session_id', 'locale', 'model', 'stage_model', 'flow', 'double_text',
+  'stop', 'sealed', 'accepted', 'owner', 'key', 'session_id', 'locale', 'model', 'stage_model', 'flow', 'double_text',
   'max_attempts', 'allowed', 'request_bytes', 'token_budget', 'tokens_used', 'token_reserve', 'cost_budget', 'cost_used',
-  'cost_reserve', 'policy' }
+  'cost_reserve', 'policy', 'held_back', 'held_since', 'probes', 'parked_at', 'still_ms' }
 -- A request of up to so many bytes comes with the claim; a longer one is read by itself.
 local INLINE_BYTES = 16384
 
 local TURN, LOG, ATTEMPTS, TEXTS, SESSION = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DUE, FINISHED, DEAD, INBOX, PENDING = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local PAUSES, HELD = KEYS[11], KEYS[12]
 local ID, BELL = ARGV[1], TURN .. ':bell'
 
 local clock = redis.call('TIME')
@@ -131,6 +135,8 @@ local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 -- Too late to be cancelled: an accepted answer is on its way to the session's folder.
 local function is_sealed() return (turn.sealed or '') ~= '' or (turn.accepted or '') ~= '' end
 
+local end_pause -- see pauses.lua
+
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
 -- answer: {name, text, ...} for the record  told: the same as JSON, for the event
 local function finish(outcome, answer, told)
@@ -141,7 +147,11 @@ local function finish(outcome, answer, told)
   if outcome == 'dead' then share('ZADD', DEAD, int(NOW), ID) end
   share('LREM', SESSION, 0, ID)
   share('ZREM', DUE, ID)
-  if turn.state == 'parked' then share('ZREM', INBOX, ID) end
+  if turn.state == 'parked' then
+    share('ZREM', INBOX, ID)
+    turn.still_ms = number('still_ms') + NOW - number('parked_at')
+  end
+  end_pause()
   -- The caller announces the session's next turn; should it die first, a reaper finds it here, or at its deadline.
   if head ~= '' then share('ZADD', DUE, 'LT', int(NOW + ANNOUNCE_MS), head) end
   set('state', 'finished')
@@ -159,7 +169,7 @@ local function finish(outcome, answer, told)
   if (turn.policy or '') ~= '' then
     count(table.concat({ 'policy.finished', turn.policy, outcome, number('retries') > 0 and '1' or '0' }, '|'), 1)
   end
-  took('time.turn', NOW - number('created_at'))
+  took('time.turn', NOW - number('created_at') - number('still_ms'))
   emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(string.sub(outcome, 1, 6) == 'passed') ..
     ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) .. ',' .. told .. '}')
   return head
@@ -198,6 +208,7 @@ end
 -- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by what is left of
 -- it. An accepted answer must not expire on its way, so some time is always left.
 local function decide(kind, by, note, said, name)
+  set('still_ms', number('still_ms') + NOW - number('parked_at'))
   local deadline = number('deadline_at')
   if deadline > 0 then
     set('deadline_at', math.max(deadline + NOW - number('decide_by'), NOW + RESUME_MS))

@@ -8,6 +8,7 @@ from api_client.contract.offered import BUILT_IN
 from api_client.contract.settings.declaring import setting
 from api_client.contract.values.setting_values import (
     choice,
+    day_budgets,
     flow_weights,
     integer,
     model_runners,
@@ -54,6 +55,11 @@ class Answering:
     )
     cost_budget_usd: float = setting(
         0.0, number(0, 10**6), "The same for money, in US dollars; 0: no limit.", per_model=True
+    )
+    budgets: dict[str, float] = setting(
+        dict,
+        day_budgets,
+        "Dollars a day (UTC): all=200,owner:*=5,key:webui=50,model:opus=100; a spent one refuses turns (429).",
     )
     stream_modes: dict[str, str] = setting(
         dict,

@@ -55,3 +55,6 @@ class Constants:
         choice("reject", "approve"),
         "What is decided on a parked turn when nobody does in time.",
     )
+    breaker_seconds: float = constant(
+        60.0, number(0.1, 86_400), "An open breaker lets one turn try after so long; doubles up to 10 minutes."
+    )

@@ -165,6 +165,18 @@ def flow_weights(value: str) -> dict[str, int]:
     return flows
 
 
+def day_budgets(value: str) -> dict[str, float]:
+    """Dollars a day: ``all=200,owner:*=5,key:NAME=50,model:NAME=100``."""
+    budgets = {}
+    for item in names(value):
+        scope, given, dollars = (part.strip() for part in item.rpartition("="))
+        kind, _, name = scope.partition(":")
+        if not given or (scope != "all" and (kind not in {"owner", "key", "model"} or not name)):
+            raise ValueError("must look like all=200,owner:*=5,key:NAME=50,model:NAME=100: dollars a day")
+        budgets[scope] = number(0, 10**9)(dollars)
+    return budgets
+
+
 def names(value: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(filter(None, (part.strip() for part in value.split(","))))

@@ -261,6 +261,16 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
         ("Too many requests in a short time.", "Wait as long as Retry-After says, and try again."),
         "HELIX_TURNS_PER_MINUTE, or `turns keys create --per-minute` for one key.",
     ),
+    "budget_exceeded": ErrorCode(
+        ("Das Budget für heute ist aufgebraucht.", "Warte, solange Retry-After sagt, oder frage den Administrator."),
+        ("Today's budget is spent.", "Wait as long as Retry-After says, or ask the administrator."),
+        "HELIX_BUDGETS. `turns budgets` shows what was spent; `turns stats --by owner` by whom.",
+    ),
+    "intake_paused": ErrorCode(
+        ("Zurzeit werden keine neuen Fragen angenommen.", "Versuche es später erneut."),
+        ("No new questions are taken at the moment.", "Try again later."),
+        "`turns paused` shows why and until when; `turns resume intake` ends it.",
+    ),
     "queue_full": ErrorCode(
         ("Es warten zu viele Anfragen.", "Versuche es später erneut."),
         ("Too many requests are waiting.", "Try again later."),

@@ -16,7 +16,9 @@ from api_client.contract.event_kinds import (
     AttemptTool,
     TurnFinished,
     TurnMended,
+    TurnPaused,
     TurnQueued,
+    TurnResumed,
     TurnRetrying,
 )
 from api_client.contract.events import Event
@@ -98,8 +100,10 @@ class Progress:
 
     def _note(self, event: Event) -> None:
         match event.body:
-            case TurnQueued():
+            case TurnQueued() | TurnResumed():
                 self.queued = True
+            case TurnPaused():
+                self.queued = False
             case AttemptStarted():
                 self.queued, self._since, self._minutes = False, event.at, 0
             case AttemptCompleted():

@@ -6,6 +6,7 @@ built here from our own words and numbers; text from elsewhere only fills a gap 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -28,7 +29,9 @@ from api_client.contract.event_kinds import (
     TurnFinished,
     TurnMended,
     TurnParked,
+    TurnPaused,
     TurnQueued,
+    TurnResumed,
     TurnRetrying,
     TurnStopping,
     Unknown,
@@ -36,6 +39,7 @@ from api_client.contract.event_kinds import (
     VerifierStarted,
 )
 from api_client.contract.events import Event
+from api_client.pauses.pause import clock_time
 from api_client.web.streaming.words import say
 
 MAX_CHARS = 200
@@ -171,11 +175,10 @@ def _line(body: Body, locale: str, pages: str) -> str:
             return say("fallback", locale)
         case TurnEscalated():
             return say("escalated", locale) if body.stage == 1 else ""
-        case TurnParked():
-            turn_id = _plain(body.turn_id)
-            return say("parked", locale, where=f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}")
-        case TurnDecided():
-            return say("decided", locale)
+        case TurnParked() | TurnDecided():
+            return _handed_on(body, locale, pages)
+        case TurnPaused() | TurnResumed():
+            return _paused(body, locale)
         case TurnStopping():
             return say("stopping", locale)
         case TurnFinished():
@@ -190,6 +193,22 @@ def _line(body: Body, locale: str, pages: str) -> str:
             | Unknown()
         ):
             return ""
+
+
+def _handed_on(body: TurnParked | TurnDecided, locale: str, pages: str) -> str:
+    if isinstance(body, TurnDecided):
+        return say("decided", locale)
+    turn_id = _plain(body.turn_id)
+    return say("parked", locale, where=f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}")
+
+
+def _paused(body: TurnPaused | TurnResumed, locale: str) -> str:
+    if isinstance(body, TurnResumed):
+        return say("resumed", locale)
+    until = say("until", locale, time=clock_time(body.until, time.time())) if body.until else ""
+    if body.what == "breaker":  # its reason is an error of the service: for operators
+        return say("paused_by_errors", locale, until=until)
+    return say("paused", locale, until=until, reason=f": {_plain(body.reason)}" if body.reason else "")
 
 
 def _at_work(body: _AtWork, locale: str) -> str:

@@ -194,5 +194,5 @@ def sign_in_address(back: str) -> str:
 
 def own_path(text: str) -> str:
     """``text`` if it is an address among our pages, else the first page: nobody is sent elsewhere by us."""
-    ours = text == "/overview" or text.startswith(("/overview?", "/turns", "/workers", "/audit"))
+    ours = text == "/overview" or text.startswith(("/overview?", "/turns", "/workers", "/audit", "/paused", "/budgets"))
     return text if ours and "\\" not in text and text.isprintable() and len(text) < 2000 else "/"

@@ -17,6 +17,8 @@ from api_client.contract.event_kinds import (
     TurnFinished,
     TurnMended,
     TurnParked,
+    TurnPaused,
+    TurnResumed,
     TurnRetrying,
 )
 from api_client.contract.events import Event
@@ -26,6 +28,7 @@ from api_client.contract.words.issues import error_codes
 #: Kinds of bars, in the order a turn goes through them, and what each means.
 KINDS = {
     "queue": "waits for a worker",
+    "pause": "is paused",
     "run": "the agent works",
     "lost": "lost with its worker",
     "handed": "handed over by its worker",
@@ -153,6 +156,9 @@ def _take_turn(walk: _Walk, body: Body, at: float) -> None:
             walk.close(at)
             walk.row("Inbox")
             walk.open("person", at)
+        case TurnPaused() | TurnResumed():
+            walk.close(at)
+            walk.open("pause" if isinstance(body, TurnPaused) else "queue", at)
         case TurnDecided():
             walk.close(at)
             walk.say(f"{body.kind} by {body.by}", good=None)

@@ -5,6 +5,7 @@ The counters come from the store, so they survive restarts, and any relay of an 
 
 from __future__ import annotations
 
+import platform
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 import api_client
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, Counted, parse
 from api_client.contract.turn import TurnState
+from api_client.web.routes.vitals import Vitals, families
 from api_client.workers.gauges import Gauges
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -31,7 +33,8 @@ def metric_name(name: str) -> str:
 
 
 class _Installation(Collector):
-    def __init__(self, counters: Mapping[str, int], gauges: Gauges) -> None:
+    def __init__(self, counters: Mapping[str, int], gauges: Gauges, vitals: Vitals) -> None:
+        self._vitals = vitals
         self._values: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
         for field, value in counters.items():
             name, labels = parse(field)
@@ -41,6 +44,7 @@ class _Installation(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every family, also those nothing was counted for yet."""
         yield from _gauges(self._gauges)
+        yield from families(self._vitals)
         for name, entry in COUNTERS.items():
             yield self._duration(name, entry) if name.startswith("time.") else self._counter(name, entry)
 
@@ -103,17 +107,21 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
         ),
         ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", gauges.dead_letters),
         ("helix_workers", "Worker processes heard of just now.", gauges.workers),
-        ("helix_deaf_workers", "Those of them that take no messages.", gauges.deaf_workers),
-        ("helix_sick_workers", "Those of them whose machine cannot carry out turns.", gauges.sick_workers),
+        ("helix_deaf_workers", "Worker processes that live and take no messages.", gauges.deaf_workers),
+        ("helix_sick_workers", "Worker processes whose machine cannot carry out turns.", gauges.sick_workers),
         ("helix_lease_round_seconds", "Longest renewal of a worker's leases of late.", gauges.lease_round_seconds),
     )
     for name, meaning, value in single:
         yield GaugeMetricFamily(name, meaning, value=value)
-    info = GaugeMetricFamily("helix_info", "The version that answers; always 1.", labels=["version"])
-    info.add_metric([api_client.__version__], 1)
+    info = GaugeMetricFamily(
+        "helix_build_info",
+        "Version of the relay that answers, and of its Python; always 1.",
+        labels=["version", "python"],
+    )
+    info.add_metric([api_client.__version__, platform.python_version()], 1)
     yield info
 
 
-def exposition(counters: Mapping[str, int], gauges: Gauges) -> bytes:
+def exposition(counters: Mapping[str, int], gauges: Gauges, vitals: Vitals) -> bytes:
     """The text of ``GET /metrics``."""
-    return generate_latest(_Installation(counters, gauges))
+    return generate_latest(_Installation(counters, gauges, vitals))

@@ -86,6 +86,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         deadline_seconds=float(deadline),
         escalation=escalation,
         operator=caller.operator,
+        key=caller.holder,
         idempotency_key=key,
         traceparent=traceparent_of(request.headers.getlist("traceparent")),
         **given,

@@ -12,6 +12,7 @@ from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import MayReadMetrics
 from api_client.web.relay import RelayOf
 from api_client.web.routes.exposition import CONTENT_TYPE, exposition
+from api_client.web.routes.vitals import read_vitals
 from api_client.web.wire import JSON
 
 router = APIRouter(dependencies=[MayReadMetrics])
@@ -49,7 +50,7 @@ async def show_retry_rate(
 @router.get("/metrics", response_model=None)
 async def show_metrics(relay: RelayOf) -> Response:
     """Counters and gauges for Prometheus."""
-    text = exposition(await relay.client.totals(), await relay.client.gauges())
+    text = exposition(await relay.client.totals(), await relay.client.gauges(), await read_vitals(relay))
     return Response(text, media_type=CONTENT_TYPE)
 
 

@@ -58,6 +58,13 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "A person has to decide: {where}",
     },
     "decided": {"de": "Entschieden; es geht weiter", "en": "Decided; it goes on"},
+    "paused": {"de": "Pausiert{until}{reason}", "en": "Paused{until}{reason}"},
+    "paused_by_errors": {
+        "de": "Der Agent ist gestört{until}; deine Frage wartet",
+        "en": "The agent is out of order{until}; your question waits",
+    },
+    "until": {"de": " bis {time}", "en": " until {time}"},
+    "resumed": {"de": "Es geht weiter", "en": "It goes on"},
     "stopping": {"de": "Wird angehalten", "en": "Stopping"},
     "done": {"de": "Fertig", "en": "Done"},
     "checked": {"de": "Geprüft", "en": "Checked"},

@@ -28,6 +28,7 @@ _GIVEN_UP = {"cancelled", "expired", "dead"}
 #: A turn on which somebody decided; what was decided is part of the state.
 _DECIDED = {f"decided {kind}" for kind in ("approve", "edit", "retry", "reject")}
 
+_AT_REST = {"queued", "ran", "failing", "fallback", *_DECIDED}
 # kind of event -> states it may come in. ``run`` is the state while an agent runs.
 _MAY_COME = {
     "turn.queued": {"new"},
@@ -43,8 +44,11 @@ _MAY_COME = {
     "turn.escalated": {"failing"},
     "turn.parked": {"escalated"},
     "turn.decided": {"parked"},
+    "turn.paused": _AT_REST,
+    "turn.resumed": _AT_REST,
     "turn.stopping": {"run", "ran", "failing", "fallback", "queued", *_DECIDED},
 }
+_WITHOUT_ATTEMPT = {"turn.queued", "turn.stopping", "turn.fallback", "turn.mended", "turn.paused", "turn.resumed"}
 #: The first stage of an escalation: the turn goes on with another model. The second parks it.
 _ANOTHER_MODEL = 1
 #: outcome -> states it may follow.
@@ -95,9 +99,7 @@ class _Path:
         elif kind == "turn.retrying":
             if data["attempt"] != self.attempt + (data["reason"] != "transient"):
                 return f"attempt {data['attempt']} is announced after {self.attempt}"
-        elif kind not in {"turn.queued", "turn.stopping", "turn.fallback", "turn.mended"} and (
-            data["attempt"] != self.attempt
-        ):
+        elif kind not in _WITHOUT_ATTEMPT and data["attempt"] != self.attempt:
             return f"{kind} of attempt {data['attempt']} in attempt {self.attempt}"
         return ""
 

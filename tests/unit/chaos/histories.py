@@ -237,9 +237,9 @@ COUNTERS = {
     "time.validation.le|500": 2,
     "time.recovery.ms": 6200,
     "time.recovery.le|10000": 1,
-    "time.turn.ms": 1200 + 8800 + 700 + 1400 + 9800 + 2100,
-    "time.turn.le|2500": 3,
-    "time.turn.le|10000": 2,
+    "time.turn.ms": 1200 + 8800 + 700 + 1400 + (9800 - 7800) + (2100 - 800),
+    "time.turn.le|2500": 4,
+    "time.turn.le|10000": 1,
     "time.turn.le|1000": 1,
 }
 

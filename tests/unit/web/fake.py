@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from fastapi import FastAPI
 
+from api_client.budgets.budget import Spent
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
@@ -18,6 +19,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
+from api_client.pauses.pause import Pause
 from api_client.policies.files import Policies
 from api_client.relay_state.allowances import Limits, Refusal
 from api_client.relay_state.openwebui_seen import Sighting
@@ -148,6 +150,43 @@ class FakeSightings:
         self.seen.append(seen)
 
 
+class FakeRedis:
+    """An empty store."""
+
+    async def hget(self, key: str, name: str) -> None:
+        return None
+
+
+class FakeStore:
+    """A store that answers."""
+
+    namespace = "fake"
+    redis = FakeRedis()
+
+    async def ask(self, answer: Awaitable[Any]) -> Any:
+        return await answer
+
+    async def memory(self) -> dict[str, Any]:
+        return {}
+
+
+class FakeSpending:
+    """No budgets."""
+
+    async def today(self) -> list[Spent]:
+        return []
+
+
+class FakePauses:
+    """Nothing is paused."""
+
+    async def in_force(self) -> list[Pause]:
+        return []
+
+    async def held(self) -> int:
+        return 0
+
+
 class FakeTurns:
     """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
 
@@ -157,6 +196,9 @@ class FakeTurns:
         self.openwebui_seen = FakeSightings()
         self.audit = FakeAudit()
         self.allowances = FakeAllowances()
+        self.spending = FakeSpending()
+        self.store = FakeStore()
+        self.pauses = FakePauses()
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
         self.policies = Policies(Settings())

@@ -59,7 +59,7 @@ def _write(stats: Stats) -> None:
             [(stats.by.replace("_", " / "), *_RULES_HEAD), *((one_line(row.name, 60), *_rule(row)) for row in rules)]
         )
     else:
-        used = stats.by in {"", "model"}
+        used = stats.by in {"", "model", "owner", "key"}
         head = (stats.by, *_TURNS_HEAD, *(_USED_HEAD if used else ()))
         write_table([head, *((one_line(row.name, 60), *_turns(row), *(_used(row) if used else ())) for row in turns)])
     for line in _of_phases(stats):

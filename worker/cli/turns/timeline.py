@@ -33,7 +33,9 @@ from api_client.contract.event_kinds import (
     TurnFinished,
     TurnMended,
     TurnParked,
+    TurnPaused,
     TurnQueued,
+    TurnResumed,
     TurnRetrying,
     TurnStopping,
     Unknown,
@@ -43,6 +45,7 @@ from api_client.contract.event_kinds import (
 from api_client.contract.events import Event
 from api_client.contract.words.hand_overs import handed_over, is_hand_over
 from api_client.contract.words.issues import Issue
+from api_client.pauses.pause import clock_time
 from worker.cli.output import one_line, safe
 
 _OfTurn: TypeAlias = (
@@ -53,6 +56,8 @@ _OfTurn: TypeAlias = (
     | TurnEscalated
     | TurnParked
     | TurnDecided
+    | TurnPaused
+    | TurnResumed
     | TurnStopping
     | TurnFinished
 )
@@ -96,6 +101,8 @@ def describe(event: Event) -> list[Line]:
             | TurnEscalated()
             | TurnParked()
             | TurnDecided()
+            | TurnPaused()
+            | TurnResumed()
             | TurnStopping()
             | TurnFinished()
         ) as body:
@@ -147,6 +154,11 @@ def _of_turn(body: _OfTurn) -> list[Line]:
             note = f": {one_line(body.note)}" if body.note else ""
             who = " for ".join(filter(None, [body.by, body.for_]))
             return [Line(f"{one_line(who)} decided: {one_line(body.kind)}{note}", BOLD)]
+        case TurnPaused():
+            until = f" until {clock_time(body.until, time.time())}" if body.until else ""
+            return [Line(f"waits{until}: {body.what} paused{': ' * bool(body.reason)}{one_line(body.reason)}", WARN)]
+        case TurnResumed():
+            return [Line("goes on")]
         case TurnStopping():
             return [Line(f"stopping: {one_line(body.reason)}", WARN)]
         case TurnFinished():

@@ -145,7 +145,12 @@ class Changes:
         self, claim: Claim, move: Move, read: Callable[[Any], Behind | T], *, keep: bool
     ) -> Command[Behind | T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep)}
+        words |= self._breaker(claim.turn)
         return self._command("commit", *_ids(claim), read, words | move.arguments(), move.rest())
+
+    def _breaker(self, turn: Turn) -> dict[str, Word]:
+        settings = self._settings.of_model(turn.stage_model or turn.request.model)
+        return {"service_errors": settings.breaker_errors, "service_ms": int(settings.breaker_seconds * 1000)}
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
         """Send a numbered command, and again what the store has forgotten of those before it."""

@@ -25,6 +25,10 @@ from worker.turns.transitions.usage import Usage
 
 #: Errors that pass by themselves.
 _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
+#: Errors by which a service shows that it works.
+_ANSWERS = frozenset({ErrorKind.PERMANENT, ErrorKind.LIMIT})
+#: Longest reason that is shown while turns wait, in characters.
+_QUOTED = 200
 #: Why a run was stopped, where that ends the turn.
 _CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
@@ -82,7 +86,27 @@ def after_run(
     }
     if move.run_ended:
         used["handed_over"] = "0"
-    return replace(move, fields=move.fields | used, counters=move.counters | _counted(turn, move, completion, usage))
+    said = service_said(completion) if not stop else ""
+    return replace(
+        move,
+        fields=move.fields | used,
+        counters=move.counters | _counted(turn, move, completion, usage),
+        service=said,
+        service_reason=completion.reason[:_QUOTED] if said == "failed" else "",
+    )
+
+
+def service_said(completion: Completion) -> str:
+    """What a run reports about its model's service: ``answered``, ``failed``, or nothing.
+
+    Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), a bad request
+    and a refusal are answers of a service that works.
+    """
+    if completion.verdict is Verdict.COMPLETE:
+        return "answered"
+    if completion.kind is ErrorKind.TRANSIENT and not completion.busy:
+        return "failed"
+    return "answered" if completion.busy or completion.kind in _ANSWERS else ""
 
 
 def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:

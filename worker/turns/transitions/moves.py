@@ -40,6 +40,7 @@ class Move:
         outcome, answer: set when this is the end.
         end_counters: counted only if the turn really ends so, and was not called off in the same moment.
         run_ended: an agent run ended with this. judged: an answer was judged.
+        service, service_reason: what the run reports about its service: ``answered``, ``failed`` and why.
         park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.
     """
 
@@ -57,6 +58,8 @@ class Move:
     run_ended: bool = False
     judged: bool = False
     park_seconds: float = 0.0
+    service: str = ""
+    service_reason: str = ""
 
     def arguments(self) -> dict[str, Word]:
         """What ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
@@ -72,6 +75,8 @@ class Move:
             "end_counters": _lines(self.end_counters),
             "run_ended": int(self.run_ended),
             "judged": int(self.judged),
+            "service": self.service,
+            "service_reason": self.service_reason,
             "n_fields": 2 * len(self.fields),
             "n_facts": 2 * len(self.facts),
             "n_answer": 2 * len(self._answer()),

@@ -1,11 +1,12 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link. Numbered, see append.
 -- args: token nth# keep next state attempt delay_ms# park_ms# outcome told counters end_counters run_ended judged
--- args: n_fields# n_facts# n_answer# ...
+-- args: service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
 -- park_ms: above 0, the turn waits so long for a decision in the inbox
 -- outcome: '' while it goes on  told: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
+-- service...: what the run reports about its model's service, see pauses.lua
 -- run_ended, judged: 1 when an agent run ended with this, an answer was judged
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
@@ -21,7 +22,7 @@ if nth > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 -- Its reply was lost, and it went on.
 if nth <= number('cmd') then return claimed() end
 -- Whose run ended: read before this very command hands the turn on to another model.
-local works = (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model()
+local worked = works()
 
 set('cmd', nth)
 if is_sealed() then
@@ -46,9 +47,10 @@ for i = from, to do answer[#answer + 1] = ARGV[i] end
 count_lines(counters)
 if run_ended == '1' then
   fact(attempt, 'finished_at', NOW)
-  took('time.agent', NOW - number('since'), '|' .. works)
+  took('time.agent', NOW - number('since'), '|' .. worked)
   set('since', NOW)
 end
+heard_of_service(worked, service, service_reason, service_errors, service_ms)
 if judged == '1' then took('time.validation', NOW - number('since')) end
 for i = at, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
 
@@ -62,9 +64,12 @@ elseif outcome ~= '' then
   head = finish(outcome, answer, told)
 else
   outcome = called_off(state == 'queued')
+  local at_once = next ~= '' and delay_ms <= 0 and park_ms <= 0
+  local name, pause
+  if outcome == '' and at_once then name, pause = paused(state == 'queued') end
   if outcome ~= '' then
     head = give_up(outcome)
-  elseif keep == '1' and next ~= '' and delay_ms <= 0 then
+  elseif keep == '1' and at_once and not name then
     begin(next, state == 'queued' and 'running' or 'validating', token, cjson.encode(turn.worker))
     return claimed()
   else
@@ -81,6 +86,8 @@ else
       if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + park_ms) end
       share('ZADD', INBOX, int(NOW), ID)
       look_again(NOW + park_ms)
+    elseif name then
+      hold_back(name, pause)
     else
       -- The caller announces at once, unless there is a delay: then a reaper does when the time has come.
       look_again(NOW + (delay_ms > 0 and delay_ms or ANNOUNCE_MS))

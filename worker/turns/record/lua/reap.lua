@@ -2,7 +2,7 @@
 -- args: may_take
 -- may_take: 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
---   what: gone | early | held | later | parked | waiting | interrupt (head is to be cancelled) | announce | finished
+--   what: gone | early | held | later | parked | paused | waiting | interrupt (head is to be cancelled) | announce | finished
 
 local function answer(what, link, head, outcome)
   return { what, link or '', turn.session_id or '', head or '', outcome or '' }
@@ -55,6 +55,7 @@ if turn.state == 'parked' then
   return answer('announce', turn.next)
 end
 
+if is_head() and held_back(turn.state == 'queued') then return answer('paused') end
 local outcome = called_off(turn.state == 'queued')
 if outcome ~= '' then return answer('finished', '', give_up(outcome), outcome) end
 if not is_head() then

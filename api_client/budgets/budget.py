@@ -1,0 +1,94 @@
+"""Budgets of a day: which ones a turn counts for, and how far each is spent. Pure. Days are days of UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from api_client.contract.counters import label
+from api_client.contract.turn import TurnRequest
+
+#: From this part of a budget on it is said to be near.
+NEAR = 0.8
+DAY_SECONDS = 86_400
+MICRO = 1_000_000
+#: Every owner, or key, or model has this budget, unless it has its own.
+EACH = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """A budget and what was spent of it today.
+
+    Attributes:
+        scope: ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``.
+        budget: the entry of HELIX_BUDGETS that it is measured by, such as ``owner:*``.
+        limit_usd, spent_usd: US dollars; ``spent_usd`` includes what is set aside for turns that go on.
+        resets_at: when the next day begins, in seconds since the epoch.
+    """
+
+    scope: str
+    budget: str
+    limit_usd: float
+    spent_usd: float
+    resets_at: float
+
+    @property
+    def share(self) -> float:
+        """The part that is spent."""
+        return self.spent_usd / self.limit_usd if self.limit_usd else 1.0
+
+    @property
+    def state(self) -> str:
+        """``ok``, ``near`` or ``spent``."""
+        return "spent" if self.share >= 1 else "near" if self.share >= NEAR else "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The budget as a JSON-ready mapping."""
+        return {**asdict(self), "state": self.state}
+
+
+def scopes_of(request: TurnRequest, budgets: Mapping[str, float]) -> dict[str, str]:
+    """The scopes a turn counts for that have a budget -> the entry of HELIX_BUDGETS."""
+    named = {"owner": request.owner, "key": request.key and label(request.key), "model": label(request.model)}
+    found = {"all": "all"} if "all" in budgets else {}
+    for kind, name in named.items():
+        entry = f"{kind}:{name}" if f"{kind}:{name}" in budgets else f"{kind}:{EACH}"
+        if name and entry in budgets:
+            found[f"{kind}:{name}"] = entry
+    return found
+
+
+def day_of(now: float) -> int:
+    """The day of a moment (seconds since the epoch), as the second it began."""
+    return int(now) // DAY_SECONDS * DAY_SECONDS
+
+
+def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[Spent]:
+    """What was spent of each budget on a day, the most used first; also of those nothing was spent of."""
+    named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
+    scopes = {entry: entry for entry in budgets if not entry.endswith(f":{EACH}")}
+    for scope in named:
+        entry = scope if scope in budgets else f"{scope.partition(':')[0]}:{EACH}"
+        if entry in budgets:
+            scopes[scope] = entry
+    found = [
+        Spent(
+            scope=scope,
+            budget=entry,
+            limit_usd=budgets[entry],
+            spent_usd=named.get(scope, 0) / MICRO,
+            resets_at=day + DAY_SECONDS,
+        )
+        for scope, entry in scopes.items()
+    ]
+    return sorted(found, key=lambda each: (-each.share, each.scope))
+
+
+def highest(spent: Iterable[Spent]) -> dict[str, float]:
+    """Entry of HELIX_BUDGETS -> the highest part that anybody has spent of it: few values, however many owners."""
+    shares: dict[str, float] = {}
+    for each in spent:
+        shares[each.budget] = max(shares.get(each.budget, 0.0), each.share)
+    return shares

@@ -1,0 +1,167 @@
+-- What keeps turns from starting: pauses of operators, and the circuit breaker of a model. Follows turn.lua.
+--
+-- Fields of PAUSES, each a JSON object {until_ms, reason, ...}; until_ms 0: until somebody resumes it (turns/pauses)
+--   intake                       no new turns are stored
+--   queue|run  queue|check       no agent starts, no answer is judged
+--   model|NAME  owner|HASH  key|NAME   no agent of this model, for this owner, for turns of this key starts
+--   breaker|NAME                 opened by errors: until_ms, for_ms (how long it opens), errors, probe (turn), probe_ms
+--   errors|NAME                  errors of the model in a row, a number
+-- Fields of TURN: held_back (the pause, as reported), held_since, probes (the model whose breaker it probes)
+
+-- How long a probe may run before another turn takes its place, and a breaker is open at most.
+local PROBE_MS, LONGEST_MS = 600000, 600000
+
+local function works() return (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model() end
+
+-- What this command changes is written at its end, and read here before.
+local changed = {}
+local function write(name, pause)
+  changed[name] = cjson.encode(pause)
+  share('HSET', PAUSES, name, changed[name])
+end
+local function erase(name)
+  changed[name] = false
+  share('HDEL', PAUSES, name)
+end
+-- The pauses of these names, nil for others.
+local function pauses(names)
+  local found = {}
+  for i, text in ipairs(redis.call('HMGET', PAUSES, unpack(names))) do
+    if changed[names[i]] ~= nil then text = changed[names[i]] end
+    found[i] = text and cjson.decode(text) or nil
+  end
+  return found
+end
+local function is_on(pause) return pause and (pause.until_ms == 0 or pause.until_ms > NOW) end
+
+-- The active pause of this name, or nil.
+local function in_force(name)
+  local pause = pauses({ name })[1]
+  return is_on(pause) and pause or nil
+end
+
+-- What keeps the turn's next link from starting now: its name and the pause, or nil. runs: an agent is to run.
+-- Of a breaker whose time is over one turn becomes the probe: that one may start.
+local function paused(runs)
+  if not runs then
+    local pause = in_force('queue|check')
+    return pause and 'queue|check', pause
+  end
+  local names = { 'queue|run', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''), 'model|' .. works(),
+    'breaker|' .. works() }
+  local found = pauses(names)
+  for i = 1, 4 do
+    if is_on(found[i]) then return names[i], found[i] end
+  end
+  local breaker = found[5]
+  if not breaker then return nil end
+  if breaker.until_ms > NOW then return names[5], breaker end
+  if breaker.probe ~= '' and breaker.probe ~= ID and breaker.probe_ms > NOW then
+    breaker.until_ms = breaker.probe_ms
+    return names[5], breaker
+  end
+  breaker.probe, breaker.probe_ms = ID, NOW + PROBE_MS
+  write(names[5], breaker)
+  set('probes', works())
+  return nil
+end
+
+-- The time that a pause held the turn back is not taken from its deadline.
+local function count_in()
+  if number('held_since') == 0 then return end
+  if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + NOW - number('held_since')) end
+  set('still_ms', number('still_ms') + NOW - number('held_since'))
+  set('held_since', 0)
+end
+
+-- Let the turn wait until the pause ends. Nobody announces it meanwhile.
+local function hold_back(name, pause)
+  local again = NOW + 64 * ANNOUNCE_MS
+  if pause.until_ms > NOW and pause.until_ms < again then again = pause.until_ms end
+  -- Nobody chose that a breaker opens: under it the turn's time runs on.
+  local stands = name ~= 'breaker|' .. works()
+  if number('held_since') > 0 and not stands then count_in() end
+  if number('held_since') == 0 and stands then set('held_since', NOW) end
+  local told = name .. ' ' .. int(pause.until_ms) .. ' ' .. pause.reason
+  if turn.held_back ~= told then
+    set('held_back', told)
+    emit('turn.paused', '{"what":' .. cjson.encode(string.match(name, '^%a+')) .. ',"reason":' ..
+      cjson.encode(pause.reason) .. ',"until":' .. int(math.floor(pause.until_ms / 1000)) .. '}')
+  end
+  if not stands and number('deadline_at') > NOW then again = math.min(again, number('deadline_at')) end
+  set('not_before', again)
+  set('announced', 1)
+  share('ZADD', HELD, 'NX', int(NOW), ID)
+  share('ZADD', DUE, int(again), ID)
+end
+
+-- The turn goes on.
+local function let_go()
+  if (turn.held_back or '') == '' then return end
+  count_in()
+  set('held_back', '')
+  set('not_before', 0)
+  share('ZREM', HELD, ID)
+  emit('turn.resumed', '{}')
+end
+
+-- Before a link starts: the name of the pause that holds the turn back, or nil, and then it is held back no longer.
+local function held_back(runs)
+  -- A cancelled turn ends, pause or not; so does what an open breaker kept until its deadline.
+  if (turn.stop or '') ~= '' or is_sealed() then return nil end
+  local clock_stands = number('held_since') > 0
+  if not clock_stands and called_off(runs) ~= '' then return nil end
+  local name, pause = paused(runs)
+  if name then
+    hold_back(name, pause)
+    return name
+  end
+  let_go()
+end
+
+-- Have every turn that is held back looked at now: those that another pause keeps are held back again.
+local function look_at_all_held()
+  for _, id in ipairs(redis.call('ZRANGE', HELD, 0, -1)) do share('ZADD', DUE, 'XX', int(NOW), id) end
+end
+
+-- The run of the turn ended. It reports about the service of its model: answered | failed | '' (nothing). most: errors in a row that
+-- open the breaker, 0: never. opens_ms: for how long, doubled each time that a probe fails.
+local function heard_of_service(label, said, reason, most, opens_ms)
+  local probed = (turn.probes or '') ~= ''
+  if probed then set('probes', '') end
+  if most == 0 or (said == '' and not probed) then return end
+  local found = pauses({ 'breaker|' .. label, 'errors|' .. label })
+  local breaker, errors = found[1], found[2] or 0
+  if said == 'answered' then
+    if errors > 0 then erase('errors|' .. label) end
+    if not breaker then return end
+    erase('breaker|' .. label)
+    look_at_all_held()
+    count('breaker.closed|' .. label, 1)
+  elseif said == '' then
+    if breaker and breaker.probe == ID then
+      breaker.probe = ''
+      write('breaker|' .. label, breaker)
+      look_at_all_held()
+    end
+  elseif breaker and breaker.probe ~= ID then
+    return -- began before the breaker opened
+  elseif breaker or errors + 1 >= most then
+    local for_ms = breaker and math.min(2 * breaker.for_ms, math.max(LONGEST_MS, opens_ms)) or opens_ms
+    write('breaker|' .. label, { until_ms = NOW + for_ms, for_ms = for_ms, since = breaker and breaker.since or NOW / 1000,
+      errors = breaker and breaker.errors + 1 or most, reason = reason, probe = '', probe_ms = 0 })
+    erase('errors|' .. label)
+    count('breaker.opened|' .. label, 1)
+  else
+    write('errors|' .. label, errors + 1)
+  end
+end
+
+-- The turn ends: nothing holds it back any more, and it probes nothing.
+end_pause = function()
+  if (turn.held_back or '') ~= '' then
+    share('ZREM', HELD, ID)
+    count_in()
+  end
+  if (turn.probes or '') ~= '' then heard_of_service(turn.probes, '', '', 1, 0) end
+end

@@ -1,0 +1,1 @@
+"""What keeps turns from starting: pauses that operators set, and circuit breakers of models."""

@@ -1,0 +1,15 @@
+#!lua
+-- Set pauses, or end them, and have the turns looked at that are held back: those that may go on go on at once.
+-- KEYS[1] pauses (hash)  KEYS[2] held (zset)  KEYS[3] due (zset)
+-- ARGV name, JSON or '' to end it; and so on
+-- answers how many of these existed before
+
+local clock = redis.call('TIME')
+local now = string.format('%.0f', clock[1] * 1000 + math.floor(clock[2] / 1000))
+local before = 0
+for i = 1, #ARGV, 2 do
+  before = before + redis.call('HEXISTS', KEYS[1], ARGV[i])
+  if ARGV[i + 1] == '' then redis.call('HDEL', KEYS[1], ARGV[i]) else redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+end
+for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do redis.call('ZADD', KEYS[3], 'XX', now, id) end
+return before

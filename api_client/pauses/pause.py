@@ -1,0 +1,125 @@
+"""A pause: what it stops, why, and until when. Pure. The store's side is ``contract/lua/pauses.lua``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from api_client.contract.counters import label
+from api_client.contract.errors import BadRequest
+from api_client.contract.settings import Settings
+
+#: What can be paused -> what that means. All but the intake need a name.
+WHATS = {
+    "intake": "no new turns are taken",
+    "model": "no agent of this model starts",
+    "queue": "run: no agent starts; check: no answer is judged",
+    "key": "no agent starts for turns that came with this key",
+    "owner": "no agent starts for turns of this owner",
+}
+QUEUE_NAMES = ("run", "check")
+BREAKER = "breaker"
+_LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """An active pause, or an open breaker.
+
+    Attributes:
+        what, name: what is paused: a key of ``WHATS``, or ``breaker`` with the name of its model.
+        reason: why, as chat users read it.
+        until, since: seconds since the epoch; ``until`` is 0 where somebody has to resume it.
+        by: who paused it; empty for a breaker.
+        errors: of a breaker, the errors in a row that opened it.
+        probing: of a breaker, one turn tries the service now.
+    """
+
+    what: str
+    name: str = ""
+    reason: str = ""
+    until: float = 0.0
+    since: float = 0.0
+    by: str = ""
+    errors: int = 0
+    probing: bool = False
+
+    @property
+    def field(self) -> str:
+        """Its name in the store."""
+        return self.what if self.what == "intake" else f"{self.what}|{label(self.name)}"
+
+    @property
+    def title(self) -> str:
+        """What it is, for people: ``model opus``."""
+        return f"{self.what} {self.name}".rstrip()
+
+    def stored(self) -> str:
+        """What the store keeps of it."""
+        told = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
+        return json.dumps(told)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The pause as a JSON-ready mapping."""
+        return asdict(self)
+
+
+def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
+    """The pauses that are active at ``now`` (seconds since the epoch), and every breaker that has not closed."""
+    found = []
+    for field, text in sorted(stored.items()):
+        what, _, name = field.decode("utf-8", "replace").partition("|")
+        if what not in WHATS and what != BREAKER:
+            continue
+        told = json.loads(text)
+        until = float(told["until_ms"]) / 1000
+        if what == BREAKER or not until or until > now:
+            found.append(
+                Pause(
+                    what=what,
+                    name=name,
+                    reason=str(told["reason"]),
+                    until=until,
+                    since=float(told["since"]),
+                    by=str(told.get("by", "")),
+                    errors=int(told.get("errors", 0)),
+                    probing=bool(told.get("probe")) and until <= now,
+                )
+            )
+    return found
+
+
+def check_place(what: str, name: str, settings: Settings) -> None:
+    """Refuse what cannot be paused.
+
+    Raises:
+        BadRequest: names the field.
+    """
+    if what not in WHATS:
+        raise BadRequest(f"what must be one of {', '.join(WHATS)}, not {what[:80]!r}", param="what")
+    if bool(name) == (what == "intake"):
+        raise BadRequest("the intake has no name" if name else f"which {what}?", param="name")
+    if what == "queue" and name not in QUEUE_NAMES:
+        raise BadRequest(f"there are the queues {' and '.join(QUEUE_NAMES)}, not {name[:80]!r}", param="name")
+    if what == "model" and name not in settings.models:
+        known = ", ".join(settings.models)
+        raise BadRequest(f"unknown model {name[:80]!r}; known: {known}", param="name", code="model_not_found")
+
+
+def check_pause(pause: Pause, settings: Settings, now: float) -> None:
+    """Refuse a pause that can never work. Raises as ``check_place``."""
+    check_place(pause.what, pause.name, settings)
+    if len(pause.reason) > _LONGEST_REASON or not pause.reason.isprintable():
+        raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
+    if pause.until and not now < pause.until <= now + _LONGEST_SECONDS:
+        raise BadRequest("until must be in the future, and within a year", param="until")
+
+
+def clock_time(at: float, now: float) -> str:
+    """A moment as people read it, with its zone: ``14:30 UTC``, on another day with its date."""
+    moment = datetime.fromtimestamp(at).astimezone()
+    near = abs(at - now) < timedelta(hours=20).total_seconds()
+    return f"{moment:%H:%M %Z}" if near else f"{moment:%Y-%m-%d %H:%M %Z}"

@@ -1,0 +1,368 @@
+"""Pauses and breakers on a real store: what they hold back, how it is told, and how it goes on by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest, IntakePaused
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import RETRY, VALIDATE, Link
+from api_client.contract.turn import Outcome, TurnState
+from api_client.pauses.pause import Pause
+from tests import records
+from tests.accounts import disagreements
+from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
+from tests.support import wait_until
+from worker.turns.record.claim import Claim, Committed, Refusal
+from worker.turns.record.ledger import Ledger
+from worker.turns.transitions.moves import Move
+
+MODEL = Pause(what="model", name="scripted", reason="provider outage", by="ops")
+FAILED = Move(attempt=1, state=TurnState.QUEUED, next=FIRST, service="failed", service_reason="HTTP 503")
+ANSWERED = replace(PASSED, service="answered")
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return replace(settings, breaker_errors=2, breaker_seconds=0.3)
+
+
+async def kinds_of(client: TurnsClient, turn_id: str) -> list[str]:
+    return [event.kind for event in await client.events(turn_id)]
+
+
+def reaped(ledger: Ledger, turn_id: str) -> str:
+    return ledger.reap(turn_id, may_take=True).what
+
+
+async def failed(client: TurnsClient, ledger: Ledger, session: str) -> str:
+    """A turn whose agent's service failed once; it is at rest again."""
+    turn_id = await client.submit(request(session_id=session))
+    ledger.commit(claimed(ledger, turn_id, session_id=session), FAILED)
+    return turn_id
+
+
+async def opened(client: TurnsClient, ledger: Ledger) -> list[str]:
+    """Two turns by which the model's breaker opened."""
+    return [await failed(client, ledger, session) for session in ("a", "b")]
+
+
+async def held(client: TurnsClient, turn_id: str) -> bool:
+    return (await kinds_of(client, turn_id))[-1] == "turn.paused"
+
+
+# -- pauses -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_of_a_paused_model_waits_from_the_start_and_is_told_why(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    begun = await client.pauses.pause(MODEL, seconds=3600)
+    turn_id = await client.submit(request())
+    [_, told] = await client.events(turn_id)
+    assert (told.kind, told.data) == (
+        "turn.paused",
+        {"what": "model", "reason": "provider outage", "until": int(begun.until)},
+    )
+    assert store.llen(f"{client.settings.namespace}:celery:helix.run") == 0, "nothing is announced"
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
+    assert await kinds_of(client, turn_id) == ["turn.queued", "turn.paused"], "told once"
+    assert await client.pauses.held() == 1
+
+
+async def test_a_turn_that_was_announced_before_is_refused_to_its_worker(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    await client.pauses.pause(MODEL)
+    assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
+    gauges = await client.gauges()
+    assert (gauges.waiting["helix.run"], gauges.unfinished) == (0, 1), "no worker could take it now"
+
+
+async def test_resumed_turns_are_announced_at_once_and_run(client: TurnsClient, ledger: Ledger) -> None:
+    await client.pauses.pause(MODEL)
+    turn_id = await client.submit(request())
+    assert ledger.due(0) == []
+    assert await client.pauses.resume("model", "scripted", by="ops")
+    assert ledger.due(0) == [turn_id]
+    assert reaped(ledger, turn_id) == "announce"
+    ledger.commit(claimed(ledger, turn_id), PASSED)
+    assert await kinds_of(client, turn_id) == [
+        "turn.queued",
+        "turn.paused",
+        "turn.resumed",
+        "attempt.started",
+        "turn.finished",
+    ]
+    assert await client.pauses.held() == 0
+    assert not await client.pauses.resume("model", "scripted", by="ops"), "nothing was paused any more"
+
+
+async def test_a_pause_ends_by_itself_at_its_end(client: TurnsClient, ledger: Ledger) -> None:
+    await client.pauses.pause(MODEL, seconds=0.3)
+    turn_id = await client.submit(request())
+    assert [pause.title for pause in await client.pauses.in_force()] == ["model scripted"]
+    await wait_until(lambda: turn_id in ledger.due(0))
+    assert reaped(ledger, turn_id) == "announce"
+    assert await client.pauses.in_force() == []
+
+
+async def test_the_deadline_of_a_turn_stands_still_while_it_is_paused(client: TurnsClient, ledger: Ledger) -> None:
+    await client.pauses.pause(MODEL)
+    turn_id = await client.submit(request(deadline_seconds=1.0))
+    before = await client.get(turn_id)
+    await wait_until(lambda: ledger.server_time() > before.deadline_at)
+    ledger.recall(0)
+    assert reaped(ledger, turn_id) == "paused"
+    await client.pauses.resume("model", "scripted", by="ops")
+    assert reaped(ledger, turn_id) == "announce"
+    assert (await client.get(turn_id)).deadline_at > before.deadline_at + 0.9
+
+
+async def test_the_time_of_a_turn_does_not_count_the_pause_it_waited_for(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    await client.pauses.pause(MODEL)
+    turn_id = await client.submit(request())
+    until = ledger.server_time() + 1.5
+    await wait_until(lambda: ledger.server_time() > until)
+    await client.pauses.resume("model", "scripted", by="ops")
+    ledger.commit(claimed(ledger, turn_id), PASSED)
+    turn = await client.get(turn_id)
+    counted = records.counters(store, Keys(client.settings.namespace))["time.turn.ms"] / 1000
+    assert turn.finished_at - turn.created_at - counted >= 1.4
+    assert disagreements(client.settings) == {}
+
+
+async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_starts(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    await client.pauses.pause(MODEL)
+    judging = ledger.advance(claim, Move(attempt=1, next=Link(VALIDATE, 1)))
+    assert isinstance(judging, Claim), "judging is not paused"
+    retry = Link(RETRY, 2)
+    assert ledger.advance(judging, Move(attempt=1, state=TurnState.QUEUED, next=retry)) == Committed("", "")
+    assert await held(client, turn_id)
+    await client.pauses.resume("model", "scripted", by="ops")
+    assert reaped(ledger, turn_id) == "announce"
+    assert claimed(ledger, turn_id, retry).turn.attempt == 2
+
+
+async def test_a_paused_check_queue_keeps_answers_from_being_judged(client: TurnsClient, ledger: Ledger) -> None:
+    await client.pauses.pause(Pause(what="queue", name="check"))
+    turn_id = await client.submit(request())
+    assert ledger.advance(claimed(ledger, turn_id), Move(attempt=1, next=Link(VALIDATE, 1))) == Committed("", "")
+    assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("paused")
+
+
+@pytest.mark.parametrize(
+    ("pause", "matching", "other"),
+    [
+        (Pause(what="queue", name="run"), {}, None),
+        (Pause(what="owner", name="alice"), {"owner": "alice"}, {"owner": "bob"}),
+        (Pause(what="key", name="webui"), {"key": "webui"}, {"key": "other"}),
+    ],
+)
+async def test_a_pause_holds_back_its_own_turns_only(
+    pause: Pause, matching: dict[str, str], other: dict[str, str] | None, client: TurnsClient, ledger: Ledger
+) -> None:
+    await client.pauses.pause(pause)
+    assert await held(client, await client.submit(request(**matching)))
+    if other is not None:
+        claimed(ledger, await client.submit(request(session_id="o", **other)), session_id="o")
+
+
+async def test_a_paused_intake_refuses_new_turns_and_lets_stored_ones_run(client: TurnsClient, ledger: Ledger) -> None:
+    stored = await client.submit(request(), idempotency_key="k")
+    begun = await client.pauses.pause(Pause(what="intake", reason="maintenance"), seconds=60)
+    with pytest.raises(IntakePaused, match="maintenance") as refused:
+        await client.submit(request("2"))
+    assert refused.value.until == pytest.approx(begun.until, abs=0.002)
+    assert await client.submit(request(), idempotency_key="k") == stored, "what is stored is answered"
+    claimed(ledger, stored)
+    await client.pauses.resume("intake", by="ops")
+    await client.submit(request("2"))
+
+
+async def test_a_held_turn_can_be_cancelled_and_leaves_nothing_behind(client: TurnsClient) -> None:
+    await client.pauses.pause(MODEL)
+    turn_id = await client.submit(request())
+    assert (await client.cancel(turn_id)).outcome is Outcome.CANCELLED
+    assert await client.pauses.held() == 0
+
+
+async def test_a_turn_under_two_pauses_waits_for_both(client: TurnsClient, ledger: Ledger) -> None:
+    await client.pauses.pause(MODEL)
+    await client.pauses.pause(Pause(what="queue", name="run"))
+    turn_id = await client.submit(request())
+    await client.pauses.resume("queue", "run", by="ops")
+    assert reaped(ledger, turn_id) == "paused"
+    await client.pauses.resume("model", "scripted", by="ops")
+    assert reaped(ledger, turn_id) == "announce"
+
+
+@pytest.mark.parametrize(
+    ("pause", "param"),
+    [
+        (Pause(what="moon"), "what"),
+        (Pause(what="intake", name="x"), "name"),
+        (Pause(what="model"), "name"),
+        (Pause(what="model", name="nobody"), "name"),
+        (Pause(what="queue", name="fast"), "name"),
+        (Pause(what="intake", reason="two\nlines"), "reason"),
+        (Pause(what="intake", until=1.0), "until"),
+    ],
+)
+async def test_a_pause_that_can_never_work_is_refused(pause: Pause, param: str, client: TurnsClient) -> None:
+    with pytest.raises(BadRequest) as refused:
+        await client.pauses.pause(pause)
+    assert refused.value.param == param
+    assert await client.pauses.in_force() == []
+
+
+async def test_pausing_and_resuming_leave_a_line_in_the_audit_log(client: TurnsClient) -> None:
+    await client.pauses.pause(MODEL)
+    await client.pauses.resume_all(by="night shift")
+    lines = await client.audit.read()
+    assert [(line.action, line.by) for line in lines] == [("pause", "ops"), ("resume", "night shift")]
+
+
+async def test_turns_in_every_shard_obey_a_pause(settings: Settings) -> None:
+    async with TurnsClient(replace(settings, shards=4, namespace=f"{settings.namespace}-4")) as client:
+        await client.pauses.pause(MODEL)
+        turns = [await client.submit(request(session_id=f"s{n}")) for n in range(12)]
+        assert len({turn_id.partition("-")[0] for turn_id in turns}) > 1
+        assert [await held(client, turn_id) for turn_id in turns] == [True] * 12
+        assert await client.pauses.held() == 12
+        assert await client.pauses.resume("model", "scripted", by="ops")
+
+
+# -- breakers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_errors_in_a_row_open_the_models_breaker_and_its_turns_wait(client: TurnsClient, ledger: Ledger) -> None:
+    await failed(client, ledger, "a")
+    assert await client.pauses.in_force() == []
+    await failed(client, ledger, "b")
+    [breaker] = await client.pauses.in_force()
+    assert (breaker.title, breaker.errors, breaker.reason) == ("breaker scripted", 2, "HTTP 503")
+    assert await held(client, await client.submit(request()))
+
+
+async def test_an_answer_between_two_errors_keeps_the_breaker_closed(client: TurnsClient, ledger: Ledger) -> None:
+    await failed(client, ledger, "a")
+    turn_id = await client.submit(request())
+    ledger.commit(claimed(ledger, turn_id), ANSWERED)
+    await failed(client, ledger, "b")
+    assert await client.pauses.in_force() == []
+
+
+async def test_a_breaker_whose_time_is_over_lets_one_turn_try_and_closes_when_it_is_answered(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    await opened(client, ledger)
+    turns = [await client.submit(request(session_id=f"s{n}")) for n in range(3)]
+    await wait_until(lambda: set(turns) <= set(ledger.due(0)))
+    assert sorted(reaped(ledger, turn_id) for turn_id in turns) == ["announce", "paused", "paused"]
+    [breaker] = await client.pauses.in_force()
+    assert breaker.probing
+    [probe] = [turn_id for turn_id in turns if not await held(client, turn_id)]
+    ledger.commit(claimed(ledger, probe, session_id=f"s{turns.index(probe)}"), ANSWERED)
+    assert await client.pauses.in_force() == []
+    rest = [turn_id for turn_id in turns if turn_id != probe]
+    assert [reaped(ledger, turn_id) for turn_id in rest] == ["announce", "announce"]
+
+
+async def test_a_probe_that_fails_opens_the_breaker_for_twice_as_long(client: TurnsClient, ledger: Ledger) -> None:
+    a, _ = await opened(client, ledger)
+    [breaker] = await client.pauses.in_force()
+    await wait_until(lambda: ledger.server_time() > breaker.until)
+    ledger.commit(claimed(ledger, a, session_id="a"), FAILED)
+    [again] = await client.pauses.in_force()
+    assert (again.errors, again.probing) == (3, False)
+    assert again.until - ledger.server_time() > 0.3
+
+
+async def test_a_probe_that_says_nothing_leaves_its_place_to_another_turn(client: TurnsClient, ledger: Ledger) -> None:
+    a, b = await opened(client, ledger)
+    [breaker] = await client.pauses.in_force()
+    await wait_until(lambda: ledger.server_time() > breaker.until)
+    claim = claimed(ledger, a, session_id="a")
+    assert ledger.claim(b, "b", FIRST) == Refusal("paused")
+    ledger.commit(claim, replace(PASSED, outcome=Outcome.CANCELLED))
+    claimed(ledger, b, session_id="b")
+
+
+async def test_a_probe_whose_worker_died_is_delivered_again_and_still_is_the_probe(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    a, b = await opened(client, ledger)
+    [breaker] = await client.pauses.in_force()
+    await wait_until(lambda: ledger.server_time() > breaker.until)
+    claimed(ledger, a, session_id="a")
+    await wait_until(lambda: reaped(ledger, a) == "announce")
+    assert ledger.claim(b, "b", FIRST) == Refusal("paused")
+    ledger.commit(claimed(ledger, a, session_id="a"), ANSWERED)
+    assert await client.pauses.in_force() == []
+
+
+async def test_an_error_of_a_run_that_began_before_the_breaker_opened_changes_nothing(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    late = await client.submit(request(session_id="late"))
+    claim = claimed(ledger, late, session_id="late")
+    await opened(client, ledger)
+    [before] = await client.pauses.in_force()
+    ledger.commit(claim, FAILED)
+    assert await client.pauses.in_force() == [before]
+
+
+async def test_a_commit_that_is_repeated_counts_its_error_once(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request())
+    claim = claimed(ledger, turn_id)
+    command = next(ledger._changes.commit(claim, FAILED))
+    ledger._do(command)
+    ledger._do(command)
+    assert await client.pauses.in_force() == []
+
+
+async def test_a_turn_behind_an_open_breaker_expires_at_its_deadline(
+    settings: Settings, client: TurnsClient, ledger: Ledger
+) -> None:
+    slow = Ledger(replace(settings, breaker_seconds=600.0), "w")
+    await opened(client, slow)
+    turn_id = await client.submit(request(deadline_seconds=0.3))
+    await wait_until(lambda: turn_id in ledger.due(0))
+    assert reaped(ledger, turn_id) == "finished"
+    assert (await client.get(turn_id)).outcome is Outcome.EXPIRED
+
+
+async def test_resuming_a_model_closes_its_breaker(client: TurnsClient, ledger: Ledger) -> None:
+    a, _ = await opened(client, ledger)
+    assert await client.pauses.resume("model", "scripted", by="ops")
+    assert await client.pauses.in_force() == []
+    claimed(ledger, a, session_id="a")
+
+
+async def test_a_breaker_that_is_switched_off_never_opens(settings: Settings, client: TurnsClient) -> None:
+    ledger = Ledger(replace(settings, breaker_errors=0), "w")
+    for session in "abcde":
+        await failed(client, ledger, session)
+    assert await client.pauses.in_force() == []
+
+
+async def test_nothing_of_a_pause_outlives_the_turns_it_held(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    a, b = await opened(client, ledger)
+    for turn_id in (a, b):
+        await client.cancel(turn_id)
+    await client.pauses.resume_all(by="ops")
+    keys = Keys(client.settings.namespace)
+    assert store.exists(keys.pauses, keys.held) == 0

@@ -1,0 +1,159 @@
+"""A day's budgets on a real store: what is set aside, charged once, and when new turns are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.budgets import spending
+from api_client.budgets.budget import DAY_SECONDS
+from api_client.client import TurnsClient
+from api_client.contract.errors import BudgetExceeded, SessionBusy
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.turn import DoubleText, new_turn_id
+from tests.integration.lua.by_hand import PASSED, claimed, request
+from worker.turns.record.ledger import Ledger
+
+PROMISED = {"cost_budget_usd": 0.4}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return replace(settings, budgets={"all": 10.0, "owner:*": 1.0, "key:big": 2.0, "model:scripted": 5.0})
+
+
+async def ended(client: TurnsClient, ledger: Ledger, session: str, dollars: float, **more: object) -> str:
+    """A turn that has cost so much, and has ended."""
+    turn_id = await client.submit(request(session_id=session, **more))
+    claim = claimed(ledger, turn_id, session_id=session)
+    ledger.commit(claim, replace(PASSED, fields={"cost_used": str(int(dollars * 1e6))}))
+    return turn_id
+
+
+async def spent(client: TurnsClient) -> dict[str, float]:
+    return {each.scope: each.spent_usd for each in await client.spending.today()}
+
+
+async def test_a_turn_is_charged_what_it_cost_to_each_budget_that_it_counts_for(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    await ended(client, ledger, "a", 0.25, owner="alice", key="small")
+    await ended(client, ledger, "b", 0.5, owner="bob", key="big")
+    assert await spent(client) == {
+        "all": 0.75,
+        "owner:alice": 0.25,
+        "owner:bob": 0.5,
+        "key:big": 0.5,
+        "model:scripted": 0.75,
+    }
+
+
+async def test_what_a_turn_may_cost_is_set_aside_until_it_ends(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = await client.submit(request(owner="alice", **PROMISED))
+    assert (await spent(client))["owner:alice"] == 0.4
+    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields={"cost_used": "100000"}))
+    assert (await spent(client))["owner:alice"] == 0.1
+
+
+async def test_a_spent_budget_refuses_the_owners_turns_and_no_others(client: TurnsClient, ledger: Ledger) -> None:
+    await ended(client, ledger, "a", 1.2, owner="alice")
+    with pytest.raises(BudgetExceeded) as refused:
+        await client.submit(request(session_id="b", owner="alice"))
+    error = refused.value
+    assert (error.kind, error.spent_usd, error.limit_usd) == ("owner", 1.2, 1.0)
+    assert 0 < error.seconds <= DAY_SECONDS
+    assert error.resets_at % DAY_SECONDS == 0
+    await client.submit(request(session_id="c", owner="bob"))
+
+
+async def test_what_ended_before_a_submit_counts_for_it_however_cheap_it_seemed(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    """Nothing is known of the first turn's cost when it is handed in: it is charged before the second is let in."""
+    first = await client.submit(request(session_id="a", owner="alice"))
+    assert (await spent(client))["owner:alice"] == 0.0
+    claim = claimed(ledger, first, session_id="a")
+    ledger.commit(claim, replace(PASSED, fields={"cost_used": "1000000"}))
+    with pytest.raises(BudgetExceeded):
+        await client.submit(request(session_id="b", owner="alice"))
+
+
+async def test_the_cost_of_a_models_turns_so_far_is_set_aside_for_the_next(client: TurnsClient, ledger: Ledger) -> None:
+    await ended(client, ledger, "a", 0.3, owner="alice")
+    await client.submit(request(session_id="b", owner="bob"))
+    assert (await spent(client))["owner:bob"] == 0.3
+
+
+async def test_settling_at_the_same_time_charges_once(settings: Settings, client: TurnsClient, ledger: Ledger) -> None:
+    await ended(client, ledger, "a", 0.25, owner="alice")
+    async with TurnsClient(settings) as other:
+        await asyncio.gather(*(each.spending.settle() for each in (client, other) for _ in range(5)))
+    assert (await spent(client))["owner:alice"] == 0.25
+
+
+async def test_a_reservation_that_two_relays_have_read_is_charged_by_the_first_only(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    turn_id = await ended(client, ledger, "a", 0.25, owner="alice")
+    read: bytes = store.hget(Keys(client.settings.namespace).reservations, turn_id)  # type: ignore[assignment]
+    reserved = spending._read(turn_id, read.decode())
+    for _ in range(2):
+        await client.spending._charge(reserved, 250_000, 1)
+    assert (await spent(client))["owner:alice"] == 0.25
+
+
+async def test_a_repeated_submit_sets_aside_once_and_after_the_end_nothing(client: TurnsClient, ledger: Ledger) -> None:
+    turn_id = client.new_id("s-1")
+    for _ in range(3):
+        await client.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
+    assert (await spent(client))["owner:alice"] == 0.4
+    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields={"cost_used": "100000"}))
+    await client.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
+    assert (await spent(client))["owner:alice"] == 0.1
+
+
+async def test_a_turn_that_was_not_stored_costs_nothing(client: TurnsClient, ledger: Ledger) -> None:
+    await client.submit(request(owner="alice", **PROMISED), idempotency_key="k")
+    await client.submit(request(owner="alice", **PROMISED), idempotency_key="k")
+    with pytest.raises(SessionBusy):
+        await client.submit(request(owner="alice", double_text=DoubleText.REJECT, **PROMISED))
+    assert (await spent(client))["owner:alice"] == 0.4
+
+
+async def test_what_a_dead_relay_set_aside_comes_back(client: TurnsClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    await client.spending.reserve(new_turn_id(), request(owner="alice", **PROMISED))
+    assert (await spent(client))["owner:alice"] == 0.4
+    monkeypatch.setattr(spending, "_STORED_WITHIN_SECONDS", -1.0)
+    assert (await spent(client))["owner:alice"] == 0.0
+
+
+async def test_a_cancelled_turn_gives_back_what_was_set_aside(client: TurnsClient) -> None:
+    turn_id = await client.submit(request(owner="alice", **PROMISED))
+    await client.cancel(turn_id)
+    assert (await spent(client))["owner:alice"] == 0.0
+
+
+async def test_the_share_tells_when_a_budget_is_near(client: TurnsClient, ledger: Ledger) -> None:
+    await ended(client, ledger, "a", 0.85, owner="alice")
+    states = {each.scope: each.state for each in await client.spending.today()}
+    assert (states["owner:alice"], states["all"]) == ("near", "ok")
+
+
+async def test_without_budgets_nothing_is_written(settings: Settings, store: redis.Redis) -> None:
+    async with TurnsClient(replace(settings, budgets={})) as client:
+        await client.submit(request(owner="alice"))
+        assert await client.spending.today() == []
+    assert store.exists(Keys(settings.namespace).reservations) == 0
+
+
+async def test_figures_by_owner_and_key_come_from_the_turns_that_ended(client: TurnsClient, ledger: Ledger) -> None:
+    await ended(client, ledger, "a", 0.25, owner="alice", key="webui")
+    await ended(client, ledger, "b", 0.5, owner="bob", key="webui")
+    by_owner = {row.name: row.cost_usd for row in (await client.stats(3600, "owner")).rows}  # type: ignore[union-attr]
+    [by_key] = (await client.stats(3600, "key")).rows
+    assert by_owner == {"bob": 0.5, "alice": 0.25}
+    assert (by_key.name, by_key.turns, by_key.passed, by_key.cost_usd) == ("webui", 2, 2, 0.75)  # type: ignore[union-attr]

@@ -1,0 +1,34 @@
+"""``turns budgets``: what may be spent today, and what was."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from api_client.pauses.pause import clock_time
+from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.turns.turn import with_client
+
+
+@click.command()
+@json_option
+def budgets(as_json: bool) -> None:
+    """Show each budget of HELIX_BUDGETS, what was spent of it today, and when it resets; the most used first.
+
+    What is set aside for turns that go on counts as spent. A spent budget refuses new turns: 429 budget_exceeded.
+    """
+    found = with_client(lambda client: client.spending.today())
+    if as_json:
+        write_json([each.to_dict() for each in found])
+        return
+    if not found:
+        click.echo("no budgets: HELIX_BUDGETS is not set")
+        return
+    now = time.time()
+    rows: list[tuple[str, ...]] = [("budget", "spent $", "of $", "share", "state", "resets")]
+    for each in found:
+        spent, limit = f"{each.spent_usd:.4f}", f"{each.limit_usd:.2f}"
+        resets = clock_time(each.resets_at, now)
+        rows.append((one_line(each.scope, 60), spent, limit, f"{each.share:.0%}", each.state, resets))
+    write_table(rows)

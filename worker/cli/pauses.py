@@ -1,0 +1,140 @@
+"""``turns pause``, ``resume``, ``paused``: keep turns from starting, for maintenance or while a provider is out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from datetime import datetime, timedelta
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.turn import TurnState
+from api_client.index.selection import Filter
+from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
+from api_client.web.identity.access import owner_of_name
+from worker.cli import NO
+from worker.cli.figures.rates import span
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.turns.actions import whoami
+from worker.cli.turns.turn import with_client
+
+_UNFINISHED = frozenset(state.value for state in TurnState if state is not TurnState.FINISHED)
+_HASH = re.compile(r"[0-9a-f]{32}")
+#: Between two looks of ``--wait``, in seconds.
+_LOOK_SECONDS = 0.5
+
+
+def _moment(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Read an option that is a moment: 14:30 (today, or tomorrow), or 2026-12-24T08:00, local unless it has a zone."""
+    if not value:
+        return 0.0
+    try:
+        if re.fullmatch(r"\d{1,2}:\d\d", value):
+            now = datetime.now().astimezone()
+            hour, minute = map(int, value.split(":"))
+            at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return (at if at > now else at + timedelta(days=1)).timestamp()
+        return datetime.fromisoformat(value).timestamp()
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a time such as 14:30 or 2026-12-24T08:00") from None
+
+
+def _name(what: str, name: str) -> str:
+    """An owner is a hash; people name it as `turns keys list` does."""
+    return owner_of_name(name) if what == "owner" and name and not _HASH.fullmatch(name) else name
+
+
+@click.command()
+@click.argument("what", type=click.Choice(list(WHATS)))
+@click.argument("name", default="")
+@click.option("--reason", default="", help="Why; chat users read it.")
+@click.option("--for", "seconds", callback=span, default="", metavar="SPAN", help="For this long: 90s, 30m, 2h, 1d.")
+@click.option("--until", callback=_moment, default="", metavar="TIME", help="Until 14:30, or 2026-12-24T08:00.")
+@click.option("--wait", is_flag=True, help="Return when its agents have ended; of the intake: all turns.")
+@json_option
+def pause(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
+    """Keep turns from starting: of the intake, or of the model, queue, key or owner NAME.
+
+    Agents at work finish; other turns wait, and their deadlines with them. They go on by themselves at the end, or at
+    `turns resume`. A paused intake refuses new turns (503 with Retry-After) and lets stored ones run.
+    """
+    if seconds and until:
+        raise click.UsageError("--for or --until, not both")
+    if wait and what in {"key", "owner"}:
+        raise click.UsageError("--wait goes with intake, model and queue")
+
+    async def run(client: TurnsClient) -> Pause:
+        begun = Pause(what=what, name=_name(what, name), reason=reason.strip(), until=until, by=whoami())
+        begun = await client.pauses.pause(begun, seconds=seconds)
+        while wait and await _at_work(client, begun):  # noqa: ASYNC110 (it happens elsewhere)
+            await asyncio.sleep(_LOOK_SECONDS)
+        return begun
+
+    begun = with_client(run)
+    if as_json:
+        write_json(begun.to_dict())
+    else:
+        end = f"until {clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
+        click.echo(f"paused {begun.title}: {WHATS[what]}; {end}")
+
+
+async def _at_work(client: TurnsClient, begun: Pause) -> bool:
+    """Whether turns that the pause is about are still worked on; of the intake: have not ended."""
+    if begun.what == "intake":
+        return bool(await client.select(Filter(states=_UNFINISHED)))
+    state = "validating" if begun.name == "check" else "running"
+    return bool(
+        await client.select(Filter(states=frozenset({state}), model=begun.name if begun.what == "model" else ""))
+    )
+
+
+@click.command()
+@click.argument("what", type=click.Choice(list(WHATS)), required=False)
+@click.argument("name", default="")
+@click.option("--all", "everything", is_flag=True, help="End every pause, and close every breaker.")
+@json_option
+def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None:
+    """End a pause now; of a model also its open breaker. The turns that wait go on. Exit code 1: there was none."""
+    if everything == bool(what):
+        raise click.UsageError("name what to resume, or --all")
+    ended: list[str]
+    if what:
+        there = with_client(lambda client: client.pauses.resume(what, _name(what, name), by=whoami()))
+        ended = [f"{what} {name}".rstrip()] if there else []
+    else:
+        ended = [each.title for each in with_client(lambda client: client.pauses.resume_all(by=whoami()))]
+    if as_json:
+        write_json({"resumed": ended})
+    else:
+        click.echo("\n".join(f"resumed: {title}" for title in ended) or "nothing was paused")
+    if not ended and what:
+        raise click.exceptions.Exit(NO)
+
+
+@click.command()
+@json_option
+def paused(as_json: bool) -> None:
+    """Show what is paused and which breakers are open: why, since when, until when, by whom."""
+
+    async def run(client: TurnsClient) -> tuple[list[Pause], int]:
+        return await client.pauses.in_force(), await client.pauses.held()
+
+    found, held = with_client(run)
+    if as_json:
+        write_json({"held_turns": held, "pauses": [each.to_dict() for each in found]})
+        return
+    if not found:
+        click.echo("nothing is paused")
+        return
+    now = time.time()
+    rows: list[tuple[str, ...]] = [("what", "since", "until", "by", "why")]
+    for each in found:
+        what = f"{each.title} ({each.errors} errors in a row)" if each.what == BREAKER else each.title
+        until = clock_time(each.until, now) if each.until else "resumed"
+        by = "errors" if each.what == BREAKER else one_line(each.by, 40)
+        why = one_line(each.reason, 80)
+        rows.append((what, clock_time(each.since, now), "one turn tries now" if each.probing else until, by, why))
+    write_table(rows)
+    click.echo(f"{number_of(held, 'turn')} held back")
