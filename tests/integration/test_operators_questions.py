@@ -18,6 +18,7 @@ import redis
 from api_client.contract.counters import counter
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.settings import Settings
+from api_client.pauses.pause import Pause
 from api_client.web.app import create_app
 from tests.conftest import environ_of, turns
 from tests.html import Document
@@ -75,7 +76,8 @@ def costs(text: str, dollars: float) -> object:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return replace(settings, models={PLAIN: "scripted", DEAR: "scripted"}, strikes=3, lease_seconds=0.5)
+    models = {PLAIN: "scripted", DEAR: "scripted"}
+    return replace(settings, models=models, strikes=3, lease_seconds=0.5, budgets={f"model:{DEAR}": 0.5})
 
 
 @pytest.fixture
@@ -93,6 +95,7 @@ async def history(bench: Bench) -> History:
         await lost(bench, dead, "poison", alone=alone)
     running = await bench.submit(session_id="busy")
     bench.ledger.claim(running, "busy", FIRST)
+    await bench.client.pauses.pause(Pause(what="model", name=DEAR, reason="provider outage", by="anna"))
     a_week_ago(bench.settings)
     a_dead_worker(bench.settings)
     return History(failed.turn_id, running, recovered, dead, parked)
@@ -170,6 +173,14 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         "What died, and how do I run it again?": (
             rf"{history.dead}(?s:.*)replayed",
             {"/overview": f"Dead letters: .* Replay .*{history.dead}", "/turns?status=dead": history.dead},
+        ),
+        "What is paused, and which model's breaker is open?": (
+            rf"model {DEAR} .*provider outage",
+            {"/paused": rf"model {DEAR} provider outage anna"},
+        ),
+        "What was spent today, by whom, and which budget is spent?": (
+            rf"model:{DEAR} +0\.7500 +0\.50 +150% +spent",
+            {"/budgets": rf"model:{DEAR} 0\.7500 0\.50 150 % spent"},
         ),
         "What must a person decide?": (
             history.parked,

@@ -49,6 +49,8 @@ def log_of(*told: tuple[float, str, dict[str, Any]]) -> list[Event]:
 
 EVERYTHING = log_of(
     (100, "turn.queued", {"position": 0}),
+    (100, "turn.paused", {"what": "model", "reason": TEXT, "until": 101}),
+    (101, "turn.resumed", {}),
     (101, "attempt.started", {"attempt": 1, "delivery": 1, "max_attempts": 3, "worker": "w"}),
     (102, "attempt.output", {"attempt": 1, "text": TEXT}),
     (103, "attempt.reset", {"attempt": 1, "reason": TEXT}),

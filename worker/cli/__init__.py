@@ -62,15 +62,18 @@ COMMANDS = {
         "How often the agent had to be asked again, and by which rule.",
     ),
     "stats": ("worker.cli.figures.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
-    "budgets": ("worker.cli.budgets:budgets", "What may be spent today by whom, and what was."),
+    "budgets": ("worker.cli.figures.budgets:budgets", "What may be spent today by whom, and what was."),
     "dead": ("worker.cli.turns.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "inbox": (
         "worker.cli.turns.inbox:inbox",
         "Turns that wait for a person: list, show, approve, edit, retry, reject.",
     ),
-    "pause": ("worker.cli.pauses:pause", "Keep turns from starting: the intake, a model, a queue, a key, an owner."),
-    "resume": ("worker.cli.pauses:resume", "End a pause, or close a model's breaker."),
-    "paused": ("worker.cli.pauses:paused", "Show what is paused, why, and until when."),
+    "pause": (
+        "worker.cli.installation.pauses:pause",
+        "Keep turns from starting: the intake, a model, a queue, a key, an owner.",
+    ),
+    "resume": ("worker.cli.installation.pauses:resume", "End a pause, or close a model's breaker."),
+    "paused": ("worker.cli.installation.pauses:paused", "Show what is paused, why, and until when."),
     "phase": ("worker.cli.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "new-validator": (

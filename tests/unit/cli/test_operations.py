@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from api_client.contract.settings import Settings
-from api_client.web.app import create_app
+from tests.integration.test_access_table import routes
 from worker.cli import COMMANDS, cli
 
 TEXT = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -32,8 +31,7 @@ def test_every_command_and_option_exists(written: str) -> None:
 def test_every_question_has_a_command_and_every_page_exists() -> None:
     rows = [line.split("|")[1:-1] for line in TABLE.splitlines() if line.startswith("|") and "?" in line]
     assert len(rows) >= 7
-    paths = set(create_app(Settings(store_url="redis://127.0.0.1:1/0")).openapi()["paths"])
-    served = paths | {"/overview", "/turns", "/turns/{turn_id}", "/workers", "/audit"}
+    served = {path for _, path in routes()}
     for question, command, page in rows:
         assert "`turns " in command, question
         for path in re.findall(r"`(/[^`]*)`", page):
