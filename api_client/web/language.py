@@ -8,7 +8,7 @@ speak it to Open WebUI, whose users read them, and English to programs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -17,7 +17,8 @@ from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_o
 from api_client.web.errors import ApiError
 from api_client.web.streaming.words import say
 
-LOCALES = ("de", "en")
+Locale: TypeAlias = Literal["de", "en"]
+LOCALES: tuple[str, ...] = get_args(Locale)
 HEADER = "x-helix-locale"
 _OPEN_WEBUI_PREFIXES = ("x-owui-", "x-openwebui-")
 #: Where a request's scope keeps what its body asks for.

@@ -5,29 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
-from api_client.contract.values.setting_values import STREAM_MODES
 from api_client.tracing.caller import traceparent_of
 from api_client.turns.submission import asked_of
 from api_client.web.bodies import fields
-from api_client.web.bodies.conversation import Conversation, Limits, read_messages
+from api_client.web.bodies.conversation import Conversation, Limits, read_list
+from api_client.web.bodies.models import MAX_ID_CHARS, TurnBody, Wishes, read
 from api_client.web.bodies.parts import PartRules
-from api_client.web.errors import bad_request, shown
+from api_client.web.errors import bad_request
 from api_client.web.language import HEADER as LOCALE_HEADER
-from api_client.web.language import LOCALES, is_open_webui, locale_of
+from api_client.web.language import is_open_webui, locale_of
 from api_client.web.openwebui.background import background_task
 from api_client.web.openwebui.front_matter import unfenced
 from api_client.web.streaming.page import StreamMode
 from api_client.web.streaming.words import say
 
-MAX_ID_CHARS = 255
-MAX_ATTEMPTS = 20
-MAX_DEADLINE_SECONDS = 604_800
 #: Where a chat's id may stand, best first.
 CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
 #: The note of a turn that names the message of a chat it answers.
@@ -37,8 +35,9 @@ _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": U
 
 #: Fields that a policy fills in where the body has none.
 _BY_POLICY = ("validators", "policy", "max_attempts", "locale")
-#: Takes the messages out of a body, within limits; the last argument is what a Continue says in the user's name.
-ReadMessages = Callable[[Mapping[str, Any], Limits, PartRules, str], Conversation]
+#: Reads what is said, within limits; the last argument is what a Continue says in the user's name.
+ReadConversation: TypeAlias = Callable[[Limits, PartRules, str], Conversation]
+_T = TypeVar("_T", int, float)
 
 
 class PolicyFor:
@@ -89,72 +88,107 @@ class Ask:
 
 
 def read_ask(
-    body: Mapping[str, Any],
-    headers: Headers,
-    settings: Settings,
-    owner: str,
-    read: ReadMessages = read_messages,
-    policy: PolicyFor | None = None,
+    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: PolicyFor | None = None
 ) -> Ask:
-    """Read a turn from a request; ``read`` takes the messages out of the body.
+    """Read a turn from a request.
 
     Raises:
         ApiError: 400 with the field's name, or 404 for an unknown model. SettingsError: the policy was never usable.
     """
+    wished = read(TurnBody, body)
+    return ask_for(wished, partial(read_list, wished.messages, "messages"), headers, settings, owner, policy)
+
+
+def ask_for(
+    wished: Wishes,
+    conversation: ReadConversation,
+    headers: Headers,
+    settings: Settings,
+    owner: str,
+    policy: PolicyFor | None = None,
+) -> Ask:
+    """The turn that a body wishes; ``conversation`` reads what is said in it. Raises as ``read_ask``."""
     policy = policy or PolicyFor()
-    key = read_idempotency_key(headers)
-    page = _is_page(headers)
-    retries = headers.get("x-stainless-retry-count", "")
-    chat_id = _chat_id(body, headers)
-    limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
-    locale = fields.choice(body, "locale", LOCALES, locale_of(headers, settings.locale))
-    model = fields.read_model(body, settings)
+    origin = _origin(wished, headers)
+    locale = wished.locale or locale_of(headers, settings.locale)
+    model = fields.read_model(wished.model, settings)
+    fields.check_plain_text(wished.response_format)
     settings = settings.of_model(model)
     rules = PartRules(vision=model in settings.vision_models, locale=locale)
-    said = read(body, limits, rules, say("go_on", locale) if page else "")
+    limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
+    said = conversation(limits, rules, say("go_on", locale) if origin.page else "")
     if is_open_webui(headers):
         said = _as_accepted(said)
     request = TurnRequest(
         model=model,
         messages=said.messages,
         images=said.images,
-        session_id=_session_id(owner, chat_id, key),
+        session_id=_session_id(owner, origin),
         owner=owner,
-        validators=fields.read_validators(body, settings, policy.askable(model)),
+        validators=fields.read_validators(wished.validators, settings, policy.askable(model)),
         locale=locale,
-        max_attempts=int(fields.number(body, "max_attempts", 1, MAX_ATTEMPTS, settings.max_attempts, whole=True)),
-        deadline_seconds=fields.number(body, "deadline_seconds", 1, MAX_DEADLINE_SECONDS, settings.deadline_seconds),
-        double_text=DoubleText(fields.choice(body, "double_text", tuple(DoubleText), DoubleText.QUEUE)),
-        token_budget=int(fields.number(body, "token_budget", 0, 10**9, settings.token_budget, whole=True)),
-        cost_budget_usd=fields.number(body, "cost_budget_usd", 0, 10**6, settings.cost_budget_usd),
-        metadata=_metadata(chat_id, headers),
-        policy=fields.read_policy(body) or settings.policy_orders,
-        escalation=fields.read_escalation(body, settings),
+        max_attempts=_or(wished.max_attempts, settings.max_attempts),
+        deadline_seconds=_or(wished.deadline_seconds, settings.deadline_seconds),
+        double_text=wished.double_text or DoubleText.QUEUE,
+        token_budget=_or(wished.token_budget, settings.token_budget),
+        cost_budget_usd=_or(wished.cost_budget_usd, settings.cost_budget_usd),
+        metadata=_metadata(origin.chat_id, headers),
+        policy={name: tuple(order) for name, order in (wished.policy or settings.policy_orders).items()},
+        escalation=fields.read_escalation(wished.escalation, settings),
         traceparent=traceparent_of(headers.getlist("traceparent")),
     )
-    request = policy.apply(request, _named(body, headers))
-    fields.number(body, "n", 1, 1, 1, whole=True)
-    fields.check_plain_text(body)
-    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
-        fields.number(body, name, 1, 10**9, 1, whole=True)
+    return _ask(policy.apply(request, _named(wished, headers)), wished, origin, headers, settings)
+
+
+def _or(given: _T | None, usual: _T) -> _T:
+    return usual if given is None else given
+
+
+def _ask(request: TurnRequest, wished: Wishes, origin: _Origin, headers: Headers, settings: Settings) -> Ask:
+    """The turn, and how its caller wants to read it."""
+    retries = headers.get("x-stainless-retry-count", "")
+    shown_by = StreamMode.LIVE if origin.page else StreamMode.VALIDATED
+    repeatable = not origin.key and (origin.page or retries)
     return Ask(
         request=request,
-        stream=fields.flag(body, "stream"),
+        stream=bool(wished.stream),
         open_webui=is_open_webui(headers),
-        page=page,
-        mode=_mode(body, settings, request.model, page=page),
+        page=origin.page,
+        mode=wished.stream_mode or StreamMode(settings.stream_modes.get(request.model, shown_by)),
         task=background_task(headers, request.messages),
-        include_usage=fields.include_usage(body),
-        idempotency_key=key,
-        question=_question(request, headers, chat_id, page=page) if not key and (page or retries) else "",
-        first=retries == "0" and not page,
+        include_usage=bool(wished.stream_options and wished.stream_options.include_usage),
+        idempotency_key=origin.key,
+        question=_question(request, headers, origin) if repeatable else "",
+        first=retries == "0" and not origin.page,
         again=retries.isdecimal() and retries != "0",
     )
 
 
-def _named(body: Mapping[str, Any], headers: Headers) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a request comes from: the chat in the caller's words and the idempotency key, '' without one."""
+
+    chat_id: str
+    key: str
+    page: bool
+
+
+def _origin(wished: Wishes, headers: Headers) -> _Origin:
+    """The chat's id is any text, because only its hash is ever used as a name.
+
+    The page of a chat is there when Open WebUI sends a message id, or at least a chat.
+    """
+    named = (headers.get(name, "") for name in CHAT_ID_HEADERS)
+    return _Origin(
+        chat_id=next(filter(None, named), wished.session_id or ""),
+        key=read_idempotency_key(headers),
+        page=bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", ""))),
+    )
+
+
+def _named(wished: Wishes, headers: Headers) -> list[str]:
     """The fields that the request names itself, of those that a policy may fill in."""
-    named = [name for name in _BY_POLICY if body.get(name) is not None]
+    named = [name for name in _BY_POLICY if getattr(wished, name) is not None]
     return [*named, "locale"] if LOCALE_HEADER in headers else named
 
 
@@ -167,23 +201,13 @@ def _as_accepted(said: Conversation) -> Conversation:
     return replace(said, messages=tuple(shown))
 
 
-def _is_page(headers: Headers) -> bool:
-    """True when a message on a page of Open WebUI is to be answered: it has a message id, or at least a chat."""
-    return bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", "")))
-
-
-def _question(request: TurnRequest, headers: Headers, chat_id: str, *, page: bool) -> str:
+def _question(request: TurnRequest, headers: Headers, origin: _Origin) -> str:
     """A hash of everything that makes the question: the request, its chat, and the message it answers.
 
     Open WebUI's Regenerate has a new message id but the same id of the user's message; an edited message has another.
     """
-    same = replace(asked_of(request), metadata={}, session_id=request.session_id if chat_id else "")
-    return _digest(headers.get("x-owui-user-message-id", "") if page else "client", same.to_json())
-
-
-def _mode(body: Mapping[str, Any], settings: Settings, model: str, *, page: bool) -> StreamMode:
-    default = settings.stream_modes.get(model, StreamMode.LIVE if page else StreamMode.VALIDATED)
-    return StreamMode(fields.choice(body, "stream_mode", STREAM_MODES, default))
+    same = replace(asked_of(request), metadata={}, session_id=request.session_id if origin.chat_id else "")
+    return _digest(headers.get("x-owui-user-message-id", "") if origin.page else "client", same.to_json())
 
 
 def read_idempotency_key(headers: Headers) -> str:
@@ -205,30 +229,15 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isprintable() and 1 <= len(text) <= MAX_ID_CHARS
 
 
-def _chat_id(body: Mapping[str, Any], headers: Headers) -> str:
-    """The chat's id in the caller's words: any text, because only its hash is ever used as a name."""
-    for name in CHAT_ID_HEADERS:
-        named = headers.get(name, "")
-        if named:
-            return named
-    value = body.get("session_id")
-    if value is None:
-        return ""
-    if not isinstance(value, str) or not _is_id(value):
-        message = f"session_id: must be 1 to {MAX_ID_CHARS} printable ASCII characters; got {shown(value)}"
-        raise bad_request(message, param="session_id")
-    return value
-
-
-def _session_id(owner: str, chat_id: str, key: str) -> str:
+def _session_id(owner: str, origin: _Origin) -> str:
     """The session: of the owner and the chat, so that another owner's chat id opens nothing.
 
     Without a chat the session is new; with an idempotency key it is the same new one for each repeat, because the
     repeat must be the same request.
     """
-    if chat_id:
-        return f"chat-{_digest(owner, chat_id)}"
-    return f"session-{_digest(owner, key)}" if key else new_session_id()
+    if origin.chat_id:
+        return f"chat-{_digest(owner, origin.chat_id)}"
+    return f"session-{_digest(owner, origin.key)}" if origin.key else new_session_id()
 
 
 def _digest(owner: str, text: str) -> str:

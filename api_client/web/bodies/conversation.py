@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,23 +31,14 @@ class Conversation:
     images: tuple[Image, ...] = ()
 
 
-def read_messages(body: Mapping[str, Any], limits: Limits, rules: PartRules, go_on: str = "") -> Conversation:
-    """The conversation; its last message is the user's and says something.
+def read_list(raw: Any, field: str, limits: Limits, rules: PartRules, go_on: str = "") -> Conversation:
+    """The conversation in the list ``raw``, which the caller calls ``field``; its last message is the user's.
 
     With ``go_on`` a conversation may end with the assistant's text: that is Open WebUI's Continue, and ``go_on`` is
     then what the user says to it.
 
     Raises:
         ApiError: 400 with the name of the field that is wrong.
-    """
-    return read_list(body.get("messages"), "messages", limits, rules, go_on)
-
-
-def read_list(raw: Any, field: str, limits: Limits, rules: PartRules, go_on: str = "") -> Conversation:
-    """The conversation in the list ``raw``, which the caller calls ``field``.
-
-    Raises:
-        ApiError: as ``read_messages``.
     """
     if not isinstance(raw, list) or not raw:
         code = "missing_required_parameter" if raw is None else "invalid_value"

@@ -63,7 +63,8 @@ def read_content(content: Any, name: str, rules: PartRules, *, new: bool) -> Con
 
 
 def _part(part: Any, name: str, rules: PartRules, new: bool) -> Content:
-    kind = part.get("type") if isinstance(part, dict) else None
+    given = part.get("type") if isinstance(part, dict) else None
+    kind = given if isinstance(given, str) else ""
     if kind in rules.text:
         text = part.get("text")
         if isinstance(text, str):
@@ -75,7 +76,7 @@ def _part(part: Any, name: str, rules: PartRules, new: bool) -> Content:
         return Content(text)
     if not new:
         return Content(say("part_left_out", rules.locale))
-    got = shown(part) if not isinstance(part, dict) else f"type {shown(kind)}"
+    got = shown(part) if not isinstance(part, dict) else f"type {shown(given)}"
     message = f"{name}: only parts of type {' or '.join(rules.text)}, images and text files are supported; got {got}"
     raise bad_request(message, param=name, code="unsupported_content")
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
-from api_client.web.bodies.ask import Ask, PolicyFor, read_ask
+from api_client.web.bodies.ask import Ask, PolicyFor, ask_for
 from api_client.web.bodies.conversation import Conversation, Limits, read_list
-from api_client.web.bodies.fields import flag
+from api_client.web.bodies.models import INPUT_PARTS, ResponseBody, read
 from api_client.web.bodies.parts import PartRules
 from api_client.web.errors import ApiError, bad_request, shown
 
-PARTS = ("input_text", "output_text", "text")
-#: Limits of OpenAI's own for ``metadata``.
-MAX_PAIRS, MAX_KEY_CHARS, MAX_VALUE_CHARS = 16, 64, 512
 #: Fields that may be there only when they ask for nothing, and what to do instead.
 _REFUSED = {
     "previous_response_id": "send the whole conversation in input",
@@ -48,58 +46,44 @@ def read_response_ask(
             raise _unsupported(field, instead)
     if body.get("store") is False:
         raise _unsupported("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end")
-    _check_format(body.get("text"))
-    notes = _notes(body)
-    ask = read_ask(body, headers, settings, owner, _read_input, policy)
-    return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | notes))
+    wished = read(ResponseBody, body)
+    if wished.text:
+        _check_format(wished.text)
+    ask = ask_for(wished, partial(_read_input, wished), headers, settings, owner, policy)
+    return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | _notes(wished)))
 
 
-def _read_input(body: Mapping[str, Any], limits: Limits, rules: PartRules, go_on: str) -> Conversation:
-    given = body.get("input")
+def _read_input(wished: ResponseBody, limits: Limits, rules: PartRules, go_on: str) -> Conversation:
+    given, instructions = wished.input, wished.instructions
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     for index, item in enumerate(items if isinstance(items, list) else ()):
         kind = item.get("type", "message") if isinstance(item, dict) else "message"
         if kind != "message":
             name = f"input[{index}].type"
             raise bad_request(f"{name}: only messages are supported; got {shown(kind)}", param=name)
-    said = read_list(items, "input", limits, replace(rules, text=PARTS), go_on)
-    instructions = body.get("instructions")
+    said = read_list(items, "input", limits, replace(rules, text=INPUT_PARTS), go_on)
     if instructions is None:
         return said
-    if not isinstance(instructions, str):
-        message = f"instructions: must be a text; got {shown(instructions)}"
-        raise bad_request(message, param="instructions", code="invalid_type")
     if len(instructions) > limits.chars:
         message = f"instructions: {len(instructions)} characters, but at most {limits.chars} are allowed"
         raise bad_request(message, param="instructions", code="content_too_long")
     return replace(said, messages=({"role": "system", "content": instructions}, *said.messages))
 
 
-def _notes(body: Mapping[str, Any]) -> dict[str, str]:
-    background, metadata = flag(body, "background"), body.get("metadata")
-    if not (metadata is None or _fits(metadata)):
-        limits = f"at most {MAX_PAIRS} texts of {MAX_VALUE_CHARS} characters, with names of {MAX_KEY_CHARS}"
-        raise bad_request(f"metadata: must be an object of {limits}", param="metadata")
+def _notes(wished: ResponseBody) -> dict[str, str]:
     return {
-        BACKGROUND: "true" if background else "",
-        METADATA: json.dumps(metadata or {}, ensure_ascii=False),
-        INSTRUCTIONS: "true" if body.get("instructions") is not None else "",
+        BACKGROUND: "true" if wished.background else "",
+        METADATA: json.dumps(wished.metadata or {}, ensure_ascii=False),
+        INSTRUCTIONS: "true" if wished.instructions is not None else "",
     }
 
 
-def _fits(metadata: Any) -> bool:
-    return (
-        isinstance(metadata, dict)
-        and len(metadata) <= MAX_PAIRS
-        and all(len(name) <= MAX_KEY_CHARS for name in metadata)
-        and all(isinstance(value, str) and len(value) <= MAX_VALUE_CHARS for value in metadata.values())
-    )
-
-
-def _check_format(text: Any) -> None:
-    chosen = text.get("format") if isinstance(text, dict) else None
-    if not (text is None or isinstance(text, dict)) or not (chosen is None or isinstance(chosen, dict)):
-        raise bad_request(f"text: must be an object; got {shown(text)}", param="text", code="invalid_type")
+def _check_format(text: dict[str, Any]) -> None:
+    chosen = text.get("format")
+    if not (chosen is None or isinstance(chosen, dict)):
+        raise bad_request(
+            f"text.format: must be an object; got {shown(chosen)}", param="text.format", code="invalid_type"
+        )
     if chosen and chosen.get("type") != "text":
         raise _unsupported("text.format", "only the type text is supported")
 

@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from api_client.contract.errors import StoreUnavailable
 from api_client.relay_state.openwebui_seen import Sighting
-from api_client.web.bodies import openapi
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.fields import known_model
+from api_client.web.bodies.models import TurnBody, operation
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import TASK_HEADER
@@ -53,7 +53,7 @@ async def show_model(model: str, relay: RelayOf, holder: Holder) -> Response:
     return JSON(model_object(known_model(model, settings), vision=model in settings.vision_models))
 
 
-@router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.CHAT_BODY)
+@router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(TurnBody))
 async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation. The turn goes on when the caller leaves."""
     ask = await ask_of(request, relay, caller)

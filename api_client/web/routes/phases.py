@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -21,6 +20,7 @@ from api_client.turns.phases import folder_of, granted, requests_of, runs_comman
 from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.fields import read_escalation
+from api_client.web.bodies.models import PhasesBody, operation, read
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity.access import Asker, Caller, require_operator
 from api_client.web.relay import RelayOf
@@ -29,44 +29,15 @@ from api_client.web.wire import JSON
 
 router = APIRouter(prefix="/v1/phases")
 
-_TEXTS = ("directory", "model", "locale")
-_FIELDS = (*_TEXTS, "phases", "deadline_seconds", "escalation")
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["directory", "phases"],
-                    "properties": {
-                        "phases": {"type": "array", "items": {"type": "object"}},
-                        "deadline_seconds": {"type": "number"},
-                        "escalation": {"type": "object"},
-                        **{name: {"type": "string"} for name in _TEXTS},
-                    },
-                }
-            }
-        },
-    }
-}
 
-
-@router.post("", response_model=None, status_code=202, openapi_extra=_BODY)
+@router.post("", response_model=None, status_code=202, openapi_extra=operation(PhasesBody))
 async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Store a turn for each phase and return at once. Gates that run commands are for operators."""
     key = read_idempotency_key(request.headers)
-    body = await read_object(request, relay.settings.max_body_bytes)
-    if unknown := sorted(set(body) - set(_FIELDS)):
-        raise bad_request(f"{shown(unknown[0])}: no such field; known: {', '.join(_FIELDS)}", param=unknown[0][:80])
-    given = {name: _text(body, name) for name in _TEXTS}
-    if given["locale"] not in {"", "de", "en"}:
-        raise bad_request(f"locale: must be de or en, not {shown(given['locale'])}", param="locale")
-    deadline = body.get("deadline_seconds", 0.0)
-    if isinstance(deadline, bool) or not isinstance(deadline, int | float):
-        raise bad_request("deadline_seconds: must be a number", param="deadline_seconds", code="invalid_type")
-    phases = await off_the_loop(lambda: read_phases(body.get("phases")))
-    _require_granted(caller, relay.settings, folder_of(given["directory"]))
+    body = read(PhasesBody, await read_object(request, relay.settings.max_body_bytes))
+    directory, locale = body.directory or "", body.locale or ""
+    phases = await off_the_loop(lambda: read_phases(body.phases))
+    _require_granted(caller, relay.settings, folder_of(directory))
     if any(map(runs_commands, phases)) and not caller.operator:
         require_operator(caller)
         message = "a gate that runs a command: only operators may submit it (or `turns phase run`)"
@@ -74,22 +45,24 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     allowed = caller.settings(relay.settings).models
     if refused := [each.model for each in phases if each.model and each.model not in allowed]:
         raise bad_request(f"unknown model {shown(refused[0])}", param="phases", code="model_not_found")
-    given["model"] = given["model"] or next(iter(allowed))
-    if given["model"] not in allowed:
-        raise bad_request(f"unknown model {shown(given['model'])}", param="model", code="model_not_found")
-    escalation = read_escalation(body, caller.settings(relay.settings))
-    await to_thread(_require_files, relay.settings, phases, folder_of(given["directory"]), caller.owner)
-    await require_room(relay, caller, given["locale"], count=len(phases), size=size_of(request))
+    model = body.model or next(iter(allowed))
+    if model not in allowed:
+        raise bad_request(f"unknown model {shown(model)}", param="model", code="model_not_found")
+    escalation = read_escalation(body.escalation, caller.settings(relay.settings))
+    await to_thread(_require_files, relay.settings, phases, folder_of(directory), caller.owner)
+    await require_room(relay, caller, locale, count=len(phases), size=size_of(request))
     turn_ids = await relay.client.submit_phases(
         phases,
         owner=caller.owner,
-        deadline_seconds=float(deadline),
+        directory=directory,
+        model=model,
+        locale=locale,
+        deadline_seconds=body.deadline_seconds or 0.0,
         escalation=escalation,
         operator=caller.operator,
         key=caller.holder,
         idempotency_key=key,
         traceparent=traceparent_of(request.headers.getlist("traceparent")),
-        **given,
     )
     with suppress(StoreUnavailable):  # they are stored; that they are counted is worth no error
         await relay.client.allowances.note(caller.owner, caller.limits, turn_ids)
@@ -122,10 +95,3 @@ def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, 
         raise bad_request(f"directory: {problem}", param="directory")
     if problems := input_problems(root, phases, requests_of(phases, settings, directory=directory, owner=owner)):
         raise PhaseError(problems)
-
-
-def _text(body: dict[str, Any], name: str) -> str:
-    value = body.get(name, "")
-    if not isinstance(value, str):
-        raise bad_request(f"{name}: must be a text, not {shown(value)}", param=name, code="invalid_type")
-    return value

@@ -22,9 +22,9 @@ from api_client.actions import act
 from api_client.audit import by_key
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.web.bodies import openapi
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.body import read_as, size_of
+from api_client.web.bodies.models import ResponseBody, operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
@@ -46,7 +46,7 @@ Streamed = Annotated[bool, Query(alias="stream")]
 After = Annotated[int | None, Query(ge=0, le=10**9)]
 
 
-@router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=openapi.RESPONSE_BODY)
+@router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(ResponseBody))
 async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
     headers, settings = request.headers, caller.settings(relay.settings)

@@ -16,7 +16,7 @@ from api_client.audit import by_key
 from api_client.contract.events import Event, read_event_id, reset
 from api_client.contract.turn import Turn
 from api_client.index.line import line_of
-from api_client.web.bodies import openapi
+from api_client.web.bodies.models import TurnBody, operation
 from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import Asker, Reach
 from api_client.web.listing import place_of, search_of
@@ -29,7 +29,7 @@ from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_fr
 router = APIRouter(prefix="/v1/turns")
 
 
-@router.post("", response_model=None, status_code=202, openapi_extra=openapi.TURN_BODY)
+@router.post("", response_model=None, status_code=202, openapi_extra=operation(TurnBody))
 async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Store a turn and return at once."""
     ask = await ask_of(request, relay, caller, "turns")

@@ -65,6 +65,7 @@ FIELDS: list[tuple[str, Any, int, str | None, str]] = [
     ("content an object", said({"text": "a"}), 400, "messages[0].content", "invalid_type"),
     ("image", said([IMAGE]), 400, "messages[0].content[0]", "image_not_read"),
     ("audio", said([{"type": "text", "text": "a"}, AUDIO]), 400, "messages[0].content[1]", "unsupported_content"),
+    ("type of a part a list", said([{"type": []}]), 400, "messages[0].content[0]", "unsupported_content"),
     ("part a text", said(["a"]), 400, "messages[0].content[0]", "unsupported_content"),
     ("part without text", said([{"type": "text"}]), 400, "messages[0].content[0].text", "invalid_type"),
     ("last an assistant", chat(messages=[USER, ASSISTANT]), 400, "messages[1].role", "last_message_not_user"),

@@ -1,0 +1,226 @@
+"""What a request's body may hold, as models: each limit stands here once, and the OpenAPI document follows from them.
+
+The model and the messages are declared here and read in ``ask``, ``conversation`` and ``response_input``: what they may
+be depends on the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from api_client.contract.escalation import DecisionKind
+from api_client.contract.turn import ACTIONS, DoubleText
+from api_client.contract.values.setting_values import ROLES
+from api_client.web.errors import ApiError, bad_request, shown, shown_text
+from api_client.web.language import Locale
+from api_client.web.streaming.page import StreamMode
+
+MAX_ID_CHARS = 255
+#: What a part of a response's input may be called when it is a text.
+INPUT_PARTS = ("input_text", "output_text", "text")
+#: OpenAI's limits for ``metadata``.
+_PAIRS, _KEY_CHARS, _VALUE_CHARS = 16, 64, 512
+_METADATA = f"an object of at most {_PAIRS} texts of {_VALUE_CHARS} characters, with names of {_KEY_CHARS}"
+_ID = f"1 to {MAX_ID_CHARS} printable ASCII characters"
+_POLICY = f"an object that maps validators to lists of {', '.join(ACTIONS)}"
+#: Wrong values of these types have the code ``invalid_type``.
+_KINDS = {"boolean": "true or false", "string": "a text", "object": "an object", "array": "a list"}
+
+
+def _messages(*parts: str) -> dict[str, Any]:
+    properties = {"type": {"enum": list(parts)}, "text": {"type": "string"}}
+    part = {"type": "object", "required": ["type", "text"], "properties": properties}
+    content = {"anyOf": [{"type": "string"}, {"type": "array", "items": part}]}
+    properties = {"role": {"enum": list(ROLES)}, "content": content}
+    message = {"type": "object", "required": ["role", "content"], "properties": properties}
+    return {"type": "array", "minItems": 1, "items": message, "examples": [[_QUESTION]]}
+
+
+_QUESTION = {"role": "user", "content": "What is an ADR?"}
+_INPUT = {"anyOf": [{"type": "string"}, _messages(*INPUT_PARTS)], "examples": [_QUESTION["content"]]}
+_Tokens = Annotated[int | None, Field(ge=1, le=10**9)]
+#: A word of an enumeration: the model is strict, and JSON has no enumerations.
+_WORD = Field(strict=False)
+
+
+class Body(BaseModel):
+    """A body, or an object in one. A field that is null counts as left out."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class EscalationBody(Body):
+    """What a request wants to happen when all attempts have failed; the settings say what it leaves out.
+
+    Its limits are those of ``check_escalation``, which settings and clients in Python obey too.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    runs: int | None = None
+    human: bool | None = None
+    timeout_seconds: float | None = None
+    default: str | None = None
+
+
+class StreamOptions(Body):
+    """What a stream holds beside the answer."""
+
+    include_usage: bool | None = None
+
+
+class Wishes(Body):
+    """What a request for an answer says beside its messages."""
+
+    model: Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "examples": ["scripted"]})] = None
+    session_id: str | None = Field(None, pattern=f"^[ -~]{{1,{MAX_ID_CHARS}}}$", description=_ID)
+    validators: list[Any] | None = Field(None, description="a list of names")
+    max_attempts: int | None = Field(None, ge=1, le=20)
+    deadline_seconds: float | None = Field(None, ge=1, le=604_800)
+    token_budget: int | None = Field(None, ge=0, le=10**9)
+    cost_budget_usd: float | None = Field(None, ge=0, le=10**6)
+    policy: dict[str, list[str]] | None = Field(None, description=_POLICY)
+    escalation: EscalationBody | None = None
+    double_text: Annotated[DoubleText, _WORD] | None = None
+    locale: Locale | None = None
+    stream: bool | None = None
+    stream_mode: Annotated[StreamMode, _WORD] | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1, le=1)
+    max_tokens: _Tokens = None
+    max_completion_tokens: _Tokens = None
+    max_output_tokens: _Tokens = None
+    response_format: Any = None
+
+
+class TurnBody(Wishes):
+    """The body of ``/v1/turns`` and ``/v1/chat/completions``."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["model", "messages"]})
+
+    messages: Annotated[Any, WithJsonSchema(_messages("text"))] = None
+
+
+class ResponseBody(Wishes):
+    """The body of ``/v1/responses``."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["model", "input"]})
+
+    input: Annotated[Any, WithJsonSchema(_INPUT)] = None
+    instructions: str | None = None
+    background: bool | None = None
+    metadata: (
+        dict[Annotated[str, Field(max_length=_KEY_CHARS)], Annotated[str, Field(max_length=_VALUE_CHARS)]] | None
+    ) = Field(None, max_length=_PAIRS, description=_METADATA)
+    store: bool | None = None
+    text: dict[str, Any] | None = None
+
+
+class PhasesBody(Body):
+    """The body of ``/v1/phases``; the phases are read by ``read_phases``, like those of a file."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["directory", "phases"]})
+
+    directory: str | None = None
+    phases: Annotated[Any, WithJsonSchema({"type": "array", "items": {"type": "object"}})] = None
+    model: str | None = None
+    locale: Locale | None = None
+    deadline_seconds: float | None = None
+    escalation: EscalationBody | None = None
+
+
+class DecisionBody(Body):
+    """The body of ``/v1/inbox/{turn_id}/decision``. ``by`` is the first version's word for ``for``."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["decision"]})
+
+    decision: Annotated[str | None, WithJsonSchema({"enum": list(DecisionKind)})] = None
+    note: str | None = None
+    text: str | None = None
+    decision_id: str | None = None
+    name: str | None = Field(None, alias="for")
+    by: str | None = None
+
+
+_B = TypeVar("_B", bound=Body)
+
+
+def read(model: type[_B], body: Mapping[str, Any]) -> _B:
+    """The body as its model.
+
+    Raises:
+        ApiError: 400 ``invalid_value`` or ``invalid_type``; it names the field, what came and what is allowed.
+    """
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise _refused(schema_of(model), first["loc"], first["type"], first["input"], body) from None
+
+
+@cache
+def schema_of(model: type[Body]) -> dict[str, Any]:
+    """The model's JSON Schema, without references."""
+    schema = model.model_json_schema()
+    parts = schema.pop("$defs", {})
+
+    def inlined(node: Any) -> Any:
+        if isinstance(node, list):
+            return [inlined(each) for each in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return inlined(parts[node["$ref"].rpartition("/")[2]])
+        return {name: inlined(value) for name, value in node.items()}
+
+    return dict(inlined(schema))
+
+
+def operation(model: type[Body]) -> dict[str, Any]:
+    """What a route with this body adds to the OpenAPI document."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(model)}}}}
+
+
+def _refused(
+    schema: dict[str, Any], trail: tuple[int | str, ...], kind: str, given: Any, body: Mapping[str, Any]
+) -> ApiError:
+    """The error of a field. One that describes itself is named whole, not by the item in it that is wrong."""
+    name = ""
+    for step in trail:
+        within = _plain(schema)
+        if kind == "extra_forbidden" and step == trail[-1]:
+            known = ", ".join(within["properties"])
+            message = f"{name + '.' if name else ''}{shown_text(str(step), 40)}: no such field; known: {known}"
+            return bad_request(message, param=shown_text(f"{name}.{step}".removeprefix("."), 80))
+        name = f"{name}[{step}]" if isinstance(step, int) else f"{name}.{step}".removeprefix(".")
+        schema = within.get("properties", {}).get(step) or within.get("items") or within["additionalProperties"]
+        if "description" in schema and "properties" not in schema:
+            given, kind = body[str(trail[0])], kind if step == trail[-1] else ""
+            break
+    field = _plain(schema)
+    allowed = schema.get("description") or _allowed(field)
+    is_kind = field.get("type") in _KINDS and not {"enum", "pattern"} & set(field)
+    code = "invalid_type" if is_kind and kind.endswith("_type") else "invalid_value"
+    return bad_request(f"{name}: must be {allowed}; got {shown(given)}", param=name, code=code)
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of what is not null."""
+    return dict(next((each for each in schema.get("anyOf", ()) if each.get("type") != "null"), schema))
+
+
+def _allowed(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return f"one of {', '.join(field['enum'])}"
+    noun = {"integer": "a whole number", "number": "a number"}.get(field["type"])
+    if noun is None:
+        return _KINDS[field["type"]]
+    if "minimum" not in field:
+        return noun
+    low, high = field["minimum"], field["maximum"]
+    return f"{low}" if low == high else f"{noun} from {low:g} to {high:.15g}"
