@@ -10,7 +10,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.words.store_refusals import Refusal
 from api_client.workers.waiting import Waiting
 
-#: A worker that reported nothing for this long is gone; workers report every two seconds.
+#: A worker that reported nothing for this long is gone; workers report every five seconds.
 HEARD_SECONDS = 15.0
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0

@@ -26,7 +26,7 @@ from kombu.transport.redis import Channel
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
 from tests.support import wait_for
-from worker.turns.tasks.celery_internals import STRATEGY, QueueOrder, Receiver, worker_settings
+from worker.turns.tasks.celery_internals import POP_SECONDS, STRATEGY, QueueOrder, Receiver, worker_settings
 from worker.turns.tasks.registration import register
 from worker.turns.tasks.task_events import Task
 
@@ -126,6 +126,13 @@ def test_queue_order_strategy_says_from_which_queues_the_next_message_is_taken(
         channel._brpop_start(1)
         assert (len(asked), channel._in_poll) == (1, None)
         monkeypatch.undo()
+
+
+def test_transport_brpop_timeout_says_how_long_one_pop_waits(app: Celery, receiver: Receiver) -> None:
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.consume()
+        connection.transport.cycle.on_poll_start()  # type: ignore[attr-defined]
+        assert consumer.channel.brpop_timeout == POP_SECONDS > 1
 
 
 def test_hub_add_reader_has_the_workers_loop_woken_by_a_pipe(receiver: Receiver) -> None:

@@ -17,6 +17,9 @@ from celery.utils.nodenames import default_nodename, host_format
 from worker.app import app, engine
 from worker.processes.program import STAYS_DOWN
 
+#: How often a process says to Flower that it is there. Flower takes it for gone after twice the time.
+HEARTBEAT_SECONDS = 6.0
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the worker until a signal ends it; exits with its code."""
@@ -31,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
         concurrency=options.slots,
         loglevel=mlevel(options.loglevel.upper()),
         task_events=True,
+        heartbeat_interval=HEARTBEAT_SECONDS,
         without_gossip=True,
         without_mingle=True,
         quiet=True,

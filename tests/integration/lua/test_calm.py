@@ -73,3 +73,14 @@ async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
     store.hincrby(key, "seen", 60_000)
     assert calm.look()[1] == 0.0, "the clock was set back"
     assert store.pttl(key) > 0
+
+
+async def test_while_no_turn_is_unfinished_reapers_tell_the_store_nothing(
+    client: TurnsClient, short: Settings, store: redis.Redis
+) -> None:
+    looking = reaper(short)
+    looking.look()
+    assert not store.exists(Keys(short.namespace).reapers)
+    await client.submit(request())
+    looking.look()
+    assert store.exists(Keys(short.namespace).reapers)

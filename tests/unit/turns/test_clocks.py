@@ -26,3 +26,11 @@ def test_a_clock_that_was_set_back_is_told_once() -> None:
     assert clocks.jumped_back
     looks(clocks, (2, 6_402))
     assert not clocks.jumped_back
+
+
+def test_what_the_clock_did_while_there_was_no_turn_concerns_nobody() -> None:
+    clocks = Clocks(lease_seconds=2)
+    assert looks(clocks, (0, 10_000)) == [True]
+    clocks.rest()
+    assert looks(clocks, (1, 6_401)) == [True]
+    assert not clocks.jumped_back

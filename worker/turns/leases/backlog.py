@@ -36,6 +36,17 @@ class Backlog:
         self._announce_ms = int(settings.announce_seconds * 1000)
         self._script = store.register_script(_LUA.read_text())
 
+    def empty(self, shards: Sequence[Keys]) -> bool:
+        """Whether there is no unfinished turn at all.
+
+        Raises:
+            RedisError: the store does not answer.
+        """
+        pipe = self._store.pipeline(transaction=False)
+        for keys in shards:
+            pipe.zcard(keys.due)
+        return not any(pipe.execute())
+
     def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:
         """Turns that somebody must look at, with their scores, the longest waiting first. ``now`` in ms.
 

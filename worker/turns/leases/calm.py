@@ -32,6 +32,11 @@ class Clocks:
         self._steady_since = float("-inf")
         self.jumped_back = False
 
+    def rest(self) -> None:
+        """Nothing is looked after for a while: what the clock does meanwhile concerns nobody."""
+        self._last = None
+        self.jumped_back = False
+
     def look(self, monotonic: float, server: float) -> bool:
         """One look at the store that it answered; True when its clock did not jump within the last lease."""
         if self._last is not None:

@@ -31,8 +31,10 @@ from worker.turns.record.store import connect
 
 log = structlog.get_logger()
 
-#: Longest time between two beats, shortest between two probes, and how long what dead workers told stays, in seconds.
-_BEAT_SECONDS, _PROBE_SECONDS, _FORGET_SECONDS = 2.0, 15.0, 86_400.0
+#: Longest time between two beats, between two reports to operators, and between two looks at the queues, in seconds.
+_BEAT_SECONDS, _TELL_SECONDS, _LISTEN_SECONDS = 2.0, 5.0, 15.0
+#: Reports of dead workers stay for so long, in seconds.
+_FORGET_SECONDS = 86_400.0
 
 
 def _version() -> str:
@@ -101,7 +103,8 @@ class Pulse:
         self._hearing = Hearing(settings.deaf_seconds)
         limit = settings.deaf_seconds or 60.0
         self._beat_seconds = min(_BEAT_SECONDS, limit / 8)
-        self._probe_seconds = min(_PROBE_SECONDS, limit / 4)
+        self._tell_seconds = min(_TELL_SECONDS, limit / 8)
+        self._listen_seconds = min(_LISTEN_SECONDS, limit / 4)
         self._store = connect(settings, answer_seconds=2.0, resends=0)
         self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
         self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
@@ -110,9 +113,11 @@ class Pulse:
         self._started = time.time()
         self._sessions_dir = settings.sessions_dir
         self._sessions = ""
-        self._probed = time.monotonic()
+        self._listened = self._told_at = float("-inf")
+        self._deaf = False
+        self._told: tuple[bool, str, bool] = (False, "", False)
         self._closing = threading.Event()
-        self._forgotten = False
+        self._kept_at = float("-inf")
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
     def start(self) -> None:
@@ -138,21 +143,20 @@ class Pulse:
             self._closing.wait(self._beat_seconds)
 
     def look(self) -> None:
-        """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf."""
-        sick = self._host.watch()
-        work = self._work
-        quiet = work.obey(self._order())
-        free = {queue: 0 if sick or quiet else work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
-        waiting = self._waiting()
-        deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=sum(free.values()), waiting=waiting)
-        if deaf:
-            log.error("worker.deaf", worker=work.name, waiting=waiting, free=free)
-        self._mark(deaf=deaf)
-        if waiting == 0 and not sick and not quiet and time.monotonic() - self._probed >= self._probe_seconds:
-            self._probed = time.monotonic()
-            for queue in work.queues:  # nothing to take: a probe, so that silence means something
-                self._probe(queue)
-        self._tell(free, deaf, sick, quiet)
+        """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf.
+
+        The store is asked for little more than orders: thousands of idle workers must cost it nothing.
+        """
+        sick, now = self._host.watch(), time.monotonic()
+        quiet = self._work.obey(self._order())
+        free = {queue: 0 if sick or quiet else self._work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
+        if now - self._listened >= self._listen_seconds:
+            self._listened = now
+            self._listen(free)
+        self._mark(deaf=self._deaf)
+        if now - self._told_at >= self._tell_seconds or self._told != (self._deaf, sick, quiet):
+            self._told_at, self._told = now, (self._deaf, sick, quiet)
+            self._tell(free, self._deaf, sick, quiet)
 
     def _order(self) -> str:
         """What an operator ordered; the last order while the store is away."""
@@ -163,6 +167,17 @@ class Pulse:
         else:
             self._ordered = (found or b"").decode()
         return self._ordered
+
+    def _listen(self, free: Mapping[str, int]) -> None:
+        """See whether messages wait that this worker should take; with none, probes make silence mean something."""
+        work, waiting = self._work, self._waiting()
+        slots = sum(free.values())
+        self._deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
+        if self._deaf:
+            log.error("worker.deaf", worker=work.name, waiting=waiting, free=slots)
+        if waiting == 0:
+            for queue in (queue for queue, number in free.items() if number):
+                self._probe(queue)
 
     def _mark(self, *, deaf: bool) -> None:
         if self._ready_file:
@@ -203,15 +218,15 @@ class Pulse:
         }
         try:
             self._store.hset(self._workers, self._work.name, json.dumps(told))
-            if not self._forgotten:
+            if time.monotonic() - self._kept_at > _FORGET_SECONDS / 24:
                 self._forget()
-                self._forgotten = True
-            self._store.expire(self._workers, int(_FORGET_SECONDS))
+                self._store.expire(self._workers, int(_FORGET_SECONDS))
+                self._kept_at = time.monotonic()
         except RedisError as error:
             log.info("pulse.store_away", error=type(error).__name__)
 
     def _forget(self) -> None:
-        """Take off the list who died a day ago, once in a worker's life. Raises ``RedisError``."""
+        """Take off the list who died a day ago. Raises ``RedisError``."""
         listed: dict[bytes, bytes] = self._store.hgetall(self._workers)  # type: ignore[assignment]
         gone = [name for name, told in listed.items() if time.time() - _told_at(told) > _FORGET_SECONDS]
         if gone:

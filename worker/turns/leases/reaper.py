@@ -80,11 +80,16 @@ class Reaper:
                 log.exception("reaper.look_failed")
 
     def look(self) -> None:
-        """Look once at everything that is due.
+        """Look once at everything that is due. While there is no unfinished turn, that is one command a shard.
+
+        The calm time may begin anew with the first turn: the leases of turns that were not there yet end after it.
 
         Raises:
             RedisError: the store does not answer.
         """
+        if self._backlog.empty([Keys(self._settings.namespace, shard) for shard in range(self._shards())]):
+            self._clocks.rest()
+            return
         now, calm_seconds = self._calm.look()
         steady = self._clocks.look(time.monotonic(), now)
         may_take = steady and calm_seconds >= self._settings.lease_seconds

@@ -4,6 +4,7 @@ Celery's worker receives messages and hands their ids to the engine; it runs not
 
 - ``Task.Strategy``: what happens to a task's message. Ours hands it on; no pool, no tracing, no acknowledgement.
 - ``queue_order_strategy``: from which queues the next message is taken; from none when no slot is free.
+- ``Transport.brpop_timeout``: how long one blocking pop waits.
 - a second consumer with a channel, and so a blocking pop, for the queue whose slots are counted apart.
 - ``inspect_command``: answers for ``celery inspect`` that know of the engine's tasks.
 - the consumer's ``hub``: its loop sleeps until something can be read, so it is woken by a pipe.
@@ -27,7 +28,7 @@ from celery.worker.consumer.tasks import Tasks
 from celery.worker.control import inspect_command
 from kombu import Queue
 from kombu.common import ignore_errors
-from kombu.transport.redis import Channel
+from kombu.transport.redis import Channel, Transport
 from kombu.utils.scheduling import round_robin_cycle
 
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE
@@ -37,6 +38,8 @@ log = structlog.get_logger()
 
 STRATEGY = f"{__name__}:strategy"
 _READ = "_brpop_read"
+#: How long a channel waits for a message by one command, in seconds. An idle worker costs the broker that many less.
+POP_SECONDS = 10.0
 #: Events are sent when the engine says so, not when so many are there.
 _EVENTS_AT_ONCE = 100_000
 
@@ -114,6 +117,7 @@ class Receiver:
         """
         receiver = self
         drop_what_is_none()
+        Transport.brpop_timeout = POP_SECONDS
         self._answer_inspectors(active)
         QueueOrder.order, QueueOrder.took = staticmethod(order), staticmethod(took)
         app.conf.broker_transport_options = {
