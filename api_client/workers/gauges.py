@@ -28,6 +28,7 @@ class Gauges:
             ``sick_workers`` take none because their machine cannot carry out turns.
         free_slots: how many more turns they could carry out at once, by queue.
         lease_round_seconds: the longest that a worker took to renew its leases in the last minute.
+        loop_blocked_seconds: the longest that something held up all turns of a worker process in the last minute.
     """
 
     states: dict[str, int]
@@ -43,6 +44,7 @@ class Gauges:
     sick_workers: int
     free_slots: dict[str, int]
     lease_round_seconds: float
+    loop_blocked_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a JSON-ready mapping."""
@@ -75,4 +77,5 @@ async def read_gauges(store: Store, standing: Standing) -> Gauges:
         sick_workers=sum(bool(worker.get("sick")) for worker in told),
         free_slots=free,
         lease_round_seconds=max((worker.get("lease_round", 0.0) for worker in told), default=0.0),
+        loop_blocked_seconds=max((worker.get("loop_blocked", 0.0) for worker in told), default=0.0),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -21,6 +22,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.accounts import disagreements
+from tests.blocking import nothing_blocks
 from tests.support import wait_for, wait_until
 from worker.files.workspace import MAX_FILE, check_session_done
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
@@ -93,6 +95,10 @@ class ScriptedByTest:
         return self.plays.pop(0)(order, emit, stop)
 
 
+async def _identity() -> int:
+    return threading.get_ident()
+
+
 class Bench:
     """A service whose announcements are carried out one after the other, as Celery would."""
 
@@ -109,6 +115,8 @@ class Bench:
         self.leases.start()
         self.loop = Loop()
         self.loop.start()
+        self._watch = contextlib.ExitStack()
+        self._watch.enter_context(nothing_blocks(self.loop.result_of(_identity())))
         self.on_loop = AsyncLedger(settings, "w")
         self.service = TurnService(
             settings,
@@ -146,6 +154,7 @@ class Bench:
             seat.leave()
 
     def close(self) -> None:
+        self._watch.close()
         self.loop.result_of(self.on_loop.close())
         self.loop.close()
         self.leases.close()

@@ -69,6 +69,7 @@ def said() -> dict[str, set[str]]:
         sick_workers=0,
         free_slots=dict.fromkeys(QUEUES.values(), 0),
         lease_round_seconds=0.0,
+        loop_blocked_seconds=0.0,
     )
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(exposition(counters, gauges, VITALS).decode()):

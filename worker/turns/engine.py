@@ -200,6 +200,7 @@ class Engine:
             lease_round=lambda: self.leases.worst_round,
             took_at=lambda: self._took_at,
             obey=self._obey,
+            loop_blocked=lambda: self.loop.worst_block,
         )
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -10,10 +11,16 @@ from typing import Any, TypeVar
 
 import structlog
 
+from worker.turns.leases.rounds import Rounds
+
 log = structlog.get_logger()
 
 T = TypeVar("T")
 
+#: A loop that did not look around for this long held up every turn of its process, in seconds.
+BLOCKED_SECONDS = 0.05
+#: Between two log lines about that, in seconds.
+_SAY_SECONDS = 10.0
 #: How often the loop shows that it turns, in seconds.
 _TURN_SECONDS = 0.5
 
@@ -33,7 +40,9 @@ class Loop:
         self._lock = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="loop", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
+        self._blocks = Rounds(BLOCKED_SECONDS)
+        self._said_at = float("-inf")
         #: When it last turned, by ``time.monotonic()``.
         self.turned_at = 0.0
 
@@ -86,6 +95,22 @@ class Loop:
             if not self._open:
                 self._idle.set()
 
+    @property
+    def worst_block(self) -> float:
+        """The longest time of the last minute that the loop did not look around, in seconds; 0 below the limit."""
+        return self._blocks.worst(time.monotonic())
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Timed(self._blocked))) as runner:
+            runner.run(self._serve())
+
+    def _blocked(self, seconds: float) -> None:
+        now = time.monotonic()
+        self._blocks.add(now, seconds)
+        if now - self._said_at >= _SAY_SECONDS:
+            self._said_at = now
+            log.warning("loop.blocked", seconds=round(seconds, 3), turns=len(self._work))
+
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ending = asyncio.Event()
@@ -99,3 +124,20 @@ class Loop:
             self.turned_at = time.monotonic()
             self._on_turn()
             await asyncio.sleep(_TURN_SECONDS)
+
+
+class _Timed(selectors.DefaultSelector):
+    """A selector that measures how long the loop stays away from it: ``on_long`` is called with the seconds."""
+
+    def __init__(self, on_long: Callable[[float], object]) -> None:
+        super().__init__()
+        self._on_long = on_long
+        self._left_at = time.monotonic()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        away = time.monotonic() - self._left_at
+        if away >= BLOCKED_SECONDS:
+            self._on_long(away)
+        found = super().select(timeout)
+        self._left_at = time.monotonic()
+        return found

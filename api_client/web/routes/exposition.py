@@ -110,6 +110,11 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
         ("helix_deaf_workers", "Worker processes that live and take no messages.", gauges.deaf_workers),
         ("helix_sick_workers", "Worker processes whose machine cannot carry out turns.", gauges.sick_workers),
         ("helix_lease_round_seconds", "Longest renewal of a worker's leases of late.", gauges.lease_round_seconds),
+        (
+            "helix_loop_blocked_seconds",
+            "Longest time of late that something held up all turns of a worker process.",
+            gauges.loop_blocked_seconds,
+        ),
     )
     for name, meaning, value in single:
         yield GaugeMetricFamily(name, meaning, value=value)

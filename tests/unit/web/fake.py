@@ -252,6 +252,7 @@ class FakeTurns:
             deaf_workers=0,
             sick_workers=0,
             lease_round_seconds=0.0,
+            loop_blocked_seconds=0.0,
             free_slots={},
         )
 

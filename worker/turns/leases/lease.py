@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
 from worker.turns.leases.beats import Beats
-from worker.turns.leases.rounds import Rounds
+from worker.turns.leases.rounds import SLOW_SHARE, Rounds
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
 from worker.turns.record.store import connect
@@ -100,7 +100,7 @@ class LeaseKeeper:
         self._period = settings.lease_seconds / _BEATS_PER_LEASE
         store = connect(settings, answer_seconds=max(0.2, min(1.0, self._period)), resends=0)
         self._beats = Beats(settings, store)
-        self._rounds = Rounds(settings.lease_seconds)
+        self._rounds = Rounds(settings.lease_seconds * SLOW_SHARE)
         self._leases: dict[str, Lease] = {}
         self._all_stop = ""
         self._turned_at: float | None = None

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 #: Longest time between two beats, between two reports to operators, and between two looks at the queues, in seconds.
 _BEAT_SECONDS, _TELL_SECONDS, _LISTEN_SECONDS = 2.0, 5.0, 15.0
-#: Reports of dead workers stay for so long, in seconds.
+#: Reports of dead workers stay for this long, in seconds.
 _FORGET_SECONDS = 86_400.0
 
 
@@ -78,6 +78,7 @@ class Work:
     ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds. ``took_at`` gives when a
     turn was last taken, in seconds since the epoch, 0 for never. ``obey`` gets an operator's order (``WorkerOrder``, or
     empty) with each beat, and answers whether the worker takes no new turns.
+    ``loop_blocked`` gives the longest time of the last minute that the loop did not look around, in seconds.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Work:
     lease_round: Callable[[], float]
     took_at: Callable[[], float]
     obey: Callable[[str], bool]
+    loop_blocked: Callable[[], float]
 
 
 class Pulse:
@@ -213,6 +215,7 @@ class Pulse:
             "quiet": quiet,
             "lease_round": round(self._work.lease_round(), 3),
             "took_at": round(self._work.took_at(), 3),
+            "loop_blocked": round(self._work.loop_blocked(), 3),
             "sessions": self._sessions,
             "validators": offered_validators(),
         }

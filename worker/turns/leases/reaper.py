@@ -82,7 +82,7 @@ class Reaper:
     def look(self) -> None:
         """Look once at everything that is due. While there is no unfinished turn, that is one command a shard.
 
-        The calm time may begin anew with the first turn: the leases of turns that were not there yet end after it.
+        The calm time may begin again with the first turn: the leases of turns that were not there yet end after it.
 
         Raises:
             RedisError: the store does not answer.

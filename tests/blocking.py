@@ -1,0 +1,62 @@
+"""Calls that may block, made in a worker's event loop: an engine's test fails for them, however fast they were.
+
+Seen by Python's audit events, so that no test depends on how long something took (``worker/turns/loop.py`` measures
+that in a running worker).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: Audit events of calls that wait for a disk, a process or another host.
+BLOCKING = {
+    "fcntl.flock",
+    "os.link",
+    "os.listdir",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.scandir",
+    "shutil.copyfile",
+    "shutil.rmtree",
+    "socket.getaddrinfo",
+    "subprocess.Popen",
+}
+_watching: dict[int, list[str]] = {}
+_installed = threading.Event()
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _watching or (found := _watching.get(threading.get_ident())) is None:
+        return
+    if event in BLOCKING or (event == "open" and _writes(arguments)):
+        stack = traceback.format_stack()
+        if any("importlib" in line for line in stack):
+            return  # an import, or the name of a library's version that redis asks for with each connection
+        ours = [line for line in stack if "/worker/" in line or "/tests/" in line]
+        found.append(f"{event}{arguments[:2]!r}\n" + "".join(ours[-6:-1]))
+
+
+def _writes(arguments: tuple[Any, ...]) -> bool:
+    """Whether a file is opened for writing: reading small ones of the own program is what imports do."""
+    return bool(int(arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+
+
+@contextmanager
+def nothing_blocks(thread: int) -> Iterator[None]:
+    """Fail when a call that may block is made in the thread with this identity while the block runs."""
+    if not _installed.is_set():
+        _installed.set()
+        sys.addaudithook(_hook)
+    found = _watching[thread] = []
+    try:
+        yield
+    finally:
+        del _watching[thread]
+    assert not found, "the event loop was held up by:\n" + "\n".join(found)

@@ -1,0 +1,74 @@
+"""The worker's event loop: what holds it up is reported, and what may hold it up fails the tests of the engine."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.blocking import nothing_blocks
+from worker.turns.loop import BLOCKED_SECONDS, Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    made.start()
+    yield made
+    made.close()
+
+
+def do(loop: Loop, call: Callable[[], object]) -> None:
+    async def work() -> None:
+        call()
+
+    loop.result_of(work())
+    loop.result_of(work_of_nothing())  # the loop has looked around since
+
+
+async def work_of_nothing() -> None:
+    pass
+
+
+def test_what_holds_up_the_loop_for_50_ms_is_reported_once_and_shown_for_a_minute(loop: Loop) -> None:
+    with capture_logs() as lines:
+        for _ in range(2):
+            do(loop, lambda: time.sleep(1.5 * BLOCKED_SECONDS))
+    [line] = [line for line in lines if line["event"] == "loop.blocked"]
+    assert line["seconds"] >= BLOCKED_SECONDS
+    assert loop.worst_block >= 1.5 * BLOCKED_SECONDS
+
+
+def test_a_loop_that_waits_is_not_held_up(loop: Loop) -> None:
+    woken = threading.Event()
+    loop.later(3 * BLOCKED_SECONDS, woken.set)
+    assert woken.wait(60)
+    assert loop.worst_block < 3 * BLOCKED_SECONDS or loop.worst_block == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda folder: (folder / "file").write_text("x"),
+        lambda folder: (folder / "folder").mkdir(),
+        lambda folder: list(folder.iterdir()),
+        lambda folder: subprocess.run(["true"], check=True),
+    ],
+    ids=["write", "mkdir", "list", "process"],
+)
+def test_a_call_that_may_block_fails_a_test_of_the_engine(
+    loop: Loop, tmp_path: Path, call: Callable[[Path], object]
+) -> None:
+    async def identity() -> int:
+        return threading.get_ident()
+
+    thread = loop.result_of(identity())
+    with pytest.raises(AssertionError, match="held up"), nothing_blocks(thread):
+        do(loop, lambda: call(tmp_path))
+    with nothing_blocks(thread):
+        do(loop, lambda: None)
