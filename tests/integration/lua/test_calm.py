@@ -84,3 +84,13 @@ async def test_while_no_turn_is_unfinished_reapers_tell_the_store_nothing(
     await client.submit(request())
     looking.look()
     assert store.exists(Keys(short.namespace).reapers)
+
+
+async def test_what_was_counted_is_folded_also_when_no_turn_is_unfinished_any_more(
+    client: TurnsClient, short: Settings, store: redis.Redis
+) -> None:
+    ledger, keys = Ledger(short, "holder"), Keys(short.namespace)
+    ledger.commit(claimed(ledger, await client.submit(request())), PASSED)
+    assert store.exists(keys.due, keys.pending) == 1
+    reaper(short).look()
+    assert not store.exists(keys.pending)

@@ -37,14 +37,14 @@ class Backlog:
         self._script = store.register_script(_LUA.read_text())
 
     def empty(self, shards: Sequence[Keys]) -> bool:
-        """Whether there is no unfinished turn at all.
+        """Whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
 
         Raises:
             RedisError: the store does not answer.
         """
         pipe = self._store.pipeline(transaction=False)
         for keys in shards:
-            pipe.zcard(keys.due)
+            pipe.exists(keys.due, keys.pending)
         return not any(pipe.execute())
 
     def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:

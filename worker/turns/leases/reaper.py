@@ -80,7 +80,7 @@ class Reaper:
                 log.exception("reaper.look_failed")
 
     def look(self) -> None:
-        """Look once at everything that is due. While there is no unfinished turn, that is one command a shard.
+        """Look once at everything that is due. While nothing is to be done, that is one command a shard.
 
         The calm time may begin again with the first turn: the leases of turns that were not there yet end after it.
 
