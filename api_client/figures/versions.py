@@ -1,0 +1,154 @@
+"""Two versions of a flow beside each other: rates and means with their confidence, and whether they really differ. Pure.
+
+A session keeps its version (ADR-034, A/B), so that its turns are not independent: the unit is the session. Rates are
+ratios of sums over sessions, their variance is that of the linearised ratio (Cochran, Sampling Techniques, 6.4). The
+test of a difference pools both sides, and the bound is divided by the number of figures (Bonferroni), so that two equal
+versions are called different in at most one of twenty comparisons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
+
+from api_client.contract.turn import Outcome
+
+#: Sessions of each version below which nothing is said.
+FEWEST = 30
+#: How often two equal versions may be called different.
+ERROR_RATE = 0.05
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A finished turn: whose session, how it ended, what it took (seconds from the submit) and cost (US dollars)."""
+
+    session_id: str
+    flow: str
+    outcome: Outcome
+    asked_again: bool
+    seconds: float
+    usd: float
+
+
+#: What is compared: name -> the value of one turn. Cancelled turns say nothing of a version.
+FIGURES: dict[str, Callable[[Ended], float]] = {
+    "retry": lambda turn: float(turn.asked_again),
+    "fallback": lambda turn: float(turn.outcome is Outcome.PASSED_BY_FALLBACK),
+    "failure": lambda turn: float(not turn.outcome.success),
+    "seconds": lambda turn: turn.seconds,
+    "usd": lambda turn: turn.usd,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A figure of one version, with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One figure of both versions. ``p``: how often equal versions differ so much; ``real``: they are not equal."""
+
+    name: str
+    old: Measured
+    new: Measured
+    change: Measured
+    p: float
+    real: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """The comparison. ``enough``: both versions have sessions enough to say something."""
+
+    old: str
+    new: str
+    sessions: tuple[int, int]
+    turns: tuple[int, int]
+    enough: bool
+    figures: tuple[Difference, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison, JSON-ready."""
+        return asdict(self)
+
+
+#: Session -> turns, and the sum of a figure over them.
+_Sums = Mapping[str, tuple[int, float]]
+
+
+def compare(turns: Iterable[Ended], old: str, new: str) -> Versions:
+    """Compare the turns of two versions; those of others, and cancelled ones, are left out."""
+    kept: dict[str, list[Ended]] = {old: [], new: []}
+    for turn in turns:
+        if turn.flow in kept and turn.outcome is not Outcome.CANCELLED:
+            kept[turn.flow].append(turn)
+    sessions = [len({turn.session_id for turn in kept[flow]}) for flow in (old, new)]
+    enough = min(sessions) >= FEWEST
+    found = []
+    for name, value in FIGURES.items():
+        sums = [_sums(kept[flow], value) for flow in (old, new)]
+        found.append(_difference(name, sums[0], sums[1], enough=enough))
+    return Versions(
+        old=old,
+        new=new,
+        sessions=(sessions[0], sessions[1]),
+        turns=(len(kept[old]), len(kept[new])),
+        enough=enough,
+        figures=tuple(found),
+    )
+
+
+def _sums(turns: Iterable[Ended], value: Any) -> _Sums:
+    found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    for turn in turns:
+        sums = found[turn.session_id]
+        sums[0] += 1
+        sums[1] += value(turn)
+    return {session: (int(count), total) for session, (count, total) in found.items()}
+
+
+def _difference(name: str, old: _Sums, new: _Sums, *, enough: bool) -> Difference:
+    before, after = _ratio(old), _ratio(new)
+    spread_before, spread_after = _variance(old, before), _variance(new, after)
+    pooled = _ratio({**{f"old {key}": value for key, value in old.items()}, **new})
+    spread = math.sqrt(_variance(old, pooled) + _variance(new, pooled))
+    change = after - before
+    p = 2 * (1 - _NORMAL.cdf(abs(change) / spread)) if spread else 1.0
+    return Difference(
+        name=name,
+        old=_measured(before, spread_before),
+        new=_measured(after, spread_after),
+        change=_measured(change, spread_before + spread_after),
+        p=p,
+        real=enough and p < ERROR_RATE / len(FIGURES),
+    )
+
+
+def _ratio(sums: _Sums) -> float:
+    turns = sum(count for count, _ in sums.values())
+    return sum(total for _, total in sums.values()) / turns if turns else 0.0
+
+
+def _variance(sums: _Sums, ratio: float) -> float:
+    """The variance of a ratio of sums over sessions, about ``ratio``."""
+    sessions, turns = len(sums), sum(count for count, _ in sums.values())
+    if sessions < 2:
+        return 0.0
+    squares = sum((total - ratio * count) ** 2 for count, total in sums.values())
+    return squares * sessions / (sessions - 1) / turns**2
+
+
+def _measured(value: float, variance: float) -> Measured:
+    reach = _NORMAL.inv_cdf(0.975) * math.sqrt(variance)
+    return Measured(value=value, low=value - reach, high=value + reach)
