@@ -28,6 +28,7 @@ from api_client.index.lists import TurnLists
 from api_client.index.selection import Filter, Selected, select
 from api_client.pauses.pauses import Pauses
 from api_client.policies.files import Policies
+from api_client.policies.flows import Flows
 from api_client.relay_state.allowances import Allowances
 from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
@@ -57,11 +58,14 @@ class TurnsClient:
         self.store = Store(settings)
         self.settings = self.store.settings
         self.policies = Policies(settings, read_policy)
+        self.flows = Flows(self.store)
         self._announcer = Announcer(settings)
         self._reader = TurnReader(self.store)
         self._canceller = Canceller(self.store, self._reader, self._announcer)
         self.spending = Spending(self.store)
-        self._submitter = Submitter(self.store, self._announcer, self._canceller, self.policies, self.spending)
+        self._submitter = Submitter(
+            self.store, self._announcer, self._canceller, self.policies, self.flows, self.spending
+        )
         self._inbox = Inbox(self.store, self._reader, self._announcer)
         self._dead_letters = DeadLetters(self.store, self._reader)
         self.lists = TurnLists(self.store)

@@ -41,6 +41,7 @@ LONG = {
     "test_datasets.py",
     "test_demo.py",
     "test_examples.py",
+    "test_flows.py",
     "test_going_on.py",
     "test_judges.py",
     "test_log_lines.py",

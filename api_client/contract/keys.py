@@ -190,6 +190,16 @@ class Keys:
         return self._name("policies:used")
 
     @property
+    def flows(self) -> str:
+        """Hash: flow versions that were rolled back (JSON, ``values.flow.RolledBack``); of the first shard only."""
+        return self._name("flows")
+
+    @property
+    def flow_guard(self) -> str:
+        """String: the process that watches over flow versions now; lives for seconds. Of the first shard only."""
+        return self._name("flows:guard")
+
+    @property
     def audit(self) -> str:
         """Stream: what operators asked for, by whom and when; of the first shard only."""
         return self._name("audit")

@@ -23,7 +23,10 @@ DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
 _LATER = frozenset(
-    {"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied", "key"}
+    {
+        "images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied", "key",
+        "flow",
+    }  # fmt: skip
 )
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
@@ -114,6 +117,7 @@ class TurnRequest:
         key: the owner, by name, of the API key that it came with; empty on the command line.
         operator: an operator submitted it: its gates may run programs also where no box can be made.
         applied: what a policy file gave the turn; None where there is none. Set when the turn is submitted.
+        flow: its version of prompts and rules (HELIX_FLOW_VERSION); empty: that of its session, set at the submit.
     """
 
     model: str
@@ -138,6 +142,7 @@ class TurnRequest:
     operator: bool = False
     applied: Applied | None = None
     key: str = ""
+    flow: str = ""
 
     @property
     def prompt(self) -> str:

@@ -1,4 +1,4 @@
-"""Two versions of a flow beside each other: rates and means with their confidence, and whether they really differ. Pure.
+"""Two flow versions beside each other: rates and means with their confidence, and whether they differ. Pure.
 
 A session keeps its version (ADR-034, A/B), so that its turns are not independent: the unit is the session. Rates are
 ratios of sums over sessions, their variance is that of the linearised ratio (Cochran, Sampling Techniques, 6.4). The

@@ -75,13 +75,13 @@ class Policies:
         source = self._by_hash.get(policy_hash)
         return source.text if source else None
 
-    def of(self, model: str, owner: str = "") -> PolicySource | None:
-        """The policy of a model's and owner's turns, as its file says now; None where the settings name none.
+    def of(self, model: str, owner: str = "", flow: str = "") -> PolicySource | None:
+        """The policy of a model's, owner's and flow version's turns, as its file says now; None where no file is named.
 
         Raises:
             SettingsError: the file was never usable.
         """
-        path = self._settings.policy_of(model, owner)
+        path = self._settings.policy_of(model, owner, flow)
         return self.read(path) if path else None
 
     def apply(self, request: TurnRequest, asker: Asker, *, named: Collection[str]) -> TurnRequest:
@@ -95,7 +95,7 @@ class Policies:
         Raises:
             BadRequest: it names a rule that may not be asked for. SettingsError: as ``of``.
         """
-        source = self.of(request.model, asker.owner) if request.phase is None else None
+        source = self.of(request.model, asker.owner, request.flow) if request.phase is None else None
         if source is None:
             return request
         given = source.given(request.model, asker)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +36,7 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "cost_reserve": cost_budget // request.max_attempts,
         "model_label": label(request.model),
         "policy_hash": request.applied.hash if request.applied else "",
-        "flow": flow_of(request.session_id, settings.flow_version),
+        "flow": request.flow,
         "first_link": str(first_link(request)),
         "from_claim": int(request.phase is not None),
         "max_attempts": request.max_attempts,
@@ -49,7 +48,7 @@ def asked_of(request: TurnRequest) -> TurnRequest:
     """The request without what its caller did not ask for: a policy file that changed makes no other question of it."""
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
     filled = request.applied.filled if request.applied else ()
-    return replace(request, traceparent="", applied=None, **{name: blank[name] for name in filled})
+    return replace(request, traceparent="", applied=None, flow="", **{name: blank[name] for name in filled})
 
 
 def digest(request: TurnRequest) -> str:
@@ -60,13 +59,3 @@ def digest(request: TurnRequest) -> str:
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
     """How long an idempotency key is kept, in ms: a day longer than its turn."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS
-
-
-def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
-    """The flow version of a session: spread by hash as the versions' weights say, so that a session keeps its own."""
-    place = int.from_bytes(hashlib.sha256(f"flow {session_id}".encode()).digest()[:8], "big") % sum(versions.values())
-    for version, weight in versions.items():
-        place -= weight
-        if place < 0:
-            return version
-    raise AssertionError("the weights do not add up to their sum")

@@ -21,6 +21,7 @@ from api_client.contract.tasks import first_link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
 from api_client.contract.values.policy import Asker
 from api_client.policies.files import Policies
+from api_client.policies.flows import Flows
 from api_client.policies.kept import keep
 from api_client.store import Store
 from api_client.turns import submission
@@ -43,10 +44,12 @@ class Submitter:
         announcer: Announcer,
         canceller: Canceller,
         policies: Policies,
+        flows: Flows,
         spending: Spending,
     ) -> None:
         self._spending = spending
         self._store = store
+        self._flows = flows
         self._policies = policies
         self._settings = store.settings
         self._announcer = announcer
@@ -62,7 +65,9 @@ class Submitter:
         self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "", replay_of: str = ""
     ) -> str:
         """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key."""
-        request = completed(self._policies.completed(request), self._settings)
+        if replay_of and request.flow and request.flow not in await self._flows.active():
+            request = await self._anew(request)
+        request = completed(self._policies.completed(await self._flows.given(request)), self._settings)
         check(request, self._settings)
         await self._store.require_shards()
         request = await self._with_kept_policy(request)
@@ -142,10 +147,17 @@ class Submitter:
         if await keep(self._store, policy, self._policies.text_of(policy)):
             return request
         log.warning("policy.gone", policy=policy)
-        named = {name for name in ("validators", "policy", "max_attempts") if name not in request.applied.filled}
-        anew = self._policies.apply(replace(request, applied=None, policy={}), Asker(), named={*named, "locale"})
+        anew = await self._anew(request)
         check(anew, self._settings)
         return await self._with_kept_policy(anew)
+
+    async def _anew(self, request: TurnRequest) -> TurnRequest:
+        """A replay with the flow version and the policy of today."""
+        request, applied = await self._flows.given(replace(request, flow="")), request.applied
+        if applied is None:
+            return request
+        named = {name for name in ("validators", "policy", "max_attempts") if name not in applied.filled}
+        return self._policies.apply(replace(request, applied=None, policy={}), Asker(), named={*named, "locale"})
 
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
         body, keep_ms = submission.digest(request), submission.keep_key_ms(request, self._settings)

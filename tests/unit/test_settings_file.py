@@ -203,6 +203,10 @@ def test_prices_make_a_cost_where_the_service_names_none() -> None:
 def test_the_example_of_the_documentation_is_a_settings_file(root: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
     example = text.partition("```toml\n")[2].partition("```")[0].replace("/run/secrets/api_keys", "keys/relay")
-    (root / ".helix" / "consultant.md.j2").write_text("# {{ session_id }}")
+    for template in ("consultant.md.j2", "v3.md.j2"):
+        (root / ".helix" / template).write_text("# {{ session_id }}")
     write(root, example)
-    assert list(load(here(root)).models) == ["consultant", "fast"]
+    settings = load(here(root) | {"HELIX_FLOW_VERSION": "v2,v3"})
+    assert list(settings.models) == ["consultant", "fast"]
+    assert settings.policy_of("fast", flow="v3") == str(root / ".helix" / "v3.yaml")
+    assert settings.policy_of("fast", "anna", "v3") == str(root / ".helix" / "anna.yaml")

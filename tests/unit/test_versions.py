@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
-from api_client.contract.turn import Outcome
-from api_client.figures.versions import FEWEST, Ended, compare
-
-
-def session(drawn: random.Random, name: str, flow: str, failing: float = 0.03) -> Iterator[Ended]:
-    """The turns of one session; sessions differ in how often they are asked again and how slow they are."""
-    lean, slow = drawn.betavariate(1.2, 4), drawn.lognormvariate(0, 0.6)
-    for _ in range(1 + min(19, int(drawn.expovariate(0.3)))):
-        again, end = drawn.random() < lean, drawn.random()
-        good = Outcome.PASSED_BY_FALLBACK if end < failing + lean * 0.2 else Outcome.PASSED
-        seconds = slow * drawn.lognormvariate(2.5, 0.8) * (1 + again)
-        yield Ended(
-            session_id=name,
-            flow=flow,
-            outcome=Outcome.FAILED if end < failing else good,
-            asked_again=again,
-            seconds=seconds,
-            usd=seconds * 0.002,
-        )
+from api_client.figures.versions import FEWEST, compare
+from tests.bench.rules.splits import called_real, session
 
 
 def test_of_a_thousand_splits_of_equal_turns_at_most_five_percent_are_called_different() -> None:
-    drawn = random.Random(16)
-    called = 0
-    for _ in range(1000):
-        turns = [turn for n in range(240) for turn in session(drawn, f"s{n}", drawn.choice(("v2", "v3")))]
-        called += any(figure.real for figure in compare(turns, "v2", "v3").figures)
-    assert called <= 50
+    assert called_real(1000) <= 50
 
 
 def test_a_version_that_fails_more_often_is_found_and_few_sessions_say_nothing() -> None:

@@ -85,6 +85,11 @@ COMMANDS = {
         "worker.cli.figures.policy_replay:replay_policy",
         "Judge recorded answers by another policy, without an agent.",
     ),
+    "flow": ("worker.cli.flow:flow", "Versions of prompts and rules beside each other: show, rollback, resume."),
+    "compare": (
+        "worker.cli.figures.comparing:compare",
+        "Compare the turns of two flow versions, and say which difference is real.",
+    ),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
     "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
     "doctor": (

@@ -43,7 +43,8 @@ and models, a running `turns up` (`HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`); the defa
 ## The settings file
 
 `HELIX_CONFIG` names it; else it is `HELIX_ROOT/.helix/helix.toml`, where there is one. An agent in a box does
-not reach that folder. Its keys are the names below, without `HELIX_` and in small letters, and each model has a block:
+not reach that folder. Its keys are the names below, without `HELIX_` and in small letters. Models, owners
+and flow versions have blocks:
 
 ```toml
 locale = "en"
@@ -70,7 +71,12 @@ deadline_seconds = 600
 limit_memory_mb = 1024
 
 [owner.anna]                                  # whoever's key names this owner (turns keys create NAME --owner anna)
-policy = "anna.yaml"                          # wins over the models' and the one of all
+policy = "anna.yaml"                          # wins over all others
+
+[flow.v3]                                     # a version of HELIX_FLOW_VERSION (flow-versions.md)
+policy = "v3.yaml"                            # wins over the models' and the one of all
+prompt_template = "v3.md.j2"
+max_failure_rate = 0.2                        # above it the version is rolled back
 ```
 
 `runner` is needed; `model` is its option, as behind `:` in `HELIX_MODELS`. A block may also set whatever is marked *

@@ -22,6 +22,7 @@ from kombu.exceptions import OperationalError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
 from api_client.contract.values.worker_order import WorkerOrder
+from worker.flows.guard import FlowGuard
 from worker.notices.notifier import Notifier
 from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
@@ -96,7 +97,7 @@ class Engine:
         self._reaper = (
             None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True), self._lost)
         )
-        self._notifier = None if alone else Notifier(settings)
+        self._helpers = () if alone else (Notifier(settings), FlowGuard(settings))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
         self._isolated: set[subprocess.Popen[bytes]] = set()
@@ -110,8 +111,8 @@ class Engine:
         self.leases.start()
         if self._reaper:
             self._reaper.start()
-        if self._notifier:
-            self._notifier.start()
+        for helper in self._helpers:
+            helper.start()
 
     def take(self, task: Task) -> None:
         """Take a task that was received. In the Celery worker's loop: it returns at once.
@@ -297,8 +298,8 @@ class Engine:
             self._pulse.close()
         if self._reaper:
             self._reaper.close()
-        if self._notifier:
-            self._notifier.close()
+        for helper in self._helpers:
+            helper.close()
         self.leases.close()
         self.loop.result_of(self._ledger.close())
         self.loop.close()

@@ -87,7 +87,7 @@ class Answering:
     flow_version: dict[str, int] = setting(
         lambda: {"v2": 1},
         flow_weights,
-        "Version of prompts and rules, noted with each turn; v2=9,v3=1 spreads sessions.",
+        "Versions of prompts and rules: v2=9,v3=1 spreads sessions over two (flow-versions.md).",
     )
     verifier_model: str = setting(
         "", text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."

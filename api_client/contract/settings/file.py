@@ -1,4 +1,4 @@
-"""The settings file (TOML): the settings of the environment by their short names, and blocks of models and owners.
+"""The settings file (TOML): the settings of the environment by their short names; blocks of models, owners, flows.
 
 Secrets stand in separate files (``api_keys_file``, ``key_file``), so that this file can be read and shared.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class SettingsFile:
     Attributes:
         name: the file as it is named in messages. lines: ``key`` or ``model.NAME.key`` -> its line, from 1.
         values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
-        owner_settings: owner -> setting -> value.
+        owner_settings: owner -> setting -> value. flow_settings: flow version -> setting -> value.
         problems: what is wrong, each with file, line and key.
     """
 
@@ -44,6 +44,7 @@ class SettingsFile:
     models: dict[str, str] = field(default_factory=dict)
     model_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    flow_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -89,17 +90,19 @@ class _Reader:
         self._known = {each.name: each for each in declared(Settings, "setting") if each.name not in _NOT_HERE}
 
     def read(self, told: dict[str, Any]) -> None:
-        blocks, owners = told.pop("model", {}), told.pop("owner", {})
+        blocks, owners, flows = (told.pop(kind, {}) for kind in ("model", "owner", "flow"))
         for key, value in told.items():
             name, given = self._content(key, key, value, self._known)
             if name not in self._known:
-                self._unknown(key, key, [*self._known, "model", "owner"])
+                self._unknown(key, key, [*self._known, "model", "owner", "flow"])
             elif name == "policy":
                 self._own(key, key, value, self._found.values)
             elif given is not None:
                 self._put(self._found.values, key, self._known[name], given)
         for owner, block in self._blocks("owner", owners):
-            self._owner(owner, block)
+            self._small("owner", owner, block, _OF_OWNERS, self._found.owner_settings)
+        for flow, block in self._blocks("flow", flows):
+            self._small("flow", flow, block, _OF_FLOWS, self._found.flow_settings)
         for model, block in self._blocks("model", blocks):
             self._block(model, block)
 
@@ -109,13 +112,16 @@ class _Reader:
         self._problem(kind, f"must be blocks: [{kind}.NAME]")
         return []
 
-    def _owner(self, owner: str, block: dict[str, Any]) -> None:
-        values = self._found.owner_settings.setdefault(owner, {})
+    def _small(
+        self, kind: str, name: str, block: dict[str, Any], keys: Collection[str], found: dict[str, dict[str, Any]]
+    ) -> None:
+        """A block with few keys, of an owner or a flow version."""
+        values = found.setdefault(name, {})
         for key, value in block.items():
-            place = f"owner.{owner}.{key}"
-            if key not in _OF_OWNERS:
-                self._unknown(place, key, _OF_OWNERS)
-            elif not isinstance(value, str):
+            place = f"{kind}.{name}.{key}"
+            if key not in keys:
+                self._unknown(place, key, keys)
+            elif key == "policy" and not isinstance(value, str):
                 self._problem(place, "must be a text")
             else:
                 self._own(place, key, value, values)
@@ -132,12 +138,12 @@ class _Reader:
             place = f"model.{model}.{key}"
             if key in _BY_RUNNER:
                 self._of_runner(place, key, runner, value, values)
-            elif key in _OWN:
+            elif key in _OF_MODELS:
                 self._own(place, key, value, values)
             elif key in allowed:
                 self._put(values, place, allowed[key], value)
             else:
-                self._unknown(place, key, [*allowed, *_OWN, *_BY_RUNNER])
+                self._unknown(place, key, [*allowed, *_OF_MODELS, *_BY_RUNNER])
 
     def _of_runner(self, place: str, key: str, runner: str, value: Any, values: dict[str, Any]) -> None:
         name = _BY_RUNNER[key].get(runner)
@@ -234,6 +240,12 @@ def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
     return {validator: tuple(order) for validator, order in value.items()}
 
 
+def _failure_rate(value: Any, _folder: Path) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise ValueError("must be a share of all turns, between 0 and 1: 0.2")
+    return float(value)
+
+
 def _template(value: Any, folder: Path) -> str:
     path = folder / Path(str(value)).expanduser()
     if not path.is_file():
@@ -248,11 +260,15 @@ _OWN: dict[str, Callable[[Any, Path], Any]] = {
     "prices": _prices,
     "policy": _policy,
     "prompt_template": _template,
+    "max_failure_rate": _failure_rate,
 }
 
 
-#: Keys of an owner's block.
+#: Those of a model's block.
+_OF_MODELS = ("vision", "stream", "prices", "policy", "prompt_template")
+#: Keys of an owner's block, and of a flow version's.
 _OF_OWNERS = ("policy",)
+_OF_FLOWS = ("policy", "prompt_template", "max_failure_rate")
 
 
 def _lines(text: str) -> dict[str, int]:

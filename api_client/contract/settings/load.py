@@ -46,7 +46,12 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values = _values(environ, problems) | _constants(environ, problems)
     file = file_of(environ)
     problems += file.problems
-    values = file.values | _of_blocks(file, values) | {"owner_settings": file.owner_settings} | values
+    values = (
+        file.values
+        | _of_blocks(file, values)
+        | {"owner_settings": file.owner_settings, "flow_settings": file.flow_settings}
+        | values
+    )
     if "models" not in values and values.get("claude_api_key"):
         values["models"] = dict(_CONSULTANT)
     settings = Settings(**values)
@@ -118,6 +123,12 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
         problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")
     if readable and (unknown := [name for name in settings.vision_models if name not in settings.models]):
         problems.append(f"HELIX_VISION_MODELS={','.join(unknown)!r}: not a model of HELIX_MODELS ({there})")
+    for flow in settings.flow_settings:
+        if flow not in settings.flow_version:
+            versions = ", ".join(settings.flow_version)
+            problems.append(
+                f"[flow.{flow}]: HELIX_FLOW_VERSION has no such version ({versions}); {flow}=0 keeps it off"
+            )
     if settings.open_broker != "allowed":
         problems += open_brokers(settings.broker_url, settings.store_url)
     return problems

@@ -34,12 +34,14 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         model_settings: model -> what its block of the settings file sets; ``of_model`` applies it.
         policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
         owner_settings: owner -> what its block sets.
+        flow_settings: flow version -> what its block sets; ``of_turn`` applies it.
         prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
         prompt_template: file with the template of CLAUDE.md, or empty for ours.
     """
 
     model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
     owner_settings: dict[str, dict[str, Any]] = of_the_file(dict)
+    flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
     policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
     prices: dict[str, float] = of_the_file(dict)
     prompt_template: str = of_the_file("")
@@ -49,14 +51,16 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         given = self.model_settings.get(model)
         return replace(self, **given) if given else self
 
-    def policy_of(self, model: str, owner: str = "") -> str:
-        """The policy file of a turn: the owner's, else the model's, else the one of all; empty without one."""
-        return str(self.owner_settings.get(owner, {}).get("policy") or self.of_model(model).policy)
+    def policy_of(self, model: str, owner: str = "", flow: str = "") -> str:
+        """The policy file of a turn: the owner's, the flow version's, the model's, or the one of all; empty without."""
+        blocks = self.owner_settings.get(owner, {}), self.flow_settings.get(flow, {})
+        named = (str(block.get("policy", "")) for block in blocks)
+        return next(filter(None, named), "") or self.of_model(model).policy
 
     @property
     def policies(self) -> tuple[str, ...]:
         """Every policy file that these settings name."""
-        blocks = [*self.owner_settings.values(), *self.model_settings.values()]
+        blocks = [*self.owner_settings.values(), *self.flow_settings.values(), *self.model_settings.values()]
         named = [self.policy, *(str(block.get("policy", "")) for block in blocks)]
         return tuple(dict.fromkeys(filter(None, named)))
 

@@ -89,10 +89,11 @@ async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "c
         ApiError: 4xx with the field that is wrong.
     """
     headers, settings = request.headers, caller.settings(relay.settings)
+    policy = await policy_for(relay, caller, route)
 
     def make(body: dict[str, Any]) -> tuple[Ask, Sighting]:
         note_locale(request, body)
-        ask = read_ask(body, headers, settings, caller.owner, policy=policy_for(relay, caller, route))
+        ask = read_ask(body, headers, settings, caller.owner, policy=policy)
         return ask, _sighting(body, headers)
 
     ask, sighting = await read_as(request, relay.settings.max_body_bytes, make)

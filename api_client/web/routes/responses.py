@@ -50,10 +50,10 @@ After = Annotated[int | None, Query(ge=0, le=10**9)]
 async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
     headers, settings = request.headers, caller.settings(relay.settings)
+    policy = await policy_for(relay, caller, "responses")
 
     def make(body: dict[str, Any]) -> Ask:
         note_locale(request, body)
-        policy = policy_for(relay, caller, "responses")
         return read_response_ask(body, headers, settings, caller.owner, policy)
 
     ask = await read_as(request, relay.settings.max_body_bytes, make)

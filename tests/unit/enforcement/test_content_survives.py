@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from worker.enforcement import (
@@ -150,6 +150,7 @@ def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list
 
 
 @settings(deadline=None, max_examples=300)
+@example(" ", ["## Kontext"], "## Kontext\n\nNeu, mit Gründen.")  # the blank went
 @given(NOISE, st.lists(st.sampled_from(["step_marker", "## Kontext", "yaml_header.title"]), unique=True), replies())
 def test_any_text_at_all_is_only_added_to(answer: str, named: list[str], reply: str) -> None:
     # No ADR: a section or a key is nowhere to be put, so the whole answer is asked for, and a text may replace it.

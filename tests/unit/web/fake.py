@@ -187,6 +187,13 @@ class FakePauses:
         return 0
 
 
+class FakeFlows:
+    """Stands for ``Flows``: one version, whatever was rolled back."""
+
+    async def active(self) -> dict[str, int]:
+        return {"v2": 1}
+
+
 class FakeTurns:
     """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
 
@@ -202,6 +209,7 @@ class FakeTurns:
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
         self.policies = Policies(Settings())
+        self.flows = FakeFlows()
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []

@@ -14,19 +14,29 @@ from api_client.index.search import Place, Search
 _PAGE = 50
 
 
+async def finished_turns(client: TurnsClient, since: float, model: str = "") -> AsyncGenerator[Turn]:
+    """Chat turns that finished after ``since`` (seconds since the epoch), newest first, without their answers."""
+    async for chats in _pages(client, since, model):
+        for turn in chats:
+            yield turn
+
+
 async def finished_chats(
     client: TurnsClient, since: float, model: str = ""
 ) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
-    """Chat turns that finished after ``since`` (seconds since the epoch) with their attempts, newest first."""
+    """The same turns with their attempts."""
+    async for chats in _pages(client, since, model):
+        read = await asyncio.gather(*(_attempts(client, turn) for turn in chats))
+        for each in zip(chats, read, strict=True):
+            yield each
+
+
+async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerator[list[Turn]]:
     after: Place | None = None
     search = Search(statuses=("finished",), model=model, since=since)
     while True:
         page = await client.lists.page(search, after=after, count=_PAGE)
-        chats = [turn for turn in page.turns if not turn.request.phase]
-        for turn, attempts in zip(
-            chats, await asyncio.gather(*(_attempts(client, turn) for turn in chats)), strict=True
-        ):
-            yield turn, attempts
+        yield [turn for turn in page.turns if not turn.request.phase]
         if page.next is None:
             return
         after = page.next

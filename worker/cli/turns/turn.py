@@ -70,7 +70,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     request = _request(settings, read_text(message) if message == "-" else message, **options)
 
     async def action(client: TurnsClient) -> Turn | None:
-        applied = client.policies.apply(request, Asker(), named=_named(options))
+        applied = client.policies.apply(await client.flows.given(request), Asker(), named=_named(options))
         turn_id = await client.submit(applied, idempotency_key=idempotency_key)
         if not (wait or watching):
             _accepted(turn_id, request, as_json)

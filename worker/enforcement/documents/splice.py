@@ -43,7 +43,7 @@ def put_marker(answer: str, step: str) -> str:
         and (mark := _FENCE_MARK.match(_line(answer, last_fence.start)))
     ):
         answer += ("" if answer.endswith("\n") else eol) + mark[1]  # nothing after an open fence would be seen
-    return answer + _gap(answer, eol) + marker(step)
+    return answer + blank_line(answer, eol) + marker(step)
 
 
 def put_header(answer: str, header: str) -> str:
@@ -64,7 +64,7 @@ def put_header(answer: str, header: str) -> str:
         return answer[:start] + shown + _eol(answer) + answer[min(end, len(answer)) :]
     start = adr.char_of(adr.start)
     before = answer[:start]
-    return before + _gap(before, _eol(answer)) + shown + _eol(answer) * 2 + answer[start:]
+    return before + blank_line(before, _eol(answer)) + shown + _eol(answer) * 2 + answer[start:]
 
 
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
@@ -117,7 +117,7 @@ def put_section(answer: str, title: str, body: str) -> str:
     marks = "#" * (adr.sections[0].level if adr.sections else 2)
     last = eol if before.endswith("\n") else ""
     gap = last if not rest else "" if rest.startswith(("\n", "\r\n")) else eol * 2
-    return f"{before}{_gap(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
+    return f"{before}{blank_line(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
 
 
 def _closed(body: str) -> str:
@@ -160,7 +160,7 @@ def _line(text: str, number: int) -> str:
     return parse(text).out.lines[number]
 
 
-def _gap(text: str, eol: str) -> str:
+def blank_line(text: str, eol: str) -> str:
     """What is missing for a blank line behind a text; nothing behind an empty one."""
     tail = text[-4:].replace("\r", "")
     return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip("\ufeff") else ""

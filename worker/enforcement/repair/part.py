@@ -22,7 +22,7 @@ from worker.enforcement.documents.part import (
     section_part,
     section_title,
 )
-from worker.enforcement.documents.splice import only_adr, put_key, put_section
+from worker.enforcement.documents.splice import blank_line, only_adr, put_key, put_section
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key
 from worker.enforcement.markdown.outline import Fence, Outline
@@ -233,10 +233,10 @@ def _with_section(answer: str, title: str, text: str) -> str:
     at = last.start if last and not answer[last.end :].strip() else len(answer)
     levels = [heading.level for heading in document.out.headings if heading.top and heading.level > 1]
     heading = f"{'#' * (levels[0] if levels else 2)} {title}"
-    before = answer[:at].rstrip()
+    before = answer[:at]
     eol = "\r\n" if "\r\n" in answer else "\n"
     body = eol.join(text.strip().splitlines())
-    shown = f"{before}{eol * 2}{heading}{eol * 2}{body}{eol}" + (eol if at < len(answer) else "")
+    shown = f"{before}{blank_line(before, eol)}{heading}{eol * 2}{body}{eol}" + (eol if at < len(answer) else "")
     return shown + answer[at:]
 
 

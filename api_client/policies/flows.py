@@ -1,0 +1,88 @@
+"""Which flow version a new turn gets: by the settings' shares, without versions that were rolled back (ADR-034)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from api_client.contract.errors import BadRequest
+from api_client.contract.keys import Keys
+from api_client.contract.turn import TurnRequest
+from api_client.contract.values.flow import RolledBack, active, flow_of
+from api_client.store import Store
+
+log = structlog.get_logger()
+
+#: So long what was read from the store holds: a rollback reaches every relay within it, in seconds.
+FRESH_SECONDS = 1.0
+
+
+class Flows:
+    """The versions of HELIX_FLOW_VERSION. Each method that asks the store raises ``StoreUnavailable``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._key = Keys(store.namespace).flows
+        self._versions = store.settings.flow_version
+        self._active: Mapping[str, int] = active(self._versions, ())
+        self._read_at = -FRESH_SECONDS
+
+    async def active(self) -> Mapping[str, int]:
+        """The versions that get turns now, with their weights. With a single version the store is not asked."""
+        if len(self._versions) > 1 and time.monotonic() - self._read_at >= FRESH_SECONDS:
+            self._active = active(self._versions, await self.rolled_back())
+            self._read_at = time.monotonic()
+        return self._active
+
+    async def given(self, request: TurnRequest) -> TurnRequest:
+        """The request with the version of its session, unless it has one."""
+        return request if request.flow else replace(request, flow=flow_of(request.session_id, await self.active()))
+
+    async def rolled_back(self) -> dict[str, RolledBack]:
+        """The versions of the settings that were rolled back and not resumed since."""
+        return {version: said for version, said in (await self._said()).items() if not said.resumed}
+
+    async def roll_back(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
+        """Give a version no more turns, from ``FRESH_SECONDS`` from now on; returns the versions that get them instead.
+
+        Turns that have it keep it. Doing it again changes nothing.
+
+        Raises:
+            BadRequest: the settings name no such version, or no other one is left.
+        """
+        known = {*await self.rolled_back(), self._known(version)}
+        if not set(self._versions) - known:
+            raise BadRequest(
+                f"no other version is left: {', '.join(self._versions)} is all that HELIX_FLOW_VERSION has"
+            )
+        await self._note(version, RolledBack(at=time.time(), by=by, why=why))
+        return active(self._versions, known)
+
+    async def resume(self, version: str, *, by: str) -> Mapping[str, int]:
+        """Give a version turns again; returns the versions that get them. Raises ``BadRequest`` as ``roll_back``."""
+        known = {*await self.rolled_back()} - {self._known(version)}
+        await self._note(version, RolledBack(at=time.time(), by=by, resumed=True))
+        return active(self._versions, known)
+
+    async def _note(self, version: str, said: RolledBack) -> None:
+        await self._store.ask(self._store.redis.hset(self._key, version, said.to_json()))
+        self._read_at = -FRESH_SECONDS
+
+    def _known(self, version: str) -> str:
+        if version not in self._versions:
+            there = ", ".join(self._versions)
+            raise BadRequest(f"no flow version {version[:80]!r}; HELIX_FLOW_VERSION has: {there}", param="version")
+        return version
+
+    async def _said(self) -> dict[str, RolledBack]:
+        stored: Mapping[bytes, bytes] = await self._store.ask(self._store.redis.hgetall(self._key))
+        found = {}
+        for version, text in stored.items():
+            try:
+                found[version.decode()] = RolledBack.from_json(text)
+            except (ValueError, TypeError) as error:  # of a later release, or damaged: the settings hold
+                log.warning("flow.unreadable", flow=version.decode(errors="replace"), error=str(error)[:200])
+        return {version: said for version, said in found.items() if version in self._versions}

@@ -1,0 +1,186 @@
+"""Flow versions over real workers: shares, a rollback by command and by the guard, and the comparison (ADR-034)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings, load
+from api_client.contract.turn import Outcome, Turn
+from api_client.contract.values.flow import flow_of
+from tests.conftest import WorkerProcess, environ_of
+from tests.fault.conftest import message
+from tests.support import playing, wait_until
+from worker.cli import main
+from worker.flows.guard import BY, ended, lowest
+from worker.policies import read_source
+
+SCRIPT = '- attempts: [[{say: "Dies ist eine Antwort mit vielen Worten.\\n\\n<!-- STEP: done -->"}]]\n'
+BAD = "rules:\n  - {rule: length, name: short, reactions: [fail], options: {max_words: 3}}\n"
+FILE = """
+[flow.v2]
+policy = "good.yaml"
+
+[flow.v3]
+policy = "bad.yaml"
+"""
+BOUND = "max_failure_rate = 0.2\n"
+
+
+@pytest.fixture
+def scripted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Two versions, half and half; all answers of v3 are rejected. Of every process: the settings file says so."""
+    made = playing(settings, SCRIPT, flow_version={"v2": 1, "v3": 1})
+    folder = settings.root / ".helix"
+    folder.mkdir(exist_ok=True)
+    (folder / "good.yaml").write_text("rules: [step_marker]")
+    (folder / "bad.yaml").write_text(BAD)
+    (folder / "helix.toml").write_text(FILE)
+    for name, value in environ_of(made).items():
+        monkeypatch.setenv(name, value)
+    return load(environ_of(made))
+
+
+@pytest.fixture
+def turns_command(scripted: Settings, capsys: Any) -> Callable[..., str]:
+    def run(*arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as over:
+            main([*arguments])
+        out, err = capsys.readouterr()
+        assert (over.value.code or 0) == code, err
+        return out.splitlines()[-1] if not code else err
+
+    return run
+
+
+async def answered(client: TurnsClient, sessions: list[str]) -> list[Turn]:
+    ids = [await client.submit(message("frage", session)) for session in sessions]
+    return list(await asyncio.gather(*(client.result(turn_id, timeout=120) for turn_id in ids)))
+
+
+async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(
+    scripted: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker_process(settings=scripted)
+    sessions = [f"s{number}" for number in range(12)]
+    async with TurnsClient(scripted, read_source) as client:
+        turns = await answered(client, [*sessions, *sessions])
+        hashes = {flow: read_source(text, "").hash for flow, text in (("v2", "rules: [step_marker]"), ("v3", BAD))}
+        for turn in turns:
+            wanted = flow_of(turn.request.session_id, {"v2": 1, "v3": 1})
+            assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
+            assert turn.outcome is (Outcome.FAILED if wanted == "v3" else Outcome.PASSED)
+        assert {turn.flow for turn in turns} == {"v2", "v3"}
+        listed = {row.name: row.turns for row in (await client.stats(3600, "flow")).rows}
+        assert listed == Counter(turn.flow for turn in turns)
+
+
+async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_sessions_go_on_with_the_other(
+    scripted: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    with Path(scripted.root / ".helix" / "helix.toml").open("a") as file:
+        file.write(BOUND)
+    worker_process(settings=scripted)
+    worker_process(settings=scripted)
+    async with TurnsClient(scripted, read_source) as client:
+        number = 0
+
+        async def rolled_back() -> Any:
+            nonlocal number
+            number += 1
+            assert number < 200, "the guard does nothing"
+            await answered(client, [f"load-{number}-{place}" for place in range(8)])
+            return await client.flows.rolled_back()
+
+        note = (await wait_until(rolled_back, 300, tick=0.2))["v3"]
+        assert note.by == BY
+        assert "turns failed; the bound is 20%" in note.why
+
+        async def all_to_v2() -> bool:
+            return (await client.flows.active()) == {"v2": 1}
+
+        await wait_until(all_to_v2)
+        after = await answered(client, [f"after-{place}" for place in range(10)])
+        assert {(turn.flow, turn.outcome) for turn in after} == {("v2", Outcome.PASSED)}
+
+
+async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_back(
+    scripted: Settings, worker_process: Callable[..., WorkerProcess], turns_command: Callable[..., str]
+) -> None:
+    worker_process(settings=scripted)
+    in_v3 = next(name for name in map(str, range(99)) if flow_of(name, {"v2": 1, "v3": 1}) == "v3")
+    async with TurnsClient(scripted, read_source) as relay:
+        [before] = await answered(relay, [in_v3])
+        assert before.flow == "v3"
+        said = await asyncio.to_thread(turns_command, "flow", "rollback", "v3", "--why", "too strict")
+        assert said == "v3 gets no more turns; sessions: v2=1"
+
+        async def flow_now() -> str:
+            return flow_of(in_v3, await relay.flows.active())
+
+        await wait_until(lambda: _is(flow_now, "v2"))
+        [after] = await answered(relay, [in_v3])
+        assert (after.flow, after.outcome) == ("v2", Outcome.PASSED)
+        replayed = await relay.result(await relay.replay(before.turn_id), timeout=60)
+        assert (replayed.flow, replayed.outcome) == ("v2", Outcome.PASSED)
+
+        shown = json.loads(await asyncio.to_thread(turns_command, "flow", "show", "--json"))
+        assert [(each["version"], each["share"]) for each in shown] == [("v2", 1.0), ("v3", 0.0)]
+        assert shown[1]["rolled_back"]["why"] == "too strict"
+        assert "rolled back at" in await asyncio.to_thread(turns_command, "flow", "show")
+        assert "no other version is left" in await asyncio.to_thread(turns_command, "flow", "rollback", "v2", code=2)
+        assert "no flow version 'v9'" in await asyncio.to_thread(turns_command, "flow", "rollback", "v9", code=2)
+        assert [line.action for line in await relay.audit.read(since=0)][:1] == ["flow.rollback"]
+
+        await asyncio.to_thread(turns_command, "flow", "resume", "v3")
+        await wait_until(lambda: _is(flow_now, "v3"))
+
+
+async def _is(asked: Callable[[], Any], wanted: str) -> bool:
+    return bool(await asked() == wanted)
+
+
+async def test_compare_says_how_versions_differ(
+    scripted: Settings, worker_process: Callable[..., WorkerProcess], turns_command: Callable[..., str]
+) -> None:
+    worker_process(settings=scripted)
+    async with TurnsClient(scripted, read_source) as client:
+        turns = await answered(client, [f"c-{number}" for number in range(90)])
+    found = json.loads(await asyncio.to_thread(turns_command, "compare", "v2", "v3", "--json"))
+    assert found["turns"] == [sum(turn.flow == flow for turn in turns) for flow in ("v2", "v3")]
+    figures = {figure["name"]: figure for figure in found["figures"]}
+    assert (figures["failure"]["old"]["value"], figures["failure"]["new"]["value"]) == (0.0, 1.0)
+    assert figures["failure"]["real"]
+    assert figures["retry"]["change"]["value"] == 0.0
+    assert not figures["retry"]["real"]
+    said = await asyncio.to_thread(turns_command, "compare", "v2", "v3")  # its last line
+    assert "v3 really differs from v2 in: no accepted answer" in said
+    few = await asyncio.to_thread(turns_command, "compare", "v2", "v4")
+    assert "Too few sessions" in few
+
+
+def test_the_guard_waits_until_the_rate_is_above_the_bound_beyond_doubt() -> None:
+    assert lowest(2, 2) < 0.2 < lowest(4, 4)
+    assert lowest(30, 100) < 0.2 < lowest(40, 100)
+    assert lowest(0, 0) == 0.0
+    counted = {"turn.finished|failed|m|v3|none|0": 3, "turn.finished|passed|m|v3|done|0": 5}
+    counted |= {"turn.finished|cancelled|m|v3|none|0": 9, "turn.finished|failed|m|v2|none|0": 7, "turn.submitted": 1}
+    assert ended(counted, "v3") == (3, 8)
+
+
+def test_a_block_of_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "helix.toml"
+    file.write_text("[flow.v9]\nmax_failure_rate = 2\nretries = 1\n")
+    with pytest.raises(Exception, match=r"flow\.v9") as refused:
+        load({"HELIX_CONFIG": str(file), "HELIX_ROOT": str(tmp_path)})
+    said = str(refused.value)
+    assert "no such version (v2); v9=0 keeps it off" in said
+    assert "flow.v9.max_failure_rate: must be a share of all turns" in said
+    assert "flow.v9.retries: no such setting" in said

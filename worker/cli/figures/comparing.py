@@ -1,0 +1,98 @@
+"""``turns compare``: two flow versions beside each other, and whether they really differ (ADR-034, A/B)."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.turn import Outcome
+from api_client.figures.versions import FEWEST, FIGURES, Difference, Ended, Measured, Versions
+from api_client.figures.versions import compare as compared
+from worker.cli.figures.rates import span
+from worker.cli.output import json_option, write_json, write_table
+from worker.cli.turns.finished import finished_turns
+from worker.cli.turns.turn import with_client
+
+#: How a figure is called for people.
+_CALLED = {
+    "retry": "asked again",
+    "fallback": "repaired by fallback",
+    "failure": "no accepted answer",
+    "seconds": "time of a turn",
+    "usd": "cost of a turn",
+}
+
+
+@click.command()
+@click.argument("old")
+@click.argument("new")
+@click.option("--since", callback=span, default="7d", metavar="SPAN", show_default=True, help="How far back.")
+@click.option("--model", default="", help="Turns of this model alone.")
+@json_option
+def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None:
+    """Compare the finished turns of two flow versions, OLD and NEW.
+
+    "real" says that versions without any difference would differ so much in one of twenty comparisons at most, all
+    figures together. Phases and cancelled turns are left out; what retention has removed is not there.
+    """
+    if old == new:
+        raise click.UsageError("name two different versions, such as v2 v3")
+
+    async def read(client: TurnsClient) -> Versions:
+        turns = [
+            Ended(
+                session_id=turn.request.session_id,
+                flow=turn.flow,
+                outcome=turn.outcome or Outcome.ERROR,
+                asked_again=turn.retries > 0,
+                seconds=turn.finished_at - turn.created_at,
+                usd=turn.cost_used / 1e6,
+            )
+            async for turn in finished_turns(client, time.time() - since, model)
+            if turn.flow in {old, new}
+        ]
+        return compared(turns, old, new)
+
+    found = with_client(read)
+    if as_json:
+        write_json(found.to_dict())
+    else:
+        _write(found)
+
+
+def _write(found: Versions) -> None:
+    for version, sessions, turns in zip((found.old, found.new), found.sessions, found.turns, strict=True):
+        click.echo(f"{version}: {turns} turns of {sessions} sessions")
+    click.echo()
+    write_table([("", found.old, found.new, "change", "real"), *map(_line, found.figures)])
+    click.echo()
+    if not found.enough:
+        click.echo(f"Too few sessions to say more: {FEWEST} of each version are needed.")
+    elif real := [_CALLED[figure.name] for figure in found.figures if figure.real]:
+        click.echo(f"{found.new} really differs from {found.old} in: {', '.join(real)}.")
+    else:
+        click.echo(f"No difference between {found.old} and {found.new} is beyond chance.")
+
+
+def _line(figure: Difference) -> tuple[str, ...]:
+    said = "yes" if figure.real else "no"
+    return (
+        _CALLED[figure.name],
+        *(_said(figure.name, each) for each in (figure.old, figure.new)),
+        _said(figure.name, figure.change, sign="+"),
+        f"{said} (p {figure.p:.3f}, of {len(FIGURES)})",
+    )
+
+
+def _said(name: str, measured: Measured, sign: str = "") -> str:
+    """A figure with its 95 % confidence interval."""
+    low, value, high = (_unit(name, each, sign) for each in (measured.low, measured.value, measured.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _unit(name: str, value: float, sign: str) -> str:
+    if name == "seconds":
+        return f"{value:{sign}.2f} s"
+    return f"{value:{sign}.4f} $" if name == "usd" else f"{value:{sign}.1%}"

@@ -1,0 +1,1 @@
+"""Watching over flow versions."""
