@@ -23,10 +23,7 @@ DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
 _LATER = frozenset(
-    {
-        "images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied", "key",
-        "flow",
-    }  # fmt: skip
+    "images policy escalation phase directory after traceparent operator applied key flow template".split()
 )
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).

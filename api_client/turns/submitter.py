@@ -157,7 +157,9 @@ class Submitter:
         if applied is None:
             return request
         named = {name for name in ("validators", "policy", "max_attempts") if name not in applied.filled}
-        return self._policies.apply(replace(request, applied=None, policy={}), Asker(), named={*named, "locale"})
+        return self._policies.apply(
+            replace(request, applied=None, policy={}), Asker(owner=request.key), named={*named, "locale"}
+        )
 
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
         body, keep_ms = submission.digest(request), submission.keep_key_ms(request, self._settings)
