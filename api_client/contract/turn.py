@@ -23,7 +23,8 @@ DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
 _LATER = frozenset(
-    "images policy escalation phase directory after traceparent operator applied key flow template".split()
+    {"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied", "key"}
+    | {"flow", "template"}
 )
 
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
