@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.index.selection import Filter, Selected
 from tests.conftest import WorkerProcess
 from tests.relay import RelayProcess
 
 CLIENTS = Path(os.environ.get("CLIENTS", ".helix-tools/clients")).absolute()
+EVERY = Filter()
 SCRIPT = """
 - when: two attempts
   attempts:
@@ -72,3 +75,9 @@ def ran(*command: str | Path, home: Path, **more: str) -> subprocess.CompletedPr
     given = environ(home, LLM_USER_PATH=str(home), **more)
     stdin = subprocess.DEVNULL
     return subprocess.run(command, env=given, cwd=home, stdin=stdin, capture_output=True, text=True, timeout=240)
+
+
+async def selected(settings: Settings, wanted: Filter = EVERY) -> list[Selected]:
+    """The turns that match, else all."""
+    async with TurnsClient(settings) as client:
+        return await client.select(wanted)

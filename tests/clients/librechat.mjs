@@ -1,4 +1,4 @@
-// Two questions of one conversation and one that fails, asked as LibreChat asks a custom endpoint.
+// Two questions of one conversation, its title, and a question that fails, asked as LibreChat asks a custom endpoint.
 import { GraphEvents, ModelEndHandler, Providers, Run, createContentAggregator } from '@librechat/agents';
 import { AIMessage, HumanMessage } from '@librechat/agents/langchain/messages';
 
@@ -45,12 +45,19 @@ async function ask(conversation, messages) {
     error = String(raised.code ?? raised.message);
   }
   const text = contentParts.filter((part) => part?.type === 'text').map((part) => part.text).join('');
-  return { text, used: used.map((usage) => usage.total_tokens), pieces, error };
+  return { run, contentParts, seen: { text, used: used.map((usage) => usage.total_tokens), pieces, error } };
+}
+
+// As titleConvo: true asks for it, with LibreChat's default titleMethod.
+function title({ run, contentParts }, inputText) {
+  const clientOptions = { model: 'helix', apiKey: 'none', maxRetries: 0, configuration: { baseURL } };
+  return run.generateTitle({ provider: Providers.OPENAI, titleMethod: 'completion', inputText, contentParts, clientOptions });
 }
 
 const question = new HumanMessage('two attempts');
 const first = await ask('chat-1', [question]);
-const second = await ask('chat-1', [question, new AIMessage(first.text), new HumanMessage('two attempts, again')]);
+const named = await title(first, 'two attempts');
+const second = await ask('chat-1', [question, new AIMessage(first.seen.text), new HumanMessage('two attempts, again')]);
 const failed = await ask('chat-2', [new HumanMessage('never ends')]);
-console.log(JSON.stringify({ first, second, failed }));
+console.log(JSON.stringify({ title: named.title, first: first.seen, second: second.seen, failed: failed.seen }));
 process.exit(0);

@@ -5,21 +5,28 @@ LibreChat itself needs MongoDB and is not run here; every request of a custom en
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
-from tests.clients.conftest import CLIENTS, needs, ran
+from api_client.contract.settings import Settings
+from tests.clients.conftest import CLIENTS, needs, ran, selected
 
 LIBRECHAT = CLIENTS / "librechat"
 
 
 @needs(LIBRECHAT / "node_modules" / "@librechat" / "agents")
-def test_librechat_streams_goes_on_and_reads_errors(url: str, tmp_path: Path) -> None:
+def test_librechat_streams_goes_on_names_the_chat_and_reads_errors(
+    url: str, relay_settings: Settings, tmp_path: Path
+) -> None:
     (LIBRECHAT / "client.mjs").write_text((Path(__file__).parent / "librechat.mjs").read_text())
     done = ran("node", LIBRECHAT / "client.mjs", url, home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
+        "title": "two attempts",
         "first": {"text": "The answer.", "used": [16], "pieces": 1, "error": ""},
         "second": {"text": "The answer.", "used": [16], "pieces": 1, "error": ""},
         "failed": {"text": "", "used": [], "pieces": 0, "error": "incomplete"},
     }
+    turns = asyncio.run(selected(relay_settings))
+    assert len(turns) == 3, "a title is no turn"

@@ -12,11 +12,10 @@ import openai
 import pytest
 import yaml
 
-from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.index.selection import Filter, Selected
+from api_client.index.selection import Filter
 from tests.browser.webui import answers, free_port
-from tests.clients.conftest import CLIENTS, environ, needs
+from tests.clients.conftest import CLIENTS, environ, needs, selected
 from tests.support import wait_for
 
 LITELLM = CLIENTS / "litellm" / "bin" / "litellm"
@@ -73,9 +72,3 @@ def test_litellm_passes_answers_streams_usage_and_errors_on(proxy: openai.OpenAI
         proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": "never ends"}])
     failed = Filter(outcomes=frozenset({"incomplete"}))
     assert len(asyncio.run(selected(relay_settings, failed))) == 1, "with num_retries: 0 it asks once"
-
-
-async def selected(settings: Settings, wanted: Filter) -> list[Selected]:
-    """The turns that match."""
-    async with TurnsClient(settings) as client:
-        return await client.select(wanted)

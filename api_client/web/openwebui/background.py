@@ -1,8 +1,8 @@
 """Requests a chat interface makes for itself: a title, tags, follow-up questions. They never become turns.
 
-Open WebUI sends them to the model of the chat, two or three around every first message. They are answered here from
-the request's own text, in the form their sender reads. The header ``X-Owui-Task`` says what is asked (its template is
-in docs/open-webui.md); without it, how Open WebUI's own prompts begin.
+Open WebUI sends them to the model of the chat, two or three around every first message; LibreChat asks for a title.
+They are answered here from the request's own text, in the form their sender reads. The header ``X-Owui-Task`` says what
+is asked (its template is in docs/open-webui.md); without it, how the interfaces' own prompts begin.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _PROMPTS = {
     "### Task:\nGenerate a detailed prompt": "image_prompt_generation",
     "Your task is to reflect the speaker": "emoji_generation",
     "You have been provided with a set of responses": "moa_response_generation",
+    "Provide a concise, 5-word-or-less title for the conversation": "librechat_title",
 }
 #: Of a conversation so much is read, from the end that is asked for: an answer is made while everybody waits.
 TALK_CHARS = 32_768
@@ -94,6 +95,12 @@ def _title(prompt: str) -> str:
     return _json("title", next((title for text in _said_first(prompt) if (title := title_of(text))), "Chat"))
 
 
+def _librechat_title(prompt: str) -> str:
+    """The bare title: LibreChat shows all that comes."""
+    asked = prompt.partition("Conversation:\nUser: ")[2].partition("\nAI: ")[0]
+    return title_of(asked) or "Chat"
+
+
 def _tags(prompt: str) -> str:
     said = "\n".join(_said_first(prompt))
     found = [tag for tag, words in _TAGS.items() if re.search(words, said, re.IGNORECASE)]
@@ -131,5 +138,6 @@ _ANSWERS: dict[str, Callable[[str], str]] = {
     "image_prompt_generation": _image,
     "emoji_generation": lambda _: "💬",
     "moa_response_generation": _one_of_many,
+    "librechat_title": _librechat_title,
     "function_calling": lambda _: _json("tool_calls", []),
 }

@@ -44,8 +44,9 @@ class Progress:
         self.current: Status | None = None
         self.queued = False  # the turn waits for its session or for an agent
         self._works: Status | None = None  # the line that says what the agent does
-        self._since = 0.0  # when the agent began, seconds since the epoch; 0: it is not at work
+        self._since = 0.0  # when the agent began, or the wait for it; seconds since the epoch; 0: neither
         self._minutes = 0
+        self._fewest: int | None = None  # turns that waited for an agent, this one included: at the fewest
         self._reason = False  # the line says why the last draft is void
         self._changes: list[str] = []
 
@@ -79,16 +80,27 @@ class Progress:
         Args:
             now: seconds since the epoch.
             before: unfinished turns of the session before this one.
-            others: turns that wait for an agent.
+            others: turns that wait for an agent, this one included; those that came later as well.
         """
-        if self.queued:
-            return self._show(status_event(queued_behind(before, others, self._locale), done=False))
         minutes = int((now - self._since) / _MINUTE) if self._since else 0
-        if not self._works or minutes <= self._minutes:
+        if self.queued:
+            words = queued_behind(before, self._ahead(others), self._locale)
+        elif self._works and minutes > self._minutes:
+            words = self._works["data"]["description"]
+        else:
             return None
         self._minutes = minutes
-        words = self._works["data"]["description"]
-        return self._show(status_event(say("since", self._locale, what=words, minutes=minutes), done=False))
+        text = say("since", self._locale, what=words, minutes=minutes) if minutes else words
+        return self._show(status_event(text, done=False))
+
+    def _ahead(self, others: int) -> int:
+        """How many turns are before this one: of those that wait, the later ones are behind it, first come first served.
+
+        So there were never more before it than waited with it at the fewest.
+        """
+        if others:
+            self._fewest = others if self._fewest is None else min(self._fewest, others)
+        return max((self._fewest or 1) - 1, 0) if others else 0
 
     def lost(self) -> Status | None:
         """The connection to the turn is lost, and the page with it: the turn goes on."""
@@ -101,9 +113,9 @@ class Progress:
     def _note(self, event: Event) -> None:
         match event.body:
             case TurnQueued() | TurnResumed():
-                self.queued = True
+                self.queued, self._since = True, event.at
             case TurnPaused():
-                self.queued = False
+                self.queued, self._since = False, 0.0
             case AttemptStarted():
                 self.queued, self._since, self._minutes = False, event.at, 0
             case AttemptCompleted():

@@ -129,11 +129,12 @@ def proof_of(end: TurnFinished, changes: Sequence[str], locale: str, *, checked:
     return say("checked_again", locale, number=say(name, locale, number=attempts))
 
 
-def queued_behind(before: int, others: int, locale: str) -> str:
-    """Where a turn stands that waits: behind its session's own turns, or with others for an agent."""
-    if before:
-        return say("queued_behind_one" if before == 1 else "queued_behind", locale, position=before)
-    return say("queued_among", locale, count=others) if others > 1 else say("queued_for_agent", locale)
+def queued_behind(own: int, others: int, locale: str) -> str:
+    """Where a turn stands that waits: behind ``own`` turns of its session, else behind ``others`` for an agent."""
+    if own:
+        return say("queued_behind_one" if own == 1 else "queued_behind", locale, position=own)
+    name = {0: "queued_for_agent", 1: "queued_for_agent_one"}.get(others, "queued_for_agent_many")
+    return say(name, locale, position=others)
 
 
 def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:

@@ -17,9 +17,13 @@ _WORDS: dict[str, dict[str, str]] = {
         "en": "{position} of your questions are before this one",
     },
     "queued_for_agent": {"de": "Wartet auf einen freien Agenten", "en": "Waiting for a free agent"},
-    "queued_among": {
-        "de": "Wartet auf einen freien Agenten; {count} Fragen warten",
-        "en": "Waiting for a free agent; {count} questions are waiting",
+    "queued_for_agent_one": {
+        "de": "Wartet auf einen freien Agenten; etwa 1 Frage ist vorher dran",
+        "en": "Waiting for a free agent; about 1 question is before this one",
+    },
+    "queued_for_agent_many": {
+        "de": "Wartet auf einen freien Agenten; etwa {position} Fragen sind vorher dran",
+        "en": "Waiting for a free agent; about {position} questions are before this one",
     },
     "started": {"de": "Der Agent arbeitet", "en": "The agent is working"},
     "since": {"de": "{what} (seit {minutes} min)", "en": "{what} (for {minutes} min)"},

@@ -6,12 +6,13 @@ import pytest
 
 from worker.runners.scripted import script
 
-RULES = script.load(script.DEMO)
-MESSAGES = script.demo_messages()
+GERMAN, ENGLISH = map(script.load, script.BUILT_IN)
+RULES = script.built_in()
+MESSAGES = {rule.name: rule.when for rule in GERMAN if rule.when}
 
 
 def steps(name: str, attempt: int = 1, delivery: int = 1) -> tuple[script.Step, ...]:
-    return script.steps_for(RULES, MESSAGES.get(name, "irgendetwas"), attempt, delivery)
+    return script.steps_for(RULES, MESSAGES.get(name, "Und was ist das?"), attempt, delivery)
 
 
 def text(name: str, attempt: int = 1, delivery: int = 1) -> str:
@@ -23,8 +24,28 @@ def seconds(played: tuple[script.Step, ...]) -> float:
 
 
 def test_each_message_reaches_its_own_rule() -> None:
-    for name, message in MESSAGES.items():
-        assert next(rule for rule in RULES if rule.matches(message)).name == name
+    for rule in (*GERMAN, *ENGLISH):
+        if rule.when:
+            assert next(each for each in RULES if each.matches(rule.when)) is rule
+
+
+def test_both_languages_play_the_same() -> None:
+    assert [rule.name for rule in GERMAN] == [rule.name for rule in ENGLISH]
+
+
+@pytest.mark.parametrize(
+    ("message", "language"),
+    [
+        ("How should we deliver webhooks?", ENGLISH),
+        ("What was it, and why do agents die?", ENGLISH),
+        ("Hello", ENGLISH),
+        ("Wie sollen wir Webhooks zustellen?", GERMAN),
+        ("Was ist das?", GERMAN),
+        ("Hallo", GERMAN),
+    ],
+)
+def test_any_other_message_is_answered_in_its_language(message: str, language: tuple[script.Rule, ...]) -> None:
+    assert next(rule for rule in RULES if rule.matches(message)) is language[-1]
 
 
 @pytest.mark.parametrize("name", ["good", "anything_else"])

@@ -49,6 +49,14 @@ def test_without_the_header_the_prompt_decides() -> None:
     assert background_task(Headers(), messages(TITLE) * 2) == ""
 
 
+def test_librechat_gets_a_bare_title_without_a_turn() -> None:
+    start = "Provide a concise, 5-word-or-less title for the conversation, using title case conventions. "
+    prompt = f"{start}Only return the title itself.\n\nConversation:\nUser: Hallo! Wie gehen Leases?\nAI: So."
+    assert kind_of(prompt) == "librechat_title"
+    assert answer_task("librechat_title", messages(prompt)) == "Wie gehen Leases"
+    assert answer_task("librechat_title", messages(start)) == "Chat"
+
+
 def test_what_a_user_wrote_is_a_turn_whatever_it_looks_like() -> None:
     assert kind_of(TITLE, x_owui_message_id="m") == ""
 

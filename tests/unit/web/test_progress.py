@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,15 +103,36 @@ def test_a_long_silence_says_how_long_once_a_minute() -> None:
         (Place(1, 0), "en", "1 of your questions is before this one"),
         (Place(3, 0), "en", "3 of your questions are before this one"),
         (Place(0, 1), "de", "Wartet auf einen freien Agenten"),
-        (Place(0, 9), "de", "Wartet auf einen freien Agenten; 9 Fragen warten"),
-        (Place(0, 9), "en", "Waiting for a free agent; 9 questions are waiting"),
+        (Place(0, 2), "de", "Wartet auf einen freien Agenten; etwa 1 Frage ist vorher dran"),
+        (Place(0, 2), "en", "Waiting for a free agent; about 1 question is before this one"),
+        (Place(0, 9), "de", "Wartet auf einen freien Agenten; etwa 8 Fragen sind vorher dran"),
+        (Place(0, 9), "en", "Waiting for a free agent; about 8 questions are before this one"),
     ],
 )
 async def test_who_waits_sees_who_is_before_it(place: Place, locale: str, line: str) -> None:
-    turns = FakeTurns([event(1, "turn.queued", position=0), None, None, finished(2, "passed", response="Antwort")])
+    queued = replace(event(1, "turn.queued", position=0), at=time.time())
+    turns = FakeTurns([queued, None, None, finished(2, "passed", response="Antwort")])
     turns.places = place
     seen, _ = await ask(turns, locale=locale)
     assert seen.status[1:-1] == [line], "and only once, while nothing changes"
+
+
+def test_who_came_later_is_not_before_it_and_a_long_wait_says_how_long() -> None:
+    progress, queued = Progress("en"), event(1, "turn.queued", position=0)
+    progress.take(queued)
+    told = [(5, 3), (15, 9), (65, 9), (70, 2), (130, 0)]  # seconds, and how many wait for an agent
+    assert [
+        status["data"]["description"] if (status := progress.waiting(queued.at + seconds, others=others)) else ""
+        for seconds, others in told
+    ] == [
+        "Waiting for a free agent; about 2 questions are before this one",
+        "",
+        "Waiting for a free agent; about 2 questions are before this one (for 1 min)",
+        "Waiting for a free agent; about 1 question is before this one (for 1 min)",
+        "Waiting for a free agent (for 2 min)",
+    ]
+    progress.take(event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3))
+    assert progress.waiting(queued.at + 30, others=9) is None, "an agent works, since a moment"
 
 
 async def test_a_lost_stream_ends_its_line_and_says_how_to_get_the_answer() -> None:

@@ -31,7 +31,6 @@ from worker.cli.output import json_option, safe, write_json, write_table
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, WARN, Line, Timeline
 from worker.logs import configure_logging
 from worker.processes.supervisor import Supervisor
-from worker.runners.scripted import script
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -39,15 +38,13 @@ if TYPE_CHECKING:
 #: Shorter than the default, so that nobody waits long for the killed worker's turn.
 _LEASE_SECONDS = 3.0
 _TURN_SECONDS = 60.0
-#: What the agent plays, by language.
-_SCRIPTS = {"de": script.DEMO, "en": script.DEMO.with_name("demo_en.yaml")}
 #: The agent has written so many pieces when its worker is killed.
 _PIECES_BEFORE_KILL = 10
 
 
 @click.command()
 @click.option(
-    "--locale", type=click.Choice(sorted(_SCRIPTS)), default="en", show_default=True, help="Language of the messages."
+    "--locale", type=click.Choice(["de", "en"]), default="en", show_default=True, help="Language of the messages."
 )
 @json_option
 def demo(locale: str, as_json: bool) -> None:
@@ -61,7 +58,7 @@ def demo(locale: str, as_json: bool) -> None:
     settings = Settings(
         root=directory,
         locale=locale,
-        models={"scripted": f"scripted:{_SCRIPTS[locale]}"},
+        models={"scripted": "scripted"},
         lease_seconds=_LEASE_SECONDS,
         announce_seconds=1.0,
         reap_seconds=0.3,

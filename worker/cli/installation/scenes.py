@@ -1,6 +1,6 @@
 """What ``turns demo`` plays: each message, what must come of it, and whether it did.
 
-What the agent writes is in ``worker/runners/scripted``: ``demo.yaml`` (German) and ``demo_en.yaml``.
+What the agent writes is in ``worker/runners/scripted``: ``demo_de.yaml`` and ``demo_en.yaml``.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:
     Raises:
         ScriptError: the script is wrong or has nothing for this message.
     """
-    path = root / Path(order.option).expanduser() if order.option else script.DEMO
+    rules = script.load(root / Path(order.option).expanduser()) if order.option else script.built_in()
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
-    return script.steps_for(script.load(path), next(asked, order.prompt), order.attempt, order.delivery)
+    return script.steps_for(rules, next(asked, order.prompt), order.attempt, order.delivery)
 
 
 def _environment(order: Order) -> dict[str, str]:

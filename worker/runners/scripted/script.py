@@ -18,8 +18,8 @@ import yaml
 from api_client.contract.errors import HelixError
 from worker.runners.base import ErrorKind
 
-#: The script played when none is named.
-DEMO = Path(__file__).with_name("demo.yaml")
+#: The built-in script: what is played when none is named, German and English. Who asks in German is answered so.
+BUILT_IN = tuple(Path(__file__).with_name(name) for name in ("demo_de.yaml", "demo_en.yaml"))
 
 #: Largest script file in bytes.
 MAX_SCRIPT = 4 * 2**20
@@ -90,9 +90,9 @@ def _load(path: Path, _modified: int, _size: int) -> tuple[Rule, ...]:
     return parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def demo_messages() -> dict[str, str]:
-    """The messages the built-in demo script has an answer for, by the name of their rule."""
-    return {rule.name: rule.when for rule in load(DEMO) if rule.when}
+def built_in() -> tuple[Rule, ...]:
+    """The rules of the built-in script."""
+    return tuple(rule for path in BUILT_IN for rule in load(path))
 
 
 def parse(text: str, source: str) -> tuple[Rule, ...]:
