@@ -94,13 +94,13 @@ class Progress:
         return self._show(status_event(text, done=False))
 
     def _ahead(self, others: int) -> int:
-        """How many turns are before this one: of those that wait, the later ones are behind it, first come first served.
+        """How many turns are before this one, about.
 
-        So there were never more before it than waited with it at the fewest.
+        First come, first served: who came later is behind it, so never more were before it than waited at the fewest.
         """
         if others:
             self._fewest = others if self._fewest is None else min(self._fewest, others)
-        return max((self._fewest or 1) - 1, 0) if others else 0
+        return (self._fewest or 1) - 1 if others else 0
 
     def lost(self) -> Status | None:
         """The connection to the turn is lost, and the page with it: the turn goes on."""
