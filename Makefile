@@ -111,7 +111,7 @@ BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.p
 OPENWEBUI := .helix-tools/openwebui/venv
 OPENWEBUI_VERSION := 0.12.4
 OPENWEBUI_LOG := .helix-tools/openwebui/install.log
-.PHONY: openwebui bench-openwebui
+.PHONY: openwebui bench-openwebui screenshots-openwebui
 openwebui: $(READY)
 	@mkdir -p $(OPENWEBUI_LOG:/install.log=)
 	@command -v chromium >/dev/null || { echo "Installing Chromium (half a minute; log: $(OPENWEBUI_LOG)) ..."; \
@@ -127,15 +127,20 @@ openwebui: $(READY)
 e2e-openwebui: openwebui ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
 	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py tests/browser/test_installed.py $(PYTEST_ARGS)
 
+screenshots-openwebui: openwebui ## Take the pictures of docs/images that show Open WebUI again
+	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) OPENWEBUI_PICTURES=docs/images $(BIN)/python -m pytest tests/browser/test_installed.py \
+	  -k what_was_checked $(PYTEST_ARGS)
+
 bench-openwebui: openwebui ## Measure the time from Enter to the first status and the first text in the real Open WebUI
 	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m tests.browser.enter
 
 CLIENTS := .helix-tools/clients
 .PHONY: e2e-clients
-e2e-clients: $(READY) ## Run other OpenAI clients against a real relay: llm, aider, LiteLLM, LibreChat's, openai for Node (2 GB)
+e2e-clients: $(READY) ## Run OpenAI clients against a real relay: openai (Python, Node), llm, aider, LiteLLM, LibreChat's (2 GB)
 	@echo "Installing what is missing into $(CLIENTS) (2 GB, three minutes; log: $(CLIENTS)/install.log) ..."
 	@$(BIN)/python -m tests.clients.install $(CLIENTS)
-	@CLIENTS=$(CLIENTS) $(BIN)/python -m pytest tests/clients $(PYTEST_ARGS)
+	@CLIENTS=$(CLIENTS) $(BIN)/python -m pytest tests/clients tests/integration/test_web_openai.py \
+	  tests/integration/test_web_responses.py $(PYTEST_ARGS)
 
 BROWSER := .helix-tools/browser/venv
 .PHONY: browser test-pages screenshots

@@ -1,8 +1,8 @@
 """``make bench-openwebui``: seconds from Enter to the first status line and to the first text, in the real Open WebUI.
 
 The agent is scripted and answers at once, so the figures are what page, relay, queue and worker add. An observer in the
-page takes the times. Prints the median and the slowest of the runs, beside the goal on an idle machine, and the share of
-the machine that other work took meanwhile.
+page takes the times. Prints the median and the slowest of the runs, beside the goal on an idle machine, and how much of
+the machine other work took meanwhile.
 """
 
 from __future__ import annotations

@@ -23,7 +23,18 @@ from api_client.contract.turn import Outcome, Turn
 from api_client.index.selection import Filter
 from tests.browser.browsing import installation, store_of
 from tests.browser.conftest import HEADERS
-from tests.browser.webui import HERE, answer_of, answers_of, call, drive, free_port, lines_of, missing, open_webui
+from tests.browser.webui import (
+    HERE,
+    PYTHON,
+    answer_of,
+    answers_of,
+    call,
+    drive,
+    free_port,
+    lines_of,
+    missing,
+    open_webui,
+)
 from tests.conftest import turns
 from worker.cli.installation.openwebui import icon
 
@@ -174,7 +185,7 @@ def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(s
     assert first["statusHistory"][-1] == {"description": "The agent is writing", "done": True}
     assert second["content"] == SHORT
     assert [turn.outcome for turn in site.turns()[-2:]] == [Outcome.CANCELLED, Outcome.PASSED]
-    _keep(site, {"repaired": "repaired", "failed": "failure"})
+    _keep(site, seen)
 
 
 def test_killed_workers_relays_and_brokers_cost_no_answer(site: Site) -> None:
@@ -220,8 +231,15 @@ def test_a_connection_of_type_responses_shows_progress_and_merges_answers(site: 
     assert merged["merged"] == SHORT
 
 
-def _keep(site: Site, pictures: dict[str, str]) -> None:
-    """Copy pictures of ended answers into the docs, where they are asked for."""
-    for name, picture in pictures.items() if PICTURES else ():
-        taken = (site.data / f"{name}-reload.png").read_bytes()
-        Path(PICTURES, f"open-webui-{picture}.png").write_bytes(taken)
+def _keep(site: Site, seen: dict[str, Any]) -> None:
+    """Put pictures into the docs, where they are asked for: the ends of two answers, and a draft that is taken back."""
+    if not PICTURES:
+        return
+    for name, picture in {"repaired": "repaired", "failed": "failure"}.items():
+        Path(PICTURES, f"open-webui-{picture}.png").write_bytes((site.data / f"{name}-reload.png").read_bytes())
+    texts = list(enumerate(seen["retract"]["texts"], 1))
+    draft = max(number for number, text in texts if "DRAFT" in text and "The agent is writing" in text)
+    taken_back = next(number for number, text in texts if "Asking again" in text and "DRAFT" not in text)
+    frames = [site.data / f"retract-{name}.png" for name in (f"{draft:03}", f"{taken_back:03}", "reload")]
+    compose = [str(PYTHON), str(HERE / "frames.py"), str(Path(PICTURES, "open-webui-retract.png"))]
+    subprocess.run([*compose, *map(str, frames)], check=True)
