@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.index.selection import Filter, Selected
 from tests.conftest import WorkerProcess
 from tests.relay import RelayProcess
+from worker.cli.installation.openwebui import icon
 
 CLIENTS = Path(os.environ.get("CLIENTS", ".helix-tools/clients")).absolute()
 EVERY = Filter()
@@ -29,11 +31,24 @@ SCRIPT = """
   attempts:
     - - say: "I change the greeting.\\n\\ngreeting.py\\n```\\nprint('hello, world')\\n```\\n"
     - - say: "<!-- STEP: generate -->"
+- when: slow answer
+  attempts:
+    - - wait: 6
+      - say: "The slow answer.\\n\\n<!-- STEP: why -->"
 - when: never ends
   attempts:
     - - say: "Half"
       - cut
 """
+#: What the users of the browser tests are answered: "two drafts" is rejected first, then two ADRs are accepted.
+BROWSER_SCRIPT = Path(__file__).parents[1] / "browser" / "installed.yaml"
+#: An image as a part of a message; no model here reads images.
+IMAGE = f"data:image/png;base64,{b64encode(icon('a')).decode()}"
+
+
+def is_accepted(text: str) -> bool:
+    """The text is the answer to "two drafts" that was accepted, and nothing of the draft before it."""
+    return text.strip().startswith('---\nadr_id: "007"') and "# ADR-008: An alert" in text and "DRAFT" not in text
 
 
 def needs(installed: Path) -> pytest.MarkDecorator:
@@ -49,7 +64,7 @@ def relay_settings(
 ) -> Iterator[Settings]:
     """Settings of a relay that serves; a worker is behind it."""
     script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT + BROWSER_SCRIPT.read_text())
     used = replace(settings, models={"helix": f"scripted:{script}"}, locale="en")
     worker_process(settings=used)
     relay = RelayProcess(used)

@@ -1,4 +1,5 @@
-// Two questions of one conversation, its title, and a question that fails, asked as LibreChat asks a custom endpoint.
+// Asked as LibreChat asks a custom endpoint: two questions of one conversation, its title, a question whose first draft is
+// rejected, and one that fails.
 import { GraphEvents, ModelEndHandler, Providers, Run, createContentAggregator } from '@librechat/agents';
 import { AIMessage, HumanMessage } from '@librechat/agents/langchain/messages';
 
@@ -58,6 +59,7 @@ const question = new HumanMessage('two attempts');
 const first = await ask('chat-1', [question]);
 const named = await title(first, 'two attempts');
 const second = await ask('chat-1', [question, new AIMessage(first.seen.text), new HumanMessage('two attempts, again')]);
+const drafted = await ask('chat-3', [new HumanMessage('two drafts')]);
 const failed = await ask('chat-2', [new HumanMessage('never ends')]);
-console.log(JSON.stringify({ title: named.title, first: first.seen, second: second.seen, failed: failed.seen }));
+console.log(JSON.stringify({ title: named.title, first: first.seen, second: second.seen, draft: drafted.seen.text, failed: failed.seen }));
 process.exit(0);

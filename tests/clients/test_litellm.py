@@ -15,7 +15,7 @@ import yaml
 from api_client.contract.settings import Settings
 from api_client.index.selection import Filter
 from tests.browser.webui import answers, free_port
-from tests.clients.conftest import CLIENTS, environ, needs, selected
+from tests.clients.conftest import CLIENTS, IMAGE, environ, is_accepted, needs, selected
 from tests.support import wait_for
 
 LITELLM = CLIENTS / "litellm" / "bin" / "litellm"
@@ -67,6 +67,12 @@ def test_litellm_passes_answers_streams_usage_and_errors_on(proxy: openai.OpenAI
     assert response.output_text == "The answer."
     assert response.usage
     assert response.usage.total_tokens == 16
+
+    asked = proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": "two drafts"}])
+    assert is_accepted(asked.choices[0].message.content or "")
+    picture = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": IMAGE}}]
+    with pytest.raises(openai.BadRequestError, match="does not read images"):
+        proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": picture}])  # type: ignore[list-item,misc]
 
     with pytest.raises(openai.APIStatusError, match="The agent did not finish its answer"):
         proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": "never ends"}])

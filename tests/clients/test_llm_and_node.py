@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
-from tests.clients.conftest import CLIENTS, needs, ran
+from api_client.contract.settings import Settings
+from tests.clients.conftest import CLIENTS, IMAGE, is_accepted, needs, ran, selected
+from worker.cli.installation.openwebui import icon
 
 LLM, NODE = CLIENTS / "llm" / "bin" / "llm", CLIENTS / "node"
 
@@ -23,18 +26,28 @@ for await (const chunk of await client.chat.completions.create({model: 'helix', 
 const response = await client.responses.create({model: 'helix', input: 'two attempts'});
 said.response = response.output_text;
 said.response_used = response.usage.total_tokens;
-try {
-  await client.chat.completions.create({model: 'helix', messages: [{role: 'user', content: 'never ends'}]});
-} catch (error) {
-  said.error = error.code;
+const ask = (content, asker = client) =>
+  asker.chat.completions.create({model: 'helix', messages: [{role: 'user', content}]});
+said.draft = (await ask('two drafts')).choices[0].message.content;
+const picture = [{type: 'text', text: 'What is this?'}, {type: 'image_url', image_url: {url: process.argv[3]}}];
+for (const [name, content] of [['error', 'never ends'], ['image', picture]]) {
+  try {
+    await ask(content);
+  } catch (error) {
+    said[name] = error.code;
+  }
 }
+const impatient = new OpenAI({baseURL: process.argv[2], apiKey: 'none', maxRetries: 20, timeout: 2000});
+said.retried = (await ask('slow answer', impatient)).choices[0].message.content;
 console.log(JSON.stringify(said));
 """
 
 
 @needs(LLM)
 def test_llm_answers_streams_goes_on_and_says_what_was_used(url: str, tmp_path: Path) -> None:
-    models = f'- {{model_id: helix, model_name: helix, api_base: "{url}", api_key_name: helix}}\n'
+    models = f'- {{model_id: helix, model_name: helix, api_base: "{url}", api_key_name: helix, vision: true}}\n'
+    picture = tmp_path / "ring.png"
+    picture.write_bytes(icon("a"))
     (tmp_path / "extra-openai-models.yaml").write_text(models)
     (tmp_path / "keys.json").write_text('{"helix": "none"}')
     whole = ran(LLM, "-m", "helix", "--no-stream", "-u", "two attempts", home=tmp_path)
@@ -44,17 +57,26 @@ def test_llm_answers_streams_goes_on_and_says_what_was_used(url: str, tmp_path: 
     assert (streamed.returncode, streamed.stdout.strip()) == (0, "The answer."), streamed.stderr
     went_on = ran(LLM, "-m", "helix", "-c", "two attempts, again", home=tmp_path)
     assert (went_on.returncode, went_on.stdout.strip()) == (0, "The answer."), went_on.stderr
+    retracted = ran(LLM, "-m", "helix", "two drafts", home=tmp_path)
+    assert is_accepted(retracted.stdout), retracted.stderr
+    image = ran(LLM, "-m", "helix", "-a", str(picture), "What is this?", home=tmp_path)
+    assert image.returncode == 1
+    assert "This model does not read images." in image.stderr
     failed = ran(LLM, "-m", "helix", "--no-stream", "never ends", home=tmp_path)
     assert failed.returncode == 1
-    assert "nicht zu Ende gebracht" in failed.stderr
+    assert "The agent did not finish its answer" in failed.stderr
 
 
 @needs(NODE / "node_modules" / "openai")
-def test_openai_for_node_answers_streams_and_says_what_was_used(url: str, tmp_path: Path) -> None:
+def test_openai_for_node_answers_streams_joins_its_turn_again_and_says_what_was_used(
+    url: str, relay_settings: Settings, tmp_path: Path
+) -> None:
     (NODE / "client.mjs").write_text(NODE_SCRIPT)
-    done = ran("node", NODE / "client.mjs", url, home=tmp_path)
+    done = ran("node", NODE / "client.mjs", url, IMAGE, home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+    seen = json.loads(done.stdout)
+    assert is_accepted(seen.pop("draft"))
+    assert seen == {
         "whole": "The answer.",
         "used": 16,
         "streamed": "The answer.",
@@ -62,4 +84,8 @@ def test_openai_for_node_answers_streams_and_says_what_was_used(url: str, tmp_pa
         "response": "The answer.",
         "response_used": 16,
         "error": "incomplete",
+        "image": "image_not_read",
+        "retried": "The slow answer.",
     }
+    made = asyncio.run(selected(relay_settings))
+    assert len(made) == 6, "a request that is repeated after its time-out joins its turn, and a refused one makes none"
