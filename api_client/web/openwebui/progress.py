@@ -113,7 +113,7 @@ class Progress:
     def _note(self, event: Event) -> None:
         match event.body:
             case TurnQueued() | TurnResumed():
-                self.queued, self._since = True, event.at
+                self.queued, self._since, self._fewest = True, event.at, None
             case TurnPaused():
                 self.queued, self._since = False, 0.0
             case AttemptStarted():
