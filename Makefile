@@ -143,19 +143,24 @@ e2e-clients: $(READY) ## Run OpenAI clients against a real relay: openai (Python
 	  tests/integration/test_web_responses.py $(PYTEST_ARGS)
 
 BROWSER := .helix-tools/browser/venv
+AXE_VERSION := 4.14.1
+AXE := .helix-tools/browser/axe-core-$(AXE_VERSION)/package/axe.min.js
 .PHONY: browser test-pages screenshots
 browser: $(READY)
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
 	  || { echo "no chromium on PATH, and apt-get could not install it: install Chromium and try again" >&2; exit 2; }
-	@$(BROWSER)/bin/python -c 'import axe_core_python, PIL, playwright' 2>/dev/null \
-	  || { $(PYTHON) -m venv $(BROWSER) && $(BROWSER)/bin/pip install --quiet axe-core-python pillow playwright; } \
+	@$(BROWSER)/bin/python -c 'import PIL, playwright' 2>/dev/null \
+	  || { $(PYTHON) -m venv $(BROWSER) && $(BROWSER)/bin/pip install --quiet pillow==13.0.0 playwright==1.65.2; } \
 	  || { rm -rf $(BROWSER); echo "playwright could not be installed" >&2; exit 2; }
+	@test -s $(AXE) || { mkdir -p $(AXE:/package/axe.min.js=) && cd $(AXE:/package/axe.min.js=) \
+	  && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && tar -xzf axe-core-$(AXE_VERSION).tgz package/axe.min.js && rm axe-core-*.tgz; } \
+	  || { echo "axe-core $(AXE_VERSION) could not be fetched: install npm and try again" >&2; exit 2; }
 
 test-pages: browser ## Look at our pages and at Flower in a real browser (installs playwright; needs Chromium or root)
-	BROWSER_VENV=$(BROWSER) $(BIN)/python -m pytest tests/browser/test_pages.py $(PYTEST_ARGS)
+	@AXE=$(CURDIR)/$(AXE) BROWSER_VENV=$(BROWSER) $(BIN)/python -m pytest tests/browser/test_pages.py $(PYTEST_ARGS)
 
 screenshots: browser ## Take the pictures of docs/images again, in a real browser from a real installation
-	BROWSER_VENV=$(BROWSER) $(BIN)/python -m tests.browser.pictures
+	@AXE=$(CURDIR)/$(AXE) BROWSER_VENV=$(BROWSER) $(BIN)/python -m tests.browser.pictures
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links pyproject.toml

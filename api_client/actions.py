@@ -14,11 +14,14 @@ from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, Tur
 from api_client.contract.escalation import check_decision
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.values.worker_order import WorkerOrder
-from api_client.index.selection import Selected
+from api_client.index.lists import Found
+from api_client.index.search import Search
+from api_client.index.selection import select
 from api_client.workers import fleet
 
 #: action -> what it can be done to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
+_ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +34,25 @@ class Done:
     new_turn_id: str = ""
 
 
-def eligible(action: str, turn: Selected) -> bool:
-    """Whether the action can be done to this turn at all."""
-    match action:
-        case "cancel":
-            return turn.state is not TurnState.FINISHED
-        case "replay":
-            return turn.state is TurnState.FINISHED
-        case _:
-            return turn.outcome is Outcome.DEAD
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a replay asks otherwise than its turn: another model, another last message; empty for the same."""
+
+    model: str = ""
+    prompt: str = ""
+
+    def __str__(self) -> str:
+        """The change as one reads it in the audit log: without the message."""
+        parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
+        return ", ".join(filter(None, parts))
+
+
+_SAME = Change()
+
+
+async def chosen(client: TurnsClient, action: str, search: Search) -> list[Found]:
+    """The turns that match and that the action can be done to, oldest first. Raises as ``select``."""
+    return await select(client.lists, search, only=_ONLY[action])
 
 
 async def act(
@@ -51,14 +64,16 @@ async def act(
     owner: str | None = None,
     bulk: str = "",
     detail: str = "",
+    change: Change = _SAME,
 ) -> Done:
     """Write the audit line, then act. Twice makes no difference to the turn.
 
     Raises:
         TurnNotFound: no such turn, or not this owner's: nothing was written. NotFinished: a replay of a turn that goes
-            on, a drop of what is no dead letter. StoreUnavailable: as ever.
+            on, a drop of what is no dead letter. BadRequest: a replay that can never work. StoreUnavailable: as ever.
     """
     before = await client.get(turn_id, owner=owner)
+    detail = ", ".join(filter(None, (detail, str(change))))
     async with client.audit.noted(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail):
         if action == "cancel":
             after = await client.cancel(turn_id, owner=owner)
@@ -66,7 +81,7 @@ async def act(
                 return Done(turn_id, False, f"was already finished: {before.outcome}")
             return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
         if action == "replay":
-            new = await client.replay(turn_id)
+            new = await client.replay(turn_id, model=change.model, prompt=change.prompt)
             if before.outcome is Outcome.DEAD:
                 await client.drop(turn_id)
             return Done(turn_id, True, "replayed", new)
@@ -110,9 +125,17 @@ async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by
 
 
 async def act_on_all(
-    client: TurnsClient, action: str, turns: list[Selected], *, by: str, bulk: str, detail: str
+    client: TurnsClient,
+    action: str,
+    turns: list[Found],
+    *,
+    by: str,
+    bulk: str,
+    detail: str,
+    owner: str | None = None,
+    change: Change = _SAME,
 ) -> AsyncGenerator[Done]:
-    """Act on one turn after the other; one that changed meanwhile is passed over, and told.
+    """Act on one turn after the other; one that changed meanwhile is passed over, and reported.
 
     Killed half-way, it can simply be asked for again: what was done is no longer selected, or answers as before.
 
@@ -121,12 +144,12 @@ async def act_on_all(
     """
     for turn in turns:
         try:
-            yield await act(client, action, turn.turn_id, by=by, bulk=bulk, detail=detail)
+            yield await act(client, action, turn.turn_id, by=by, owner=owner, bulk=bulk, detail=detail, change=change)
         except (TurnNotFound, NotFinished, SessionBusy, BadRequest) as error:
             yield Done(turn.turn_id, False, str(error))
 
 
-def counted(turns: list[Selected]) -> list[dict[str, Any]]:
+def counted(turns: list[Found]) -> list[dict[str, Any]]:
     """How many of which outcome or state and model, the most first: what a dry run shows."""
     found: dict[tuple[str, str], int] = {}
     for turn in turns:

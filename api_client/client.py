@@ -6,7 +6,6 @@ Here is what can be asked; each part that answers is a file of its own.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 from api_client.announcer import Announcer
@@ -17,7 +16,7 @@ from api_client.contract.events import Event
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState, replay_id
-from api_client.contract.values.policy import ReadPolicy
+from api_client.contract.values.policy import Asker, ReadPolicy
 from api_client.figures import metrics
 from api_client.figures.figures import Figures, read_figures
 from api_client.figures.stats import RetryRate, Stats
@@ -25,7 +24,6 @@ from api_client.index.clearing import clear
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.finding import find_turn
 from api_client.index.lists import TurnLists
-from api_client.index.selection import Filter, Selected, select
 from api_client.pauses.pauses import Pauses
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
@@ -40,6 +38,7 @@ from api_client.turns.inbox import Inbox
 from api_client.turns.outline import Outline
 from api_client.turns.place import Place, read_place, unfinished_of
 from api_client.turns.reader import TurnReader
+from api_client.turns.submission import replayed
 from api_client.turns.submitter import Submitter
 from api_client.workers import fleet
 from api_client.workers.gauges import Gauges, read_gauges
@@ -92,11 +91,7 @@ class TurnsClient:
         self._announcer.close()
 
     async def ping(self) -> None:
-        """Ask the store whether it answers.
-
-        Raises:
-            StoreUnavailable: it does not.
-        """
+        """Ask the store whether it answers; raises ``StoreUnavailable`` when it does not."""
         await self.store.ask(self.store.redis.ping())
 
     async def submit(
@@ -226,14 +221,6 @@ class TurnsClient:
         """
         return await self._dead_letters.all()
 
-    async def select(self, wanted: Filter) -> list[Selected]:
-        """The turns a filter means, oldest first.
-
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return await select(self.store, wanted)
-
     async def workers(self) -> list[dict[str, Any]]:
         """What each worker process last told of itself. Raises as ``clear``."""
         return await fleet.workers(self.store)
@@ -250,18 +237,21 @@ class TurnsClient:
         """
         return await clear(self.store, dry_run=dry_run)
 
-    async def replay(self, turn_id: str) -> str:
+    async def replay(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
         """Hand a finished turn in again, as a new turn of its session; returns the new id. Twice makes one turn.
 
+        With ``model`` another model is asked, with ``prompt`` another message is sent; each is a replay of its own.
+
         Raises:
-            NotFinished: it is still going on. TurnNotFound, StoreUnavailable: as ``get``.
+            NotFinished: it is still going on. BadRequest: as ``submit``. TurnNotFound, StoreUnavailable: as ``get``.
         """
         turn = await self.get(turn_id)
         if turn.state is not TurnState.FINISHED:
             raise NotFinished(turn_id)
-        # Whether it may run was asked for once; whoever replays it wants it to run, and is not who asked then.
-        request = replace(turn.request, after="", traceparent="")
-        return await self.submit(request, turn_id=replay_id(turn_id), replay_of=turn_id)
+        request, named = replayed(turn.request, self.settings, model=model, prompt=prompt)
+        if request.applied is None:
+            request = self.policies.apply(request, Asker(owner=request.key), named=named)
+        return await self.submit(request, turn_id=replay_id(turn_id, model, prompt), replay_of=turn_id)
 
     async def drop(self, turn_id: str) -> None:
         """Take a turn off the dead letter list; it is then kept as long as any finished turn. Idempotent.

@@ -306,13 +306,16 @@ def new_turn_id(shard: int = 0) -> str:
     return f"t{shard}-{secrets.token_hex(16)}"
 
 
-def replay_id(turn_id: str) -> str:
-    """The id of a turn's replay. Derived, so that replaying twice makes one turn.
+def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
+    """The id of a turn's replay, by another ``model`` or with another ``prompt`` if these are given.
+
+    Derived, so that replaying twice makes one turn.
 
     Raises:
         ValueError: this is no turn id.
     """
-    return f"t{shard_of(turn_id)}-{hashlib.sha256(f'replay of {turn_id}'.encode()).hexdigest()[:32]}"
+    changed = f"\0{model}\0{prompt}" if model or prompt else ""
+    return f"t{shard_of(turn_id)}-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
 
 
 def new_session_id() -> str:

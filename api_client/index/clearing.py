@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 
 from api_client.contract.keys import keys_of
-from api_client.contract.turn import Outcome, TurnState
-from api_client.index.selection import Filter, Selected, select
+from api_client.contract.turn import Outcome
+from api_client.index.lists import Found, TurnLists
+from api_client.index.search import Search
+from api_client.index.selection import select
 from api_client.policies.kept import clear_policies
 from api_client.store import Store
 
@@ -28,10 +30,10 @@ async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
         "events": settings.event_retention_seconds or settings.retention_seconds,
         "attempts": settings.attempt_retention_seconds or settings.retention_seconds,
     }
-    found = await select(store, Filter(states=frozenset({TurnState.FINISHED.value})))
+    found = await select(TurnLists(store), Search(), only="finished")
     over = dict.fromkeys(lives, 0)
     for start in range(0, len(found), _BATCH):
-        batch = [turn for turn in found[start : start + _BATCH] if turn.outcome is not Outcome.DEAD]
+        batch = [turn for turn in found[start : start + _BATCH] if turn.status != Outcome.DEAD]
         for what, gone in (await _shorten(store, batch, lives, now, dry_run)).items():
             over[what] += gone
     if not dry_run:
@@ -43,7 +45,7 @@ async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
 
 async def _shorten(
     store: Store,
-    turns: list[Selected],
+    turns: list[Found],
     lives: dict[str, float],
     now: float,
     dry_run: bool,
@@ -54,12 +56,12 @@ async def _shorten(
         keys = keys_of(store.namespace, turn.turn_id)
         named = (keys.turn(turn.turn_id), keys.log(turn.turn_id), keys.attempts(turn.turn_id))
         for (what, life), key in zip(lives.items(), named, strict=True):
-            end = turn.finished_at + min(life, lives["records"])
+            end = turn.finished_at / 1000 + min(life, lives["records"])
             if end < now:
                 looks.exists(key)
                 order.append(what)
             ends.pexpireat(key, int(end * 1000), lt=True)
-        ends.pexpireat(keys.texts(turn.turn_id), int((turn.finished_at + lives["records"]) * 1000), lt=True)
+        ends.pexpireat(keys.texts(turn.turn_id), turn.finished_at + int(lives["records"] * 1000), lt=True)
     there = await store.ask(looks.execute())
     if not dry_run:
         await store.ask(ends.execute())

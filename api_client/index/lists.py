@@ -48,6 +48,7 @@ class Found(NamedTuple):
     created_at: int
     finished_at: int
     strikes: int
+    model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +167,15 @@ class TurnLists:
         """How many dead letters there are, and the newest ``count`` of them."""
         return await self._first([keys.dead for keys in self._shards], count, newest=True)
 
+    async def dead_letters(self, search: Search) -> list[Found]:
+        """Every dead letter that matches; one that was dropped is not among them."""
+        found: list[Found] = []
+        for keys in self._shards:
+            ids = [raw.decode() for raw in await self._ask(self._redis.zrange(keys.dead, 0, -1))]
+            for start in range(0, len(ids), _BATCH):
+                found += await self._matching(keys, ids[start : start + _BATCH], search)
+        return found
+
     async def is_dead_letter(self, turn_id: str) -> bool:
         """Whether a turn is on the dead letter list; one that was dropped or replayed is not."""
         return await self._ask(self._redis.zscore(keys_of(self._namespace, turn_id).dead, turn_id)) is not None
@@ -264,7 +274,17 @@ class TurnLists:
         lost = "1" if search.lost else ""
         wanted = [search.owner, search.session_id, search.model, lost, search.rule, *search.words]
         answer = await self._ask(self._select(keys=read, args=wanted))
-        return [Found(ids[place - 1], status.decode(), *map(int, numbers)) for place, status, *numbers in answer]
+        return [
+            Found(
+                ids[place - 1],
+                status.decode(),
+                int(created),
+                int(finished),
+                int(strikes),
+                model.decode("utf-8", "replace"),
+            )
+            for place, status, created, finished, strikes, model in answer
+        ]
 
 
 def _order(place: Place) -> tuple[int, str]:

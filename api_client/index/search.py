@@ -65,6 +65,25 @@ class Search:
         return tuple(found if self.sort == "newest" else reversed(found))
 
     @property
+    def empty(self) -> bool:
+        """Whether every turn matches."""
+        return self == Search(sort=self.sort)
+
+    def __str__(self) -> str:
+        """The search as one reads it in the audit log."""
+        told = {
+            "since": f"{self.since:.0f}" if self.since else "",
+            "until": f"{self.until:.0f}" if self.until else "",
+            "model": self.model,
+            "session": self.session_id,
+            "owner": self.owner,
+            "rule": self.rule,
+            "text": self.text,
+            "lost": "1" if self.lost else "",
+        }
+        return " ".join([*self.statuses, *(f"{name}={value}" for name, value in told.items() if value)])
+
+    @property
     def oldest_first(self) -> bool:
         """Whether the oldest come first."""
         return self.sort == "oldest"

@@ -12,8 +12,11 @@ from api_client.contract.counters import label
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import TurnRequest
+from api_client.turns.admission import escalation_of
 
 _DAY_MS = 86_400_000
+#: Fields of a request, each with the setting that fills it in where the request does not name it.
+_FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy": "policy_orders"}
 
 
 def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> dict[str, Word]:
@@ -59,3 +62,34 @@ def digest(request: TurnRequest) -> str:
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
     """How long an idempotency key is kept, in ms: a day longer than its turn."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS
+
+
+def replayed(
+    request: TurnRequest, settings: Settings, *, model: str = "", prompt: str = ""
+) -> tuple[TurnRequest, frozenset[str]]:
+    """The request of a replay, and the fields that stay whatever a policy file gives.
+
+    Another model gets its own rules and attempts where the turn had those of its model; what its caller named stays.
+
+    Args:
+        request: what the turn was asked.
+        settings: of this installation, for the defaults of both models.
+        model: the model to ask instead; empty for the same.
+        prompt: the message to send instead of the last one; empty for the same.
+    """
+    # Whether it may run was asked for once; the person who replays it wants it to run, and did not ask then.
+    request = replace(request, after="", traceparent="")
+    if prompt:
+        request = replace(request, messages=(*request.messages[:-1], {**request.messages[-1], "content": prompt}))
+    if not model or model == request.model:
+        return request, frozenset((*_FILLED, "locale"))
+    before, now = settings.of_model(request.model), settings.of_model(model)
+    unnamed = [name for name, setting in _FILLED.items() if _unnamed(request, name, getattr(before, setting))]
+    changes: dict[str, Any] = {name: getattr(now, _FILLED[name]) for name in unnamed}
+    if request.escalation == escalation_of(before):
+        changes["escalation"] = None
+    return replace(request, model=model, applied=None, **changes), frozenset((*_FILLED, "locale")) - {*unnamed}
+
+
+def _unnamed(request: TurnRequest, name: str, default: object) -> bool:
+    return name in request.applied.filled if request.applied else getattr(request, name) == default

@@ -34,9 +34,8 @@ from api_client.web.identity.local_token import LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
 from api_client.web.pages import budgets as budget_pages
-from api_client.web.pages import operators
+from api_client.web.pages import front, operators, sign_in, turn, turn_list
 from api_client.web.pages import pauses as pause_pages
-from api_client.web.pages import routes as pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
@@ -123,8 +122,8 @@ def create_app(settings: Settings, client: TurnsClient | None = None, read_polic
     app.include_router(health)
     for module in (completions, responses, turns, phases, inbox, pauses, budgets, stats, workers):
         app.include_router(module.router, dependencies=[InProgress])
-    for router in (pages.router, operators.router, pause_pages.router, budget_pages.router):
-        app.include_router(router)
+    for page in (front, sign_in, turn_list, turn, operators, pause_pages, budget_pages):
+        app.include_router(page.router)
     app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):

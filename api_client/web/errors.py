@@ -77,6 +77,8 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
         case PhaseError():
             return bad_request(shown_text(str(error), 2_000), param="phases", code="invalid_phases")
+        case contract.NotFinished():
+            return ApiError(409, shown_text(str(error), 400), code="turn_not_finished", headers=NO_RETRY)
         case contract.NotParked():
             return ApiError(409, shown_text(str(error), 400), code="turn_not_parked", headers=NO_RETRY)
         case contract.BudgetExceeded():

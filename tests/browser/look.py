@@ -12,13 +12,16 @@ Seen is what each step answered; a step that fails ends it all.
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
-from axe_core_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+#: `make browser` fetched it.
+AXE = Path(os.environ["AXE"])
 CHROMIUM = {
     "executable_path": "/usr/bin/chromium",
     "args": ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"],
@@ -67,7 +70,8 @@ class Visitor:
                 page.screenshot(path=file, full_page=full)
                 Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)  # a third of the size
             case "faults", []:
-                found = Axe().run(page)["violations"]
+                page.evaluate(AXE.read_text())
+                found = page.evaluate("axe.run()")["violations"]
                 return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
             case "problems", []:
                 return self._problems

@@ -20,7 +20,8 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn
-from api_client.index.selection import Filter
+from api_client.index.search import Search
+from api_client.index.selection import select
 from tests.browser.browsing import installation, store_of
 from tests.browser.conftest import HEADERS
 from tests.browser.webui import (
@@ -67,7 +68,7 @@ class Site:
 
         async def read() -> list[Turn]:
             async with TurnsClient(store_of(self.told)) as client:
-                found = [await client.get(each.turn_id) for each in await client.select(Filter())]
+                found = [await client.get(each.turn_id) for each in await select(client.lists, Search())]
             return sorted(found, key=lambda turn: turn.created_at)
 
         return asyncio.run(read())

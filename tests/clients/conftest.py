@@ -13,13 +13,15 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.index.selection import Filter, Selected
+from api_client.index.lists import Found
+from api_client.index.search import Search
+from api_client.index.selection import select
 from tests.conftest import WorkerProcess
 from tests.relay import RelayProcess
 from worker.cli.installation.openwebui import icon
 
 CLIENTS = Path(os.environ.get("CLIENTS", ".helix-tools/clients")).absolute()
-EVERY = Filter()
+EVERY = Search()
 SCRIPT = """
 - when: two attempts
   attempts:
@@ -92,7 +94,7 @@ def ran(*command: str | Path, home: Path, **more: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=given, cwd=home, stdin=stdin, capture_output=True, text=True, timeout=240)
 
 
-async def selected(settings: Settings, wanted: Filter = EVERY) -> list[Selected]:
+async def selected(settings: Settings, wanted: Search = EVERY) -> list[Found]:
     """The turns that match, else all."""
     async with TurnsClient(settings) as client:
-        return await client.select(wanted)
+        return await select(client.lists, wanted)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from api_client.contract.settings import Settings
-from api_client.index.selection import Filter
+from api_client.index.search import Search
 from tests.browser.webui import answers, free_port
 from tests.clients.conftest import CLIENTS, IMAGE, environ, is_accepted, needs, selected
 from tests.support import wait_for
@@ -76,5 +76,5 @@ def test_litellm_passes_answers_streams_usage_and_errors_on(proxy: openai.OpenAI
 
     with pytest.raises(openai.APIStatusError, match="The agent did not finish its answer"):
         proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": "never ends"}])
-    failed = Filter(outcomes=frozenset({"incomplete"}))
+    failed = Search(statuses=("incomplete",))
     assert len(asyncio.run(selected(relay_settings, failed))) == 1, "with num_retries: 0 it asks once"

@@ -54,6 +54,7 @@ class Row:
     json: Any = None
     form: Any = None
     ended: bool = False  # the turn has ended; else it waits
+    query: str = ""
 
     @property
     def expected(self) -> list[str]:
@@ -97,6 +98,7 @@ TABLE = [
     Row("GET", "/v1/turns/{turn_id}/events", OWN, ended=True),
     Row("POST", "/v1/turns/{turn_id}/cancel", OWN),
     Row("DELETE", "/v1/turns/{turn_id}", OWN),
+    Row("POST", "/v1/turns/{turn_id}/replay", OWN.replace("200", "202"), json={"message": "Und?"}, ended=True),
     Row("POST", "/v1/phases", "202", json={"directory": "work", "phases": [PHASE]}),
     Row("POST", "/v1/phases", RUNS_COMMANDS, json={"directory": "work", "phases": [COMMAND]}),
     Row("GET", "/v1/inbox", "200"),
@@ -123,6 +125,10 @@ TABLE = [
     Row("GET", "/turns/{turn_id}/export", OWN_PAGE),
     Row("POST", "/turns/{turn_id}/cancel", OWN_FORM, form={}),
     Row("POST", "/turns/{turn_id}/replay", OWN_FORM, form={}, ended=True),
+    Row("POST", "/turns/{turn_id}/replay-changed", OWN_FORM, form={"message": "Und?"}, ended=True),
+    Row("GET", "/turns/bulk", "|".join([SIGN_IN, SIGN_IN, *["200"] * 7]), query="action=cancel"),
+    Row("GET", "/turns/bulk", "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "200", "403", "200"]), query="action=drop"),
+    Row("POST", "/turns/bulk", "|".join([SIGN_IN, SIGN_IN, *["200"] * 7]), form={"action": "cancel", "bulk": "b1"}),
     Row("POST", "/turns/{turn_id}/drop", "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "409", "403", "409"]), form={}),
     Row(
         "POST",
@@ -181,6 +187,7 @@ class Door:
         if row.form is not None:
             form = {**row.form, "csrf": self._csrf()}
             form |= {"key": self.key} if "key" in form else {}
+        path = f"{path}?{row.query}" if row.query else path
         answer = await self.http.request(row.method, path, json=row.json, data=form, headers=headers)
         return self._said(answer, turn_id)
 

@@ -12,7 +12,8 @@ import pytest
 from api_client.actions import Done, act_on_all
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.index.selection import Filter
+from api_client.index.search import Search
+from api_client.index.selection import select
 from tests.conftest import environ_of
 from worker.cli import main
 
@@ -85,7 +86,7 @@ def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, 
 
     async def act() -> list[Done]:
         async with TurnsClient(settings) as client:
-            chosen = await client.select(Filter())
+            chosen = await select(client.lists, Search())
             await client.cancel(first)
             return [done async for done in act_on_all(client, "cancel", chosen, by="me", bulk="b", detail="")]
 
@@ -101,8 +102,8 @@ def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, 
     [
         (("cancel",), "name a turn, a filter, or --all for all unfinished turns"),
         (("drop", "t0-x", "--all"), "name one turn, or filters, not both"),
-        (("cancel", "--state", "finished"), "Invalid value for '--state'"),
-        (("replay", "--outcome", "fine"), "Invalid value for '--outcome'"),
+        (("cancel", "--state", "finished"), "Invalid value for '--status'"),
+        (("replay", "--outcome", "fine"), "Invalid value for '--status'"),
     ],
 )
 def test_unclear_wishes_are_refused(run: Run, arguments: tuple[str, ...], says: str) -> None:

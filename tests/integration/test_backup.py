@@ -21,7 +21,8 @@ from api_client.client import TurnsClient
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.index.selection import Filter
+from api_client.index.search import Search
+from api_client.index.selection import select
 from tests.conftest import WorkerProcess, end_all, environ_of, turns
 from tests.relay import RelayProcess
 from tests.support import playing, wait_until
@@ -169,7 +170,7 @@ async def test_every_turn_acknowledged_before_a_backup_began_is_in_it_under_load
     path, known = archives[-1]
     assert run(after, "restore", str(path)).returncode == 0
     async with TurnsClient(started()) as client:
-        there = {found.turn_id for found in await client.select(Filter())}
+        there = {found.turn_id for found in await select(client.lists, Search())}
     assert len(known) > 150
     assert known <= there
 

@@ -12,7 +12,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnRequest
-from api_client.index.selection import Filter
+from api_client.index.search import Search
+from api_client.index.selection import select
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
 
@@ -29,7 +30,7 @@ async def test_a_probe_of_each_kind_is_claimed_and_leaves_no_trace(
         assert [(each.queue, each.state) for each in found] == [(RUN_QUEUE, "claimed"), (CHECK_QUEUE, "claimed")]
         assert found[0].worker == found[1].worker
         assert await client.prober.ready(10)
-        assert await client.select(Filter()) == []
+        assert await select(client.lists, Search()) == []
         assert await client.store.redis.exists(Keys(settings.namespace).totals) == 0
         told = {
             name: json.loads(text)

@@ -4,7 +4,7 @@
 -- ARGV[1] owner, or '' for all  ARGV[2] session id, or ''  ARGV[3] model, or ''
 -- ARGV[4] 1 for turns that lost a worker only, else ''  ARGV[5] a rule that an answer broke, or ''
 -- ARGV[6...] outcomes and states of unfinished turns; none: all
--- answers {{place in KEYS, status, created_at, finished_at, strikes}, ...}
+-- answers {{place in KEYS, status, created_at, finished_at, strikes, model}, ...}
 
 local owner, session, model, lost, rule = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local wanted = {}
@@ -35,7 +35,7 @@ for place = 1, number do
     if (owner == '' or owner == read[3]) and (session == '' or session == read[4]) and
       (model == '' or model == read[8]) and (lost == '' or (tonumber(read[7]) or 0) > 0) and
       (#ARGV < 6 or wanted[status]) and (rule == '' or broke(KEYS[number + place], read[9])) then
-      found[#found + 1] = { place, status, read[5] or '0', read[6] or '0', read[7] or '0' }
+      found[#found + 1] = { place, status, read[5] or '0', read[6] or '0', read[7] or '0', read[8] or '' }
     end
   end
 end

@@ -119,6 +119,11 @@ async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]],
         _reading.give_back(owner, len(body))
 
 
+def has_body(request: Request) -> bool:
+    """Whether the request brings a body along."""
+    return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+
+
 def size_of(request: Request) -> int:
     """Bytes of the request's body, once ``read_as`` has read it."""
     return int(request.scope[_SIZE])

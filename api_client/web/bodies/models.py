@@ -134,6 +134,15 @@ class PhasesBody(Body):
     escalation: EscalationBody | None = None
 
 
+class ReplayBody(Body):
+    """The body of ``/v1/turns/{turn_id}/replay``: what is asked otherwise than in the turn."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    message: str | None = Field(None, pattern=r"\S")
+
+
 class DecisionBody(Body):
     """The body of ``/v1/inbox/{turn_id}/decision``. ``by`` is the first version's word for ``for``."""
 
@@ -183,7 +192,9 @@ def schema_of(model: type[Body]) -> dict[str, Any]:
 
 def operation(model: type[Body]) -> dict[str, Any]:
     """What a route with this body adds to the OpenAPI document."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(model)}}}}
+    schema = schema_of(model)
+    required = bool(schema.get("required"))
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 def _refused(

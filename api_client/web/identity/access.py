@@ -255,9 +255,15 @@ async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder
         yield
 
 
+async def _named(turn_id: str, request: Request) -> str:
+    """The turn that a path names: by its id, the beginning of it, or ``last``. Raises as ``TurnsClient.find``."""
+    return await relay_of(request).client.find(turn_id, owner=await reach_of(request))
+
+
 #: For all routes of programs. The key's holder, for routes that are about no user; the caller; whose turns it may see.
 Holder = Annotated[Caller, Depends(holder_of)]
 Asker = Annotated[Caller, Depends(caller_of)]
 Reach = Annotated[str | None, Depends(reach_of)]
+Named = Annotated[str, Depends(_named)]
 InProgress = Depends(in_progress)
 MayReadMetrics = Depends(require_metrics)

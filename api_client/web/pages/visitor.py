@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import parse_qs, quote
@@ -21,11 +23,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.audit import by_key
+from api_client.contract.errors import TurnNotFound
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.relay_state.allowances import Limits
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
-from api_client.web.identity.access import holder_by_hash, needs_key
+from api_client.web.identity.access import Caller, holder_by_hash, needs_key, needs_token
 from api_client.web.identity.keys import hash_of
 from api_client.web.identity.origin import require_local, require_own_site
 from api_client.web.relay import Relay, relay_of
@@ -55,7 +58,7 @@ class Visitor:
         token: the cookie's content. new: the browser does not have it yet.
         owner: whose turns may be seen; None: everybody's.
         changes: whose turns may be changed; None for an operator, who may change all.
-        limits: what may be handed in.
+        limits: what may be handed in. models: the models that may be asked; empty: all.
         name: who acts, for the audit log.
         signed_in: by a key, or by the operator's token where no keys are configured.
     """
@@ -67,6 +70,7 @@ class Visitor:
     signed_in: bool
     new: bool = False
     limits: Limits = field(default_factory=Limits)
+    models: tuple[str, ...] = ()
 
     @property
     def operator(self) -> bool:
@@ -77,6 +81,11 @@ class Visitor:
     def keyless(self) -> bool:
         """Looks at an installation without keys, and did not show the operator's token."""
         return self.changes == LOCAL_OWNER
+
+    @property
+    def caller(self) -> Caller:
+        """The visitor as one who hands in turns."""
+        return Caller(owner=self.changes or "", operator=self.operator, models=self.models, limits=self.limits)
 
     @property
     def csrf(self) -> str:
@@ -110,7 +119,13 @@ async def visitor_of(request: Request) -> Visitor:
         raise NotSignedIn(request.url.path + query if request.method == "GET" else "/")
     owner = None if holder.operator else holder.owner
     return Visitor(
-        token=token, owner=owner, changes=owner, name=by_key(holder.owner), signed_in=True, limits=holder.limits
+        token=token,
+        owner=owner,
+        changes=owner,
+        name=by_key(holder.owner),
+        signed_in=True,
+        limits=holder.limits,
+        models=holder.models,
     )
 
 
@@ -196,3 +211,14 @@ def own_path(text: str) -> str:
     """``text`` if it is an address among our pages, else the first page: nobody is sent elsewhere by us."""
     ours = text == "/overview" or text.startswith(("/overview?", "/turns", "/workers", "/audit", "/paused", "/budgets"))
     return text if ours and "\\" not in text and text.isprintable() and len(text) < 2000 else "/"
+
+
+@contextmanager
+def others_need_token(visitor: Visitor) -> Iterator[None]:
+    """Without keys everybody's turns are shown; that one is not the visitor's to change is then said as it is."""
+    try:
+        yield
+    except TurnNotFound:
+        if visitor.keyless:
+            raise needs_token() from None
+        raise

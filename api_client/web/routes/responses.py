@@ -173,7 +173,8 @@ async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
     """
     if not response_id.startswith(PREFIX):
         raise TurnNotFound(response_id)
-    return await relay.client.get(response_id.removeprefix(PREFIX), owner=owner)
+    whole = await relay.client.find(response_id.removeprefix(PREFIX), owner=owner)
+    return await relay.client.get(whole, owner=owner)
 
 
 def _check_number(after: int, turn: Turn, *, streamed: bool) -> None:

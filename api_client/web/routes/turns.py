@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import act
+from api_client.actions import Change, act
 from api_client.audit import by_key
 from api_client.contract.events import Event, read_event_id, reset
 from api_client.contract.turn import Turn
 from api_client.index.line import line_of
-from api_client.web.bodies.models import TurnBody, operation
+from api_client.web.bodies.body import has_body, read_object
+from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
 from api_client.web.errors import bad_request, shown
-from api_client.web.identity.access import Asker, Reach
+from api_client.web.identity.access import Asker, Named, Reach
 from api_client.web.listing import place_of, search_of
 from api_client.web.relay import Relay, RelayOf
+from api_client.web.replaying import replay
 from api_client.web.routes.completions import ask_of
 from api_client.web.streaming.following import broken, follow
 from api_client.web.submitting import submit
@@ -60,14 +61,6 @@ async def list_turns(
     return JSON({"object": "list", "data": data, "next": str(page.next) if page.next else None})
 
 
-async def _named(turn_id: str, relay: RelayOf, owner: Reach) -> str:
-    """The turn that a path names, by its id or its beginning."""
-    return await relay.client.find(turn_id, owner=owner)
-
-
-Named = Annotated[str, Depends(_named)]
-
-
 @router.get("/{turn_id}", response_model=None)
 async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """The turn's record."""
@@ -87,6 +80,20 @@ async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Aske
     """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
     await act(relay.client, "cancel", turn_id, by=by_key(caller.owner), owner=owner)
     return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
+
+
+@router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=operation(ReplayBody))
+async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
+    """Hand a finished turn in again, as a new turn: as it was, by another ``model``, or with another ``message``.
+
+    The same replay asked for twice makes one new turn.
+    """
+    asked = read(ReplayBody, await read_object(request, relay.settings.max_body_bytes) if has_body(request) else {})
+    change = Change(model=asked.model or "", prompt=asked.message or "")
+    done = await replay(relay, turn_id, change, caller=caller, reach=owner, by=by_key(caller.owner))
+    url = f"/v1/turns/{done.new_turn_id}"
+    body = {"object": "turn", "turn_id": done.new_turn_id, "replay_of": turn_id, "url": url}
+    return JSON({**body, "events_url": f"{url}/events"}, 202, {"x-turn-id": done.new_turn_id, "location": url})
 
 
 @router.get("/{turn_id}/events", response_model=None, responses=SSE_RESPONSES)

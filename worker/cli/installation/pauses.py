@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.turn import TurnState
-from api_client.index.selection import Filter
+from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
 from api_client.web.identity.access import owner_of_name
 from worker.cli import NO
@@ -20,7 +19,6 @@ from worker.cli.output import json_option, number_of, one_line, write_json, writ
 from worker.cli.turns.actions import whoami
 from worker.cli.turns.turn import with_client
 
-_UNFINISHED = frozenset(state.value for state in TurnState if state is not TurnState.FINISHED)
 _HASH = re.compile(r"[0-9a-f]{32}")
 #: Between two looks of ``--wait``, in seconds.
 _LOOK_SECONDS = 0.5
@@ -83,11 +81,10 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
 async def _at_work(client: TurnsClient, begun: Pause) -> bool:
     """Whether turns that the pause is about are still worked on; of the intake: have not ended."""
     if begun.what == "intake":
-        return bool(await client.select(Filter(states=_UNFINISHED)))
+        return bool(await client.lists.unfinished(Search()))
     state = "validating" if begun.name == "check" else "running"
-    return bool(
-        await client.select(Filter(states=frozenset({state}), model=begun.name if begun.what == "model" else ""))
-    )
+    search = Search(statuses=(state,), model=begun.name if begun.what == "model" else "")
+    return bool(await client.lists.unfinished(search))
 
 
 @click.command()

@@ -14,19 +14,27 @@ from typing import Any
 
 import click
 
-from api_client.actions import ACTIONS, Done, act, act_on_all, counted, eligible
+from api_client.actions import ACTIONS, Change, Done, act, act_on_all, chosen, counted
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.index.selection import Filter, Selected
+from api_client.contract.turn import Turn
+from api_client.index.lists import Found
+from api_client.index.search import STATUSES
 from worker.cli import NO
 from worker.cli.figures.rates import span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.reading import read_text
+from worker.cli.turns.filters import filter_options, search_of
 from worker.cli.turns.turn import with_client
 from worker.cli.turns.turn_id import turn_argument
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
-_STATES = [state.value for state in TurnState if state is not TurnState.FINISHED]
+#: What each action's filter may ask for: it is done to nothing else.
+_STATUSES = {
+    "cancel": STATUSES["unfinished"],
+    "replay": ("success", "unsuccessful", *STATUSES["finished"]),
+    "drop": (),
+}
 
 
 def whoami() -> str:
@@ -38,11 +46,11 @@ def whoami() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def act_on_one(action: str, turn_id: str, as_json: bool) -> None:
+def act_on_one(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008
     """Cancel, replay or drop one turn; exit code 1 when it was finished before."""
 
     async def both(client: TurnsClient) -> tuple[Done, Turn]:
-        done = await act(client, action, turn_id, by=whoami())
+        done = await act(client, action, turn_id, by=whoami(), change=change)
         return done, await client.get(turn_id)
 
     done, turn = with_client(both)
@@ -64,22 +72,14 @@ def _json(done: Done) -> dict[str, Any]:
 
 def _filters(action: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command over one turn or a filter."""
-    options = [
+    options: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
         turn_argument(required=False),
-        click.option("--since", callback=span, metavar="SPAN", help="Only of the last 90s, 30m, 1h, 7d, 2w."),
-        click.option("--model", default="", help="Only of this model."),
-        click.option("--session", default="", help="Only of this session."),
+        filter_options(_STATUSES[action]),
         click.option("--all", "everything", is_flag=True, help=f"All {ACTIONS[action]}."),
         click.option("--dry-run", is_flag=True, help="Count only; change nothing."),
         click.option("--yes", "-y", is_flag=True, help="Do not ask."),
         json_option,
     ]
-    if action == "cancel":
-        states = click.Choice(_STATES)
-        options.insert(1, click.option("--state", "states", type=states, multiple=True, help="Only in this state."))
-    elif action == "replay":
-        outcomes = click.Choice([outcome.value for outcome in Outcome])
-        options.insert(1, click.option("--outcome", "outcomes", type=outcomes, multiple=True, help="Only of this end."))
 
     def decorate(command: Callable[..., None]) -> click.Command:
         for option in reversed(options):
@@ -99,12 +99,20 @@ def cancel(turn_id: str | None, **options: Any) -> None:
 
 
 @_filters("replay")
-def replay(turn_id: str | None, **options: Any) -> None:
+@click.option("--as-model", default="", metavar="NAME", help="Ask this model instead of the turn's own.")
+@click.option("--message", default="", metavar="TEXT", help="Send this message instead; - reads standard input.")
+def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> None:
     """Hand the finished turn TURN_ID in again, as a new turn; or every finished turn that the filters name.
 
     Twice makes one new turn. A dead letter leaves the list. `turns replay --outcome dead --since 1d --dry-run` counts.
+    With --as-model or --message the new turn is another one than the plain replay; its `replay_of` is the same.
     """
-    _carry_out("replay", turn_id, **options)
+    if message and not turn_id:
+        raise click.UsageError("--message goes with a single TURN_ID")
+    prompt = read_text("-") if message == "-" else message
+    if message and not prompt.strip():
+        raise click.UsageError("--message: the message is empty")
+    _carry_out("replay", turn_id, change=Change(model=as_model, prompt=prompt), **options)
 
 
 @_filters("drop")
@@ -120,47 +128,38 @@ def _carry_out(
     action: str,
     turn_id: str | None,
     *,
-    since: float | None,
-    model: str,
-    session: str,
     everything: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    states: tuple[str, ...] = (),
-    outcomes: tuple[str, ...] = (),
+    change: Change = Change(),  # noqa: B008 - it cannot be changed
+    **filters: Any,
 ) -> None:
-    wanted = Filter(
-        outcomes=frozenset(outcomes),
-        states=frozenset(states),
-        since=time.time() - since if since else 0.0,
-        model=model,
-        session_id=session,
-    )
+    search = search_of(**filters)
     if turn_id:
-        if not wanted.empty or everything or dry_run:
+        if not search.empty or everything or dry_run:
             raise click.UsageError("name one turn, or filters, not both")
-        act_on_one(action, turn_id, as_json)
+        act_on_one(action, turn_id, as_json, change)
         return
-    if wanted.empty and not everything:
+    if search.empty and not everything:
         raise click.UsageError(f"name a turn, a filter, or --all for all {ACTIONS[action]}")
-    found = [turn for turn in with_client(lambda client: client.select(wanted)) if eligible(action, turn)]
+    found = with_client(lambda client: chosen(client, action, search))
     if dry_run or not found:
         _show_counts(action, found, as_json, dry_run=dry_run)
         return
     if not yes:
         _confirm(action, found, as_json)
-    _act_on_all(action, found, as_json, detail=str(wanted) or "all")
+    _act_on_all(action, found, as_json, detail=str(search) or "all", change=change)
 
 
-def _confirm(action: str, found: list[Selected], as_json: bool) -> None:
+def _confirm(action: str, found: list[Found], as_json: bool) -> None:
     if as_json or not sys.stdin.isatty():
         raise click.UsageError(f"{len(found)} turns match: add --yes to {action} them, or --dry-run to count them")
     _show_counts(action, found, as_json=False, dry_run=True)
     click.confirm(f"{action} {number_of(len(found), 'turn')}?", abort=True)
 
 
-def _show_counts(action: str, found: list[Selected], as_json: bool, *, dry_run: bool) -> None:
+def _show_counts(action: str, found: list[Found], as_json: bool, *, dry_run: bool) -> None:
     rows = counted(found)
     if as_json:
         write_json({"action": action, "dry_run": dry_run, "matched": len(found), "counts": rows, "turns": []})
@@ -170,11 +169,12 @@ def _show_counts(action: str, found: list[Selected], as_json: bool, *, dry_run: 
     click.echo(f"{number_of(len(found), 'turn')} would be {_PAST[action]}" if found else f"no {ACTIONS[action]} match")
 
 
-def _act_on_all(action: str, found: list[Selected], as_json: bool, detail: str) -> None:
+def _act_on_all(action: str, found: list[Found], as_json: bool, detail: str, change: Change) -> None:
     bulk, done = secrets.token_hex(4), list[Done]()
 
     async def run(client: TurnsClient) -> None:
-        async with aclosing(act_on_all(client, action, found, by=whoami(), bulk=bulk, detail=detail)) as results:
+        acting = act_on_all(client, action, found, by=whoami(), bulk=bulk, detail=detail, change=change)
+        async with aclosing(acting) as results:
             async for result in results:
                 done.append(result)
                 if not as_json:

@@ -1,0 +1,172 @@
+"""The page of one turn, with its buttons."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import secrets
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.actions import Change, act, decide
+from api_client.contract.errors import NotFinished
+from api_client.contract.escalation import DecisionKind
+from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
+from api_client.index.finding import neighbours
+from api_client.turns.history import deaths, export
+from api_client.turns.proposal import proposal
+from api_client.web.errors import ApiError, shown_text
+from api_client.web.identity.access import needs_token
+from api_client.web.pages import comparison, events
+from api_client.web.pages.page_route import page_router, see_other, visited
+from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
+from api_client.web.pages.waterfall import KINDS, scale_of, waterfall
+from api_client.web.relay import Relay, RelayOf
+from api_client.web.replaying import replay
+
+_REFRESH_SECONDS = 2
+
+router = page_router()
+
+
+@router.get("/turns/{turn_id}")
+async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
+    """One turn: what happened, why, and what became of it."""
+    client = relay.client
+    if (whole := await client.find(turn_id, owner=visitor.owner)) != turn_id:
+        return see_other(f"/turns/{whole}")
+    turn = await client.get(turn_id, owner=visitor.owner)
+    attempts = await client.attempts(turn_id)
+    outline = await client.outline(turn_id)
+    rows = waterfall(outline.events, _now(turn))
+    parked = turn.state is TurnState.PARKED
+    return visited(
+        "turn.html",
+        request,
+        visitor,
+        turn=turn,
+        attempts=attempts,
+        changes=await asyncio.to_thread(_changes, turn, attempts),
+        rows=rows,
+        scale=scale_of(rows),
+        bar_kinds=KINDS,
+        events=[(event, events.told(event)) for event in outline.events],
+        pieces=outline.pieces,
+        began=outline.events[0].at if outline.events else turn.created_at,
+        replay=await _replay_of(relay, turn),
+        neighbours=await neighbours(client.lists, turn),
+        deaths=deaths(outline.events),
+        droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
+        now=time.time(),
+        models=tuple(visitor.caller.settings(relay.settings).models),
+        decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
+        # A parked turn stands still, and what somebody writes about it must not be taken away.
+        refresh=0 if turn.outcome or parked else _REFRESH_SECONDS,
+    )
+
+
+@router.get("/turns/{turn_id}/export")
+async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
+    """The turn's record, attempts and events as a file."""
+    body = json.dumps(await export(relay.client, turn_id, owner=visitor.owner), indent=1)
+    name = {"content-disposition": f'attachment; filename="{shown_text(turn_id)}.json"'}
+    return Response(body, media_type="application/json", headers=name)
+
+
+def _now(turn: Turn) -> float:
+    return turn.finished_at or time.time()
+
+
+def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[comparison.Line] | None]:
+    """What each attempt changed against the one before; under 0, what the fallback changed."""
+    found = {
+        after.number: comparison.compare(before.answer or before.text, after.answer or after.text)
+        for before, after in itertools.pairwise(attempts)
+    }
+    for attempt in attempts:
+        if attempt.mended:
+            found[0] = comparison.compare(attempt.answer or attempt.text, attempt.mended)
+    return found
+
+
+async def _replay_of(relay: RelayOf, turn: Turn) -> str:
+    """The id of the turn this one was replayed as, if it was."""
+    again = replay_id(turn.turn_id)
+    return again if turn.outcome and await relay.client.lists.read([again]) else ""
+
+
+@router.post("/turns/{turn_id}/cancel")
+async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
+    """Call the turn off, and show what became of it."""
+    with others_need_token(visitor):
+        await act(relay.client, "cancel", turn_id, by=visitor.name, owner=visitor.changes, detail="page")
+    return see_other(f"/turns/{turn_id}")
+
+
+@router.post("/turns/{turn_id}/replay")
+async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
+    """Hand the turn in again, and show the new turn. Twice makes one."""
+    return await _replayed(relay, visitor, turn_id, Change())
+
+
+@router.post("/turns/{turn_id}/replay-changed")
+async def replay_changed_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
+    """Hand the turn in again, by another model or with another message, and show the new turn. Twice makes one."""
+    message = form.get("message", "").replace("\r\n", "\n")
+    if not message.strip():
+        raise ApiError(400, "the message is empty", param="message", code="invalid_value")
+    return await _replayed(relay, visitor, turn_id, Change(model=form.get("model", ""), prompt=message))
+
+
+async def _replayed(relay: Relay, visitor: Visitor, turn_id: str, change: Change) -> Response:
+    try:
+        with others_need_token(visitor):
+            done = await replay(
+                relay,
+                turn_id,
+                change,
+                caller=visitor.caller,
+                reach=visitor.changes,
+                by=visitor.name,
+                detail="page",
+            )
+    except NotFinished:
+        raise ApiError(409, "this turn has not finished yet: cancel it first", code="turn_not_finished") from None
+    return see_other(f"/turns/{done.new_turn_id}")
+
+
+@router.post("/turns/{turn_id}/drop")
+async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
+    """Take a dead letter off the list, and show what else there is. For operators: the list is theirs."""
+    if visitor.keyless:
+        raise needs_token()
+    if not visitor.operator:
+        raise ApiError(403, "only an operator drops dead letters", code="operators_only")
+    try:
+        await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")
+    except NotFinished:
+        raise ApiError(409, "this turn is not a dead letter", code="turn_not_finished") from None
+    return see_other("/overview")
+
+
+@router.post("/turns/{turn_id}/decision")
+async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
+    """Decide on a parked turn, and show what became of it. The same form sent twice decides once."""
+    if visitor.keyless:
+        raise needs_token()
+    told = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
+    text = told["text"].replace("\r\n", "\n") if told["decision"] == DecisionKind.EDIT else ""
+    await decide(
+        relay.client,
+        turn_id,
+        told["decision"],
+        by=visitor.name,
+        note=told["note"].replace("\r\n", "\n"),
+        text=text,
+        owner=visitor.changes,
+        decision_id=told["decision_id"],
+    )
+    return see_other(f"/turns/{turn_id}")

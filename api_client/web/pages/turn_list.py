@@ -1,0 +1,204 @@
+"""The page that lists turns, and what is done to all that it lists: counted first, then confirmed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.actions import ACTIONS, Change, Done, act_on_all, chosen, counted
+from api_client.contract.errors import BadRequest, NotFinished, TurnNotFound
+from api_client.index.lists import Found
+from api_client.index.search import SORTS, STATUSES, Place, Search
+from api_client.web.errors import ApiError, bad_request
+from api_client.web.identity.access import needs_token
+from api_client.web.listing import FILTERS, place_of, search_of
+from api_client.web.pages.page_route import page_router, see_other, visited
+from api_client.web.pages.visitor import Form, Visitor, VisitorOf
+from api_client.web.relay import Relay, RelayOf
+from api_client.web.replaying import replay
+
+#: Rows of a page.
+_PAGE = 50
+#: Seconds after which a confirmed action pauses, says how far it came, and offers to go on.
+_ACT_SECONDS = 10.0
+#: How many of the turns that were passed over are named.
+_NAMED = 20
+#: Lists that are asked for often: what a link is called, and the filters of its address.
+VIEWS = {
+    "Failed in 24 h": {"status": "unsuccessful", "since": "24h"},
+    "Waiting for a person": {"status": "parked"},
+    "Dead letters": {"status": "dead"},
+    "Lost a worker": {"lost": "1", "since": "7d"},
+}
+
+router = page_router()
+
+
+@router.get("/turns")
+async def list_turns(
+    request: Request, relay: RelayOf, visitor: VisitorOf, turn: str = "", cursor: str = ""
+) -> Response:
+    """Turns, unfinished ones first. Filters and place are in the address, so that it can be saved and shared."""
+    if turn.strip():
+        return see_other(f"/turns/{quote(turn.strip(), safe='')}")
+    search = search_of(request.query_params, visitor.owner)
+    found = await relay.client.lists.page(search, after=place_of(cursor), count=_PAGE)
+    filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+    filtered = {name: value for name, value in filters.items() if value}
+    return visited(
+        "turns.html",
+        request,
+        visitor,
+        unfinished=[each for each in found.turns if not each.outcome],
+        finished=[each for each in found.turns if each.outcome],
+        older=f"/turns?{urlencode({**filtered, 'cursor': str(found.next)})}" if found.next else "",
+        filters=filters,
+        filtered=filtered,
+        views={name: f"/turns?{urlencode(asked)}" for name, asked in VIEWS.items()},
+        actions=[action for action in ACTIONS if action != "drop" or visitor.operator],
+        statuses=STATUSES,
+        models=tuple(relay.settings.models),
+        sorts=SORTS,
+        cursor=cursor,
+        refresh=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bulk:
+    """An action on all turns that match, as an address or a form asks for it.
+
+    Attributes:
+        action: a key of ``ACTIONS``.
+        search: which turns; none of them ended, or began, after the moment at which they were counted.
+        asked: the filters, with times that stay the same, for a form.
+        found: the turns, oldest first.
+    """
+
+    action: str
+    search: Search
+    asked: dict[str, str]
+    found: list[Found]
+
+
+@router.get("/turns/bulk")
+async def count_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, action: str = "") -> Response:
+    """What an action on all turns that match would touch. Nothing is changed."""
+    filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+    bulk = await _bulk(relay, visitor, action, filters)
+    return _bulk_page(request, relay, visitor, bulk, bulk_id=secrets.token_hex(4))
+
+
+@router.post("/turns/bulk")
+async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
+    """Do what was counted and confirmed. It may be interrupted and sent again: nothing is done twice."""
+    bulk = await _bulk(relay, visitor, form.get("action", ""), {name: form.get(name, "") for name in FILTERS})
+    bulk_id = form.get("bulk", "")
+    if not (bulk_id.isalnum() and bulk_id.isascii() and len(bulk_id) <= 16):
+        raise bad_request("bulk: must be the id that the page gave", param="bulk")
+    after = place_of(form.get("cursor", ""))
+    rest = [each for each in bulk.found if after is None or (each.created_at, each.turn_id) > (after.at, after.turn_id)]
+    done, stopped = await _act(relay, visitor, bulk, rest, bulk_id, Change(model=form.get("as_model", "")))
+    left = rest[len(done) :]
+    last = done[-1].turn_id if done else ""
+    cursor = next((str(Place("f", each.created_at, each.turn_id)) for each in rest if each.turn_id == last), "")
+    return _bulk_page(
+        request,
+        relay,
+        visitor,
+        replace(bulk, found=left),
+        bulk_id=bulk_id,
+        cursor=cursor or form.get("cursor", ""),
+        model=form.get("as_model", ""),
+        done=sum(each.done for each in done),
+        passed_over=[each for each in done if not each.done],
+        stopped=stopped,
+        confirmed=True,
+    )
+
+
+async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _Bulk:
+    """What an action would touch: turns that the visitor may change.
+
+    Raises:
+        ApiError: 400 for an unknown action or filter, 403 where the action is not the visitor's.
+    """
+    if action not in ACTIONS:
+        raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
+    if action == "drop" and not visitor.operator:
+        if visitor.keyless:
+            raise needs_token()
+        raise ApiError(403, "only an operator drops dead letters", code="operators_only")
+    search = search_of(filters, visitor.changes)
+    # What begins or ends later was not counted; replays of replays would never end.
+    search = replace(search, until=search.until or time.time())
+    asked = {name: value for name, value in filters.items() if value and name != "sort"}
+    for name, at in (("since", search.since), ("until", search.until)):
+        if at:
+            asked[name] = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return _Bulk(action=action, search=search, asked=asked, found=await chosen(relay.client, action, search))
+
+
+async def _act(
+    relay: Relay, visitor: Visitor, bulk: _Bulk, turns: list[Found], bulk_id: str, change: Change
+) -> tuple[list[Done], str]:
+    """Act on as many as time allows; returns what was done, and what stopped it before."""
+    until, done = time.monotonic() + _ACT_SECONDS, list[Done]()
+    detail = f"page: {bulk.search}"
+    if bulk.action != "replay":
+        acting = act_on_all(
+            relay.client, bulk.action, turns, by=visitor.name, owner=visitor.changes, bulk=bulk_id, detail=detail
+        )
+        async with aclosing(acting) as results:
+            async for result in results:
+                done.append(result)
+                if time.monotonic() > until:
+                    break
+        return done, ""
+    for turn in turns:
+        try:
+            done.append(
+                await replay(
+                    relay,
+                    turn.turn_id,
+                    change,
+                    caller=visitor.caller,
+                    reach=visitor.changes,
+                    by=visitor.name,
+                    bulk=bulk_id,
+                    detail=detail,
+                )
+            )
+        except (TurnNotFound, NotFinished, BadRequest) as error:
+            done.append(Done(turn.turn_id, False, str(error)))
+        except ApiError as error:  # a limit, or a model that is not the visitor's: the rest would hear the same
+            return done, error.message
+        if time.monotonic() > until:
+            break
+    return done, ""
+
+
+def _bulk_page(request: Request, relay: Relay, visitor: Visitor, bulk: _Bulk, *, bulk_id: str, **told: Any) -> Response:
+    nothing = {"cursor": "", "model": "", "done": 0, "passed_over": [], "stopped": "", "confirmed": False}
+    return visited(
+        "bulk.html",
+        request,
+        visitor,
+        bulk=bulk,
+        bulk_id=bulk_id,
+        counts=counted(bulk.found),
+        what=ACTIONS[bulk.action],
+        back=f"/turns?{urlencode(bulk.asked)}",
+        models=tuple(visitor.caller.settings(relay.settings).models),
+        named=_NAMED,
+        refresh=0,
+        **(nothing | told),
+    )
