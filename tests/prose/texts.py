@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 #: A piece of prose: its first line in the file, and its text. Indents are folded, code between backticks is blanked.
@@ -19,6 +20,7 @@ _NOT_READ = {"docs/licences.md"}
 _CODE = re.compile(r"(`+)[^`]+?\1")
 _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _LUA_COMMENT = re.compile(r"--\s?(.*)")
+_TOML_STRING = re.compile(r'"((?:[^"\\]|\\.)* (?:[^"\\]|\\.)*)"')
 _SHELL_COMMENT = re.compile(r"(?:^|\s)##?\s(.*)")
 
 
@@ -33,7 +35,7 @@ def files(root: Path) -> Iterator[Path]:
 
 
 def texts_of(path: Path) -> Iterator[Text]:
-    """The prose of one file. A file with another suffix than Markdown or Python is read by its comments."""
+    """The prose of one file; of files that are neither Markdown, Python nor tables of words it is the comments."""
     content = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         found = _python(content)
@@ -41,6 +43,8 @@ def texts_of(path: Path) -> Iterator[Text]:
         found = iter([(1, _blanked(_FENCE, content))])
     else:
         found = _comments(content, _LUA_COMMENT if path.suffix == ".lua" else _SHELL_COMMENT)
+    if path.suffix == ".toml":
+        found = chain(found, _strings(content))
     for line, text in found:
         yield line, re.sub(r"[ \t]*\n[ \t]*", "\n", _blanked(_CODE, text))
 
@@ -60,6 +64,12 @@ def _python(content: str) -> Iterator[Text]:
         if token.type == tokenize.COMMENT:
             lines[token.start[0]] = token.string.lstrip("#: ")
     yield from _blocks(lines)
+
+
+def _strings(content: str) -> Iterator[Text]:
+    """Strings of at least two words in a TOML file."""
+    for number, line in enumerate(content.splitlines(), 1):
+        yield from ((number, text) for text in _TOML_STRING.findall(line))
 
 
 def _comments(content: str, pattern: re.Pattern[str]) -> Iterator[Text]:

@@ -54,7 +54,7 @@ def literal_codes() -> dict[str, str]:
 
 def test_every_code_raised_anywhere_is_in_the_table() -> None:
     missing = {code: place for code, place in literal_codes().items() if code not in {*ERROR_CODES, *CODES}}
-    assert not missing, f"add to api_client/contract/words/error_codes.py: {missing}"
+    assert not missing, f"add to api_client/contract/words/error_codes.toml: {missing}"
 
 
 def test_every_error_class_names_its_code() -> None:

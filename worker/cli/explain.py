@@ -67,7 +67,7 @@ def reference() -> str:
         "in the error of a turn (`turns show ID`). `turns explain CODE` prints the same, `--locale de` in German.",
         "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
         "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
-        "Made by `turns explain --markdown` from `api_client/contract/words/error_codes.py`; do not edit.",
+        "Made by `turns explain --markdown` from `api_client/contract/words/error_codes.toml`; do not edit.",
         "",
         "| Code | What happened | What to do | For the operator |",
         "| --- | --- | --- | --- |",

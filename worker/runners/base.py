@@ -45,7 +45,7 @@ class ErrorKind(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a run is incomplete; the user's words for it are in ``contract/messages.py``."""
+    """Why a run is incomplete; the user's words for it are in ``contract/words/messages.toml``."""
 
     #: It ended by itself, without the evidence that it had finished.
     BROKE_OFF = "broke_off"

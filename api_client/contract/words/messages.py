@@ -1,4 +1,7 @@
-"""What a user reads when a turn ends without an answer, in German and English; the words are in ``error_codes``."""
+"""What a user reads when a turn ends without an answer, and what an agent is asked then.
+
+The words are in ``messages.toml``, those of the endings in ``error_codes.toml``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
+from api_client.contract.words.tables import table_beside
 
 #: Endings that nobody judged: outcome -> language -> message.
 GIVEN_UP = {
@@ -16,14 +20,8 @@ GIVEN_UP = {
 #: Endings after the agent ran. ``failed`` is followed by the issues, one line each.
 ENDED = ("failed", "incomplete", "error")
 
-#: Why an agent did not finish, for readers of German; readers of English get the runner's own sentence.
-_BROKEN_OFF = {
-    "broke_off": "Er brach vorzeitig ab.",
-    "killed": "Er wurde von außen beendet.",
-    "silent": "Er wurde fertig, ohne etwas zu antworten.",
-    "idle": "Er meldete sich zu lange nicht mehr.",
-    "deadline": "Die Zeit für diesen Versuch war um.",
-}
+#: Sentences around what was found, and why an agent did not finish (``broken_off_*``).
+_WORDS = table_beside(__file__)
 
 
 def line_of(issue: Mapping[str, Any]) -> str:
@@ -37,7 +35,8 @@ def broken_off(why: str, locale: str, reason: str) -> str:
     """Why there is no answer, in the user's language: ``why`` is a code, ``reason`` the runner's English sentence."""
     if locale != "de":
         return reason
-    return _BROKEN_OFF.get(why) or words_of(why if why in ERROR_CODES else "internal_error", locale)[0]
+    known = _WORDS.get(f"broken_off_{why}")
+    return str(known["de"]) if known else words_of(why if why in ERROR_CODES else "internal_error", locale)[0]
 
 
 def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
@@ -53,12 +52,12 @@ def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
 
 def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> str:
     """The message for a turn that nobody accepted: rejected by a person, or not decided in time."""
-    german = locale == "de"
     if timed_out:
-        why = "Niemand hat rechtzeitig entschieden." if german else "Nobody decided in time."
+        why = _say("nobody_decided", locale)
+    elif said := note.strip():
+        why = _say("person_rejected_because", locale, note=said)
     else:
-        why = "Ein Mensch hat das Ergebnis abgelehnt" if german else "A person rejected the result"
-        why += f": {note.strip()}" if note.strip() else "."
+        why = _say("person_rejected", locale)
     return ending("failed", locale, [*lines, why])
 
 
@@ -67,20 +66,15 @@ def consulted(prompt: str, locale: str, hints: list[str]) -> str:
 
     It starts afresh, so it must give everything, not a correction.
     """
-    if locale == "de":
-        first = "Ein anderer Agent ist an dieser Aufgabe gescheitert. Löse sie neu und vollständig. Beanstandet wurde:"
-    else:
-        first = "Another agent failed at this task. Solve it anew and completely. What was wrong:"
     task = [prompt, "", "---", ""] if prompt else []
-    return "\n".join([*task, first, *(f"- {hint}" for hint in hints)])
+    return "\n".join([*task, _say("another_failed", locale), *(f"- {hint}" for hint in hints)])
 
 
 def asked_again(note: str, locale: str, hints: list[str]) -> str:
     """What the agent is asked when a person wants another attempt."""
-    german = locale == "de"
-    first = (
-        "Ein Mensch hat deine Arbeit angesehen und schreibt:" if german else "A person looked at your work and says:"
-    )
-    last = "Noch offen aus der Prüfung:" if german else "Still open from the checks:"
-    lines = [first, "", note.strip()]
-    return "\n".join(lines + (["", last, *(f"- {hint}" for hint in hints)] if hints else []))
+    lines = [_say("person_says", locale), "", note.strip()]
+    return "\n".join(lines + (["", _say("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else []))
+
+
+def _say(name: str, locale: str, **values: object) -> str:
+    return str(_WORDS[name]["de" if locale == "de" else "en"]).format(**values)
