@@ -27,6 +27,7 @@ from api_client.index.lists import TurnLists
 from api_client.pauses.pauses import Pauses
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
+from api_client.policies.prompts import Prompts
 from api_client.relay_state.allowances import Allowances
 from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
@@ -58,12 +59,13 @@ class TurnsClient:
         self.settings = self.store.settings
         self.policies = Policies(settings, read_policy)
         self.flows = Flows(self.store)
+        self.prompts = Prompts(settings)
         self._announcer = Announcer(settings)
         self._reader = TurnReader(self.store)
         self._canceller = Canceller(self.store, self._reader, self._announcer)
         self.spending = Spending(self.store)
         self._submitter = Submitter(
-            self.store, self._announcer, self._canceller, self.policies, self.flows, self.spending
+            self.store, self._announcer, self._canceller, self.policies, self.flows, self.prompts, self.spending
         )
         self._inbox = Inbox(self.store, self._reader, self._announcer)
         self._dead_letters = DeadLetters(self.store, self._reader)

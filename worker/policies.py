@@ -37,9 +37,9 @@ class Source:
         )
         return tuple(dict.fromkeys((*own, *(name for name in others if name not in shadow))))
 
-    def given(self, model: str, asker: Asker) -> Given:
+    def given(self, model: str, asker: Asker, kind: str = "chat") -> Given:
         """What the policy gives a turn."""
-        subject = Subject(model=model, owner=asker.owner, route=asker.route)
+        subject = Subject(model=model, owner=asker.owner, route=asker.route, kind=kind)
         entries = [entry for entry in self.file.rules if entry.applies_to.judges(subject) and not entry.on_request]
         return Given(
             active=tuple(entry.name for entry in entries if not entry.shadow),

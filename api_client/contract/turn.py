@@ -116,6 +116,7 @@ class TurnRequest:
         operator: an operator submitted it: its gates may run programs also where no box can be made.
         applied: what a policy file gave the turn; None where there is none. Set when the turn is submitted.
         flow: its version of prompts and rules (HELIX_FLOW_VERSION); empty: that of its session, set at the submit.
+        template: hash of the session template, ``none`` without one; empty where the worker's own settings say.
     """
 
     model: str
@@ -141,6 +142,7 @@ class TurnRequest:
     applied: Applied | None = None
     key: str = ""
     flow: str = ""
+    template: str = ""
 
     @property
     def prompt(self) -> str:
@@ -188,7 +190,8 @@ class Turn:
     it comes back by what is left of the time-out. ``decision`` is the last one: kind, by (the key, or user@host), for
     (the name that was given), note, text, at. ``stage`` of the escalation: 1 another model is at work, 2 a person was
     asked. ``allowed``: attempts by now, 0: as requested. ``fresh_from``: attempts up to this one left nothing that the
-    next goes on from. ``markers``: the spans of the step markers in ``response`` that count (``contract/marker.py``).
+    next goes on from. ``policy``: the hash of its policy. ``markers``: the spans of the
+    step markers in ``response`` that count (``contract/marker.py``).
     """
 
     turn_id: str
@@ -222,6 +225,7 @@ class Turn:
     agent_session: str = ""
     worker: str = ""
     flow: str = ""
+    policy: str = ""
     parked_at: float = 0.0
     decide_by: float = 0.0
     decide_default: str = ""
@@ -246,7 +250,7 @@ class Turn:
         data["model"] = request["model"]
         data["prompt"] = self.request.prompt
         data["validators"] = list(self.request.validators)
-        data["policy"] = self.request.applied.hash if self.request.applied else ""
+        data["prompt_template"] = self.request.template
         data["shadow"] = list(self.request.applied.shadow) if self.request.applied else []
         data["max_attempts"] = self.allowed or self.request.max_attempts
         data["phase"] = (self.request.phase or {}).get("id", "")

@@ -36,7 +36,7 @@ _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
     "tokens_used", "cost_used", "replay_of", "error", "allowed", "parked_at", "decide_by", "decide_default",
-    "flow",
+    "flow", "policy",
 )  # fmt: skip
 
 

@@ -88,16 +88,18 @@ class Policies:
         """A request with what the policy gives it; without a policy, the request as it is.
 
         Args:
-            request: what is asked for. Phases have gates instead, and get nothing.
+            request: what is asked for. A phase gets the rules for phases, which judge after its gates.
             asker: who asks, and where.
             named: the fields that the request names itself: those win.
 
         Raises:
             BadRequest: it names a rule that may not be asked for. SettingsError: as ``of``.
         """
-        source = self.of(request.model, asker.owner, request.flow) if request.phase is None else None
+        source = self.of(request.model, asker.owner, request.flow)
         if source is None:
             return request
+        if request.phase is not None:
+            return _of_phase(request, source, asker)
         given = source.given(request.model, asker)
         active = request.validators if "validators" in named else given.active
         for name in active:
@@ -125,7 +127,7 @@ class Policies:
         if request.applied:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
-        return self.apply(request, Asker(), named={*named, "locale"})
+        return self.apply(request, Asker(owner=request.key), named={*named, "locale"})
 
     def read(self, path: str) -> PolicySource:
         """A policy file as it says now; as it last was usable, where it is not any more. Raises as ``of``."""
@@ -166,6 +168,16 @@ class Policies:
         if source and told != broken.problems:
             log.error("policy.unusable", path=path, problems=problems[:20], kept=source.hash)
         return _usable(broken)
+
+
+def _of_phase(request: TurnRequest, source: PolicySource, asker: Asker) -> TurnRequest:
+    """A phase with its rules; without one it has no policy. Its gates say how often it is run, and what follows."""
+    given = source.given(request.model, asker, "phase")
+    if not given.active:
+        return request
+    lenient = tuple(name for name in given.lenient if name in given.active)
+    applied = Applied(hash=source.hash, lenient=lenient, filled=("validators", "policy"))
+    return replace(request, validators=given.active, policy=_of(given.active, given.orders), applied=applied)
 
 
 def _usable(seen: _Seen) -> PolicySource:

@@ -1,7 +1,8 @@
-"""Policies in the store: a submit puts one there under its hash, workers read it, ``turns gc`` removes it when old."""
+"""Policies and session templates in the store, by hash: put there by a submit, read by workers, removed when old."""
 
 from __future__ import annotations
 
+import json
 import time
 
 from api_client.contract.keys import Keys
@@ -16,6 +17,8 @@ return redis.call('ZREM', KEYS[2], ARGV[1])
 """
 #: Of unfinished turns, so many records are asked at once.
 _BATCH = 500
+#: So often a template that is in use is put there again.
+_AGAIN_SECONDS = 60.0
 #: A policy stays this much longer than a finished turn, so that clocks may differ.
 _MARGIN_SECONDS = 86_400.0
 
@@ -34,6 +37,20 @@ async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
     if not there and text is not None:
         await store.ask(store.redis.hset(keys.policies, policy_hash, text))
     return bool(there) or text is not None
+
+
+class KeptTemplates:
+    """Puts templates into the store, each once in a while: what a turn names is never older than a finished turn."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept_at: dict[str, float] = {}
+
+    async def keep(self, template_hash: str, text: str) -> None:
+        """As ``keep``."""
+        if time.monotonic() - self._kept_at.get(template_hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
+            await keep(self._store, template_hash, text)
+            self._kept_at[template_hash] = time.monotonic()
 
 
 async def clear_policies(store: Store, *, dry_run: bool) -> int:
@@ -56,7 +73,7 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
 
 
 async def _in_use(store: Store) -> set[str]:
-    """The policies of turns that have not ended, and of dead letters, which stay until somebody drops them."""
+    """What turns that have not ended have, and dead letters, which stay until somebody drops them."""
     used: set[str] = set()
     for shard in store.shards:
         names: list[bytes] = await store.ask(store.redis.zrange(shard.due, 0, -1))
@@ -66,5 +83,16 @@ async def _in_use(store: Store) -> set[str]:
             looks = store.redis.pipeline(transaction=False)
             for name in names[start : start + _BATCH]:
                 looks.hget(shard.turn(name.decode()), "policy")
-            used |= {raw.decode() for raw in await store.ask(looks.execute()) if raw}
+                looks.hget(shard.texts(name.decode()), "request")
+            found = await store.ask(looks.execute())
+            used |= {raw.decode() for raw in found[::2] if raw}
+            used |= {template for raw in found[1::2] if raw and (template := _template_of(raw))}
     return used
+
+
+def _template_of(request: bytes) -> str:
+    """The template that a stored request names; empty without one, or for a damaged request."""
+    try:
+        return str(json.loads(request).get("template", ""))
+    except (ValueError, AttributeError):
+        return ""

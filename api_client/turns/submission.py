@@ -12,6 +12,7 @@ from api_client.contract.counters import label
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import TurnRequest
+from api_client.contract.values.policy import plain_hash
 from api_client.turns.admission import escalation_of
 
 _DAY_MS = 86_400_000
@@ -38,7 +39,7 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "token_reserve": request.token_budget // request.max_attempts,
         "cost_reserve": cost_budget // request.max_attempts,
         "model_label": label(request.model),
-        "policy_hash": request.applied.hash if request.applied else "",
+        "policy_hash": policy_hash(request, settings),
         "flow": request.flow,
         "first_link": str(first_link(request)),
         "from_claim": int(request.phase is not None),
@@ -47,11 +48,21 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
     }
 
 
+def policy_hash(request: TurnRequest, settings: Settings) -> str:
+    """The hash of the policy that judges: the file's, or of what the settings say instead of one."""
+    if request.applied or request.phase:
+        return request.applied.hash if request.applied else ""
+    own = settings.of_model(request.model)
+    return plain_hash(own.validators, own.policy_orders, own.max_attempts)
+
+
 def asked_of(request: TurnRequest) -> TurnRequest:
     """The request without what its caller did not ask for: a policy file that changed makes no other question of it."""
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
     filled = request.applied.filled if request.applied else ()
-    return replace(request, traceparent="", applied=None, flow="", **{name: blank[name] for name in filled})
+    return replace(
+        request, traceparent="", applied=None, flow="", template="", **{name: blank[name] for name in filled}
+    )
 
 
 def digest(request: TurnRequest) -> str:

@@ -22,7 +22,8 @@ from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
 from api_client.contract.values.policy import Asker
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
-from api_client.policies.kept import keep
+from api_client.policies.kept import KeptTemplates, keep
+from api_client.policies.prompts import Prompts
 from api_client.store import Store
 from api_client.turns import submission
 from api_client.turns.admission import check, completed
@@ -45,11 +46,14 @@ class Submitter:
         canceller: Canceller,
         policies: Policies,
         flows: Flows,
+        prompts: Prompts,
         spending: Spending,
     ) -> None:
         self._spending = spending
         self._store = store
         self._flows = flows
+        self._prompts = prompts
+        self._templates = KeptTemplates(store)
         self._policies = policies
         self._settings = store.settings
         self._announcer = announcer
@@ -70,7 +74,7 @@ class Submitter:
         request = completed(self._policies.completed(await self._flows.given(request)), self._settings)
         check(request, self._settings)
         await self._store.require_shards()
-        request = await self._with_kept_policy(request)
+        request = await self._with_template(await self._with_kept_policy(request))
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self._settings.shards > 1:
             turn_id = await self._reserve(request, idempotency_key, own_id)
@@ -151,9 +155,18 @@ class Submitter:
         check(anew, self._settings)
         return await self._with_kept_policy(anew)
 
+    async def _with_template(self, request: TurnRequest) -> TurnRequest:
+        """The request with the session template of its model and flow version, now in the store. Phases have none."""
+        if request.phase is not None or request.template:
+            return request
+        prompt = self._prompts.of(request.model, request.flow, request.locale)
+        if prompt.text:
+            await self._templates.keep(prompt.hash, prompt.text)
+        return replace(request, template=prompt.hash)
+
     async def _anew(self, request: TurnRequest) -> TurnRequest:
         """A replay with the flow version and the policy of today."""
-        request, applied = await self._flows.given(replace(request, flow="")), request.applied
+        request, applied = await self._flows.given(replace(request, flow="", template="")), request.applied
         if applied is None:
             return request
         named = {name for name in ("validators", "policy", "max_attempts") if name not in applied.filled}

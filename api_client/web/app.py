@@ -96,6 +96,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, read_polic
     """
     client = client or TurnsClient(settings, read_policy)
     client.policies.check()
+    client.prompts.check()
     relay = Relay(
         settings,
         client,

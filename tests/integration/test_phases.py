@@ -24,6 +24,7 @@ from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.turns.phases import requests_of
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
+from worker.policies import read_source
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
 from worker.turns.record.claim import Claim, Fenced
 
@@ -304,3 +305,42 @@ async def test_a_missing_input_file_ends_the_phase_with_its_name(bench: PhaseBen
     turn = await bench.phase(says("nie"), input_files=["request.md"])
     assert (turn.outcome, turn.error["code"]) == (Outcome.ERROR, "config")
     assert "request.md" in turn.error["message"]
+
+
+POLICY = """
+rules:
+  - {rule: length, name: not_talkative, options: {max_words: 3}, applies_to: {kinds: [phase]}}
+  - {rule: forbidden, name: hint, severity: warning, options: {words: [Zaubern]}, applies_to: {kinds: [phase, chat]}}
+  - {rule: step_marker}
+"""
+
+
+def says_too(content: str, text: str) -> Play:
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        return replace(writes(content)(order, emit, stop), text=text)
+
+    return play
+
+
+async def test_rules_for_phases_judge_after_the_gates_and_other_rules_leave_phases_alone(
+    settings: Settings, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    settings = replace(settings, policy=str(policy), locale="en")
+    async with TurnsClient(settings, read_source) as client:
+        bench = PhaseBench(settings, client)
+        talk = says_too(GOOD_CODE, "Zaubern: viel zu viele Worte sind das.")
+        turn = await bench.phase(says_too(BAD_CODE, "Viel zu viele Worte sind das."), talk, says_too(GOOD_CODE, "So."))
+        assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 3)
+        assert turn.request.validators == ("not_talkative", "hint")
+        assert turn.policy == read_source(POLICY, "").hash
+        gates = [event.data for event in await bench.events(turn) if event.kind == "gate.checked"]
+        told = [(gate["gate"], gate["passed"]) for gate in gates]
+        assert told[:2] == [("files_exist", True), ("syntax", False)], "no rule judges what no gate passed"
+        assert told[2:6] == [("files_exist", True), ("syntax", True), ("not_talkative", False), ("hint", True)]
+        assert told[6:] == [("files_exist", True), ("syntax", True), ("not_talkative", True), ("hint", True)]
+        second = (await client.attempts(turn.turn_id))[1]
+        assert {issue["validator"] for issue in second.issues} == {"not_talkative", "hint"}
+        assert "3" in second.feedback
+        bench.leases.close()

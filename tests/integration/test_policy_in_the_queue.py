@@ -215,7 +215,7 @@ def test_a_relay_and_a_command_refuse_a_file_that_was_never_usable_with_its_line
 async def test_a_policy_stays_in_the_store_while_any_turn_needs_it_and_goes_with_the_last(
     settings: Settings, policy: Path
 ) -> None:
-    kept = replace(settings, policy=str(policy))
+    kept = replace(settings, policy=str(policy), prompt_template="none")
     policy.write_text(RULE + "}")
     keys = Keys(settings.namespace)
     async with TurnsClient(kept, read_source) as client:

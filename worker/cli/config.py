@@ -55,7 +55,7 @@ runner = "claude_cli"
 model = "opus"
 key_file = "keys/anthropic"                   # relative to this file
 claude_allowed_tools = ["WebSearch"]
-prompt_template = "consultant.md.j2"          # instead of our CLAUDE.md; the same variables
+prompt_template = "consultant.md.j2"          # instead of our CLAUDE.md: a path, de, en, none (sessions.md)
 vision = true
 stream = "draft"                              # live | draft | validated
 

@@ -1,6 +1,6 @@
 """The folder of a consultant session as agents and people read it (ADR-034, docs/sessions.md).
 
-    CLAUDE.md              what the agent is told, from templates/session.md.j2
+    CLAUDE.md              what the agent is told, from a template
     status.json            the old format; new facts stand in new keys only
     input/request.md       the original request; beside it the images of the user's messages
     context/messages.json  the conversation; context/*.md are documents people lay there
@@ -32,7 +32,7 @@ from worker.files.template import render
 
 log = structlog.get_logger()
 
-STATUS = "status.json"
+STATUS, RULES = "status.json", "CLAUDE.md"
 #: Largest status.json, context file and number of context files that are read.
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
@@ -62,7 +62,7 @@ class Answer(Protocol):
         ...
 
 
-def prepare(holder: Holding, turn: Turn, root: Path, template: str = "") -> None:
+def prepare(holder: Holding, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
     """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
     A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
@@ -72,11 +72,12 @@ def prepare(holder: Holding, turn: Turn, root: Path, template: str = "") -> None
         holder: writes in the session's folder, as long as nobody held it later.
         turn: the turn that is about to run.
         root: the project the agent works in (HELIX_ROOT).
-        template: file with the model's own template of CLAUDE.md; empty for ours.
+        template: the text of CLAUDE.md's template; empty: there is to be no CLAUDE.md.
+        tools: the agent has tools, and can read and write files.
 
     Raises:
         OSError: it cannot be written; also when there is a link in a file's place.
-        SettingsError: the template cannot be read or filled in.
+        SettingsError: the template cannot be filled in.
     """
     messages, workdir, session = turn.request.messages, holder.path, holder.session
     if (version := _versions.get(workdir)) and version == (turn.turn_id, _files(session)):
@@ -93,16 +94,21 @@ def prepare(holder: Holding, turn: Turn, root: Path, template: str = "") -> None
         context = _documents(workdir / "context", folder)
     with made(session, "logs"):
         pass
-    text = render(
-        session_id=str(status["session_id"]),
-        created_at=str(status["created_at"]),
-        original_request=str(status["original_request"]),
-        workdir=workdir,
-        root=root,
-        template=template,
-        context=context,
-    )
-    holder.replace("CLAUDE.md", _bytes(text), session, durable=False)
+    if template:
+        text = render(
+            session_id=str(status["session_id"]),
+            created_at=str(status["created_at"]),
+            original_request=str(status["original_request"]),
+            workdir=workdir,
+            root=root,
+            template=template,
+            tools=tools,
+            context=context,
+        )
+        holder.replace(RULES, _bytes(text), session, durable=False)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            holder.remove(RULES, session)
     if status != old:
         _write_status(holder, status)
     _versions.put(workdir, (turn.turn_id, _files(session)))
@@ -190,8 +196,9 @@ def _files(session: int) -> _Files:
     try:
         with opened("input", session) as asked, opened("context", session) as context:
             documents = sorted(name for name in os.listdir(context) if name.endswith(".md"))  # noqa: PTH208
-            places = [("CLAUDE.md", session), (STATUS, session), ("request.md", asked), ("messages.json", context)]
+            places = [(STATUS, session), ("request.md", asked), ("messages.json", context)]
             places += [(name, context) for name in documents]
+            places += [(RULES, session)] if RULES in os.listdir(session) else []
             return tuple(_file(name, folder) for name, folder in places)
     except OSError:
         return ()
@@ -204,7 +211,9 @@ def _file(name: str, folder: int) -> tuple[str, int, int, int, int]:
 
 
 def _turn_facts(turn: Turn) -> dict[str, Any]:
-    return {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow}
+    return {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow} | (
+        {"prompt_template": turn.request.template} if turn.request.template else {}
+    )
 
 
 def _new_status(turn: Turn) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""CLAUDE.md of a consultant session from templates/session.md.j2 (ADR-034, phase 2)."""
+"""CLAUDE.md of a consultant session from its template (ADR-034, phase 2)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError
+from jinja2 import Environment, StrictUndefined, Template, TemplateError
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.values.prompts import NONE, SHIPPED, shipped
 
 #: Longest original request that is shown in full, in characters; input/request.md has all of it.
 _MAX_REQUEST = 20_000
@@ -23,18 +24,20 @@ def render(
     workdir: Path,
     root: Path,
     context: Mapping[str, str],
-    template: str = "",
+    template: str,
+    tools: bool = True,
 ) -> str:
-    """What the agent is told about its session, from our template or from the file ``template``.
+    """What the agent is told about its session; ``template`` is the template's text, ``tools``: the agent has tools.
 
     Users' texts stand in code blocks: the Claude CLI would read ``@path`` in the open as "put that file in here".
 
     Raises:
-        SettingsError: the file cannot be read or filled in.
+        SettingsError: the template cannot be filled in.
     """
     skills = root / "skills"
     try:
         return _template(template).render(
+            tools=tools,
             session_id=session_id,
             created_at=created_at,
             original_request=original_request[:_MAX_REQUEST],
@@ -43,10 +46,39 @@ def render(
             skills=skills if skills.is_dir() else None,
             context=dict(context),
         )
-    except (TemplateError, OSError, UnicodeDecodeError) as error:
-        if not template:
-            raise
-        raise SettingsError([f"prompt_template {template}: {type(error).__name__}: {error}"]) from error
+    except TemplateError as error:
+        raise SettingsError([f"prompt_template: {type(error).__name__}: {error}"]) from error
+
+
+def text_of(name: str, locale: str) -> str:
+    """The text of the template that a setting names (a path, ``de``, ``en``), in the turn's language without one.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    if name == NONE:
+        return ""
+    if not name or name in SHIPPED:
+        return shipped(name or locale)
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SettingsError([f"prompt_template {name}: cannot be read ({error})"]) from None
+
+
+def check(name: str) -> None:
+    """Fill in the template that a setting names, for a session that does not exist.
+
+    Raises:
+        SettingsError: it cannot be read or filled in.
+    """
+    if text := text_of(name, "en"):
+        place = Path("/nowhere")
+        for tools in (True, False):
+            render(
+                session_id="s", created_at="", original_request="", workdir=place, root=place, context={"a": "b"},
+                template=text, tools=tools,
+            )  # fmt: skip
 
 
 def fenced(text: str) -> str:
@@ -60,7 +92,6 @@ def fenced(text: str) -> str:
 def _environment() -> Environment:
     # Markdown for an agent, not HTML: what protects here is the fence.
     environment = Environment(
-        loader=PackageLoader("worker.files"),
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701
         trim_blocks=True,
@@ -70,7 +101,6 @@ def _environment() -> Environment:
     return environment
 
 
-def _template(file: str) -> Template:
-    if file:
-        return _environment().from_string(Path(file).read_text(encoding="utf-8"))
-    return _environment().get_template("session.md.j2")
+@functools.lru_cache(maxsize=32)
+def _template(text: str) -> Template:
+    return _environment().from_string(text)

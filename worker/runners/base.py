@@ -197,6 +197,11 @@ def needs_folder(runner: object) -> bool:
     return bool(getattr(runner, "needs_folder", True))
 
 
+def reads_files(runner: object) -> bool:
+    """Whether a runner's agents have tools, and can read files. One without says ``reads_files = False``."""
+    return bool(getattr(runner, "reads_files", True))
+
+
 class Runner(Protocol):
     """Runs agents of one kind, and blocks while one runs: each run has a thread. Used by many threads at once."""
 

@@ -15,6 +15,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
+from worker.files.template import text_of
 from worker.files.workspace import DeliveryTaken, has_answer
 from worker.runners.base import (
     AgentEvent,
@@ -28,6 +29,7 @@ from worker.runners.base import (
     config_error,
     needs_folder,
     not_begun,
+    reads_files,
 )
 from worker.runners.guard.marks import sweep_before
 from worker.turns import folders
@@ -36,6 +38,7 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
+from worker.turns.record.policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.writer import EventWriter, Log
 
@@ -61,6 +64,7 @@ class AgentRun:
         runners: BuildRunner,
         host: Host,
         lease: Lease,
+        policies: Policies,
         history: Sequence[AttemptRecord],
         broken: Sequence[AttemptRecord] = (),
     ) -> None:
@@ -71,6 +75,7 @@ class AgentRun:
         self._runners = runners
         self._host = host
         self._lease = lease
+        self._policies = policies
         self._turn = lease.claim.turn
         self._history = history
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
@@ -163,7 +168,16 @@ class AgentRun:
         attempt = self._lease.claim.link.attempt
         needed = turn.request.phase is not None or needs_folder(runner)
         confirm = functools.partial(self._lease.confirm, self._ledger)
-        directory = folders.begin(settings, turn, attempt, self._history, confirm, needed=needed)
+        directory = folders.begin(
+            settings,
+            turn,
+            attempt,
+            self._history,
+            confirm,
+            needed=needed,
+            template=self._template(settings) if needed else "",
+            tools=reads_files(runner),
+        )
         # Nobody is left to end what an agent started when its worker and its guard were killed together.
         if turn.delivery > 1 and not self._lease.went_on and (left := sweep_before(turn.turn_id, turn.delivery)):
             log.error("attempt.left_processes", pids=left)
@@ -187,3 +201,14 @@ class AgentRun:
             witness=settings.witness,
         )
         return runner, order
+
+    def _template(self, settings: Settings) -> str:
+        """The text of the turn's session template, as it was at the submit; after an escalation, that model's."""
+        turn = self._turn
+        if turn.request.template and not turn.stage_model:
+            text = self._policies.template(turn)
+            if text is not None:
+                return text
+            log.warning("prompt.gone", template=turn.request.template)
+        flow = "" if turn.stage_model else turn.flow
+        return text_of(settings.template_of(turn.stage_model or turn.request.model, flow), turn.request.locale)

@@ -60,6 +60,8 @@ def begin(
     confirm: Callable[[], None],
     *,
     needed: bool,
+    template: str,
+    tools: bool = True,
 ) -> Path:
     """Make ready what a delivery's agent works in; returns the delivery's own folder.
 
@@ -73,6 +75,8 @@ def begin(
         history: the attempts before it.
         confirm: asks the store, after a freeze, whether the turn is still ours; raises if it is not.
         needed: the agent works in the folder.
+        template: as for ``session.prepare``.
+        tools: the same.
 
     Raises:
         DeliveryTaken: this delivery was started before. OSError: the folder cannot be written. SettingsError: as
@@ -90,7 +94,7 @@ def begin(
             return directory
         directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
         if turn.request.phase is None:
-            session.prepare(holder, turn, settings.root, settings.prompt_template)
+            session.prepare(holder, turn, settings.root, template, tools=tools)
         else:
             phase_folders.begin(holder, directory, turn, history)
     return directory

@@ -33,8 +33,8 @@ from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
 from worker.enforcement.repair.repaired import MAX_ROUNDS, Repaired, repair_attempt
+from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator
-from worker.enforcement.validators.file_existence import may_look_at_files
 from worker.external import provide
 
 if TYPE_CHECKING:
@@ -129,17 +129,20 @@ def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseV
 def bounded(case: Case) -> bool:
     """Whether the case may be judged in the worker itself: the work has a bound that is known and small.
 
-    All of its validators are ours, their time grows with the texts alone, the texts are not long, and nobody will look
-    at the file system, which may hang.
+    All of its validators are ours, they say themselves that their time grows with these texts alone and that they look
+    at no file system, which may hang, and the texts are not long.
     """
-    if not _all_ours(case):
+    if not all(rule in BUILT_IN or rule in RULES for rule in _rules(case)):
         return False
     texts = {case.text, *(case.context.get("files") or {}).values()}
     for attempt in case.history:
         texts |= {attempt.text, attempt.answer}
     if sum(map(len, texts)) > MOST_CHARACTERS:
         return False
-    return "file_existence" not in _rules(case) or not may_look_at_files(texts)
+    try:
+        return all(validator.bounded_on(texts) for validator in _validators(case))
+    except CannotJudge:
+        return False
 
 
 def judge_case(case: Case) -> Attempt:

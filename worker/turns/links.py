@@ -33,7 +33,7 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
 from worker.enforcement.policy import Attempt, Repaired, decide, demote
 from worker.enforcement.refused import refused
-from worker.files.workspace import Written
+from worker.files.workspace import Written, written_files
 from worker.runners.base import BuildRunner
 from worker.turns import folders
 from worker.turns.agent_run import AgentRun
@@ -123,8 +123,11 @@ class Links:
         Raises:
             Fenced: another worker has the turn. SettingsError, PhaseError: the installation is wrong.
         """
-        if lease.claim.link.task in {VALIDATE, FALLBACK}:
+        task = lease.claim.link.task
+        if task in {VALIDATE, FALLBACK, PHASE_VERIFY}:
             await self._policies.load(lease.claim.turn)
+        elif task in {RUN, RETRY}:
+            await self._policies.load_template(lease.claim.turn)
         return await self._works[lease.claim.link.task](lease, attempts)
 
     def _in_checks(self, work: BlockingWork) -> Work:
@@ -148,6 +151,7 @@ class Links:
             self._runners,
             self._host,
             lease,
+            self._policies,
             history,
             broken,
         )
@@ -251,10 +255,19 @@ class Links:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         output = folders.delivery_folder(self._settings, turn, this) / phase_folders.OUTPUT
+        last = link.attempt >= (turn.allowed or turn.request.max_attempts)
+
+        def judge() -> tuple[ValidationIssue, ...]:
+            case = self._case(turn, this.text, written_files(output.parent), ())
+            return demote(self._judges.judge(case).issues, case.policy, final=last)
+
         verification = Verification(
-            self._settings, turn, this, lease, lambda events: self._blocking.append(claim, events), output
+            self._settings, turn, this, lease, lambda events: self._blocking.append(claim, events), output, judge
         )
-        result = verification.run()
+        try:
+            result = verification.run()
+        except CannotJudge as error:
+            return cannot_judge(link, str(error))
         reach("validation.started")
         move = after_verification(turn, link, this, result, lease.reason)
         if move.state is TurnState.PARKED:

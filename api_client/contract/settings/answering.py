@@ -43,6 +43,12 @@ class Answering:
         "Policy file (policy.md): its rules judge instead of HELIX_VALIDATORS; none: the three validators.",
         per_model=True,
     )
+    prompt_template: str = setting(
+        "",
+        text,
+        "Template of CLAUDE.md: a path, de, en, or none for no CLAUDE.md; not set: the turn's language (sessions.md).",
+        per_model=True,
+    )
     locale: str = setting("de", choice("de", "en"), "Language of feedback and of messages to the user.")
     max_attempts: int = setting(
         3, integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True

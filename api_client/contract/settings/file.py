@@ -15,6 +15,7 @@ from typing import Any
 from api_client.contract.settings.declaring import declared
 from api_client.contract.settings.table import STATE_DIR, Settings
 from api_client.contract.turn import ACTIONS
+from api_client.contract.values.prompts import NONE, SHIPPED
 from api_client.contract.values.setting_values import STREAM_MODES, number, web_address
 
 #: Where the file is looked for under ``HELIX_ROOT`` when ``HELIX_CONFIG`` names none. Agents neither read nor write it.
@@ -95,7 +96,7 @@ class _Reader:
             name, given = self._content(key, key, value, self._known)
             if name not in self._known:
                 self._unknown(key, key, [*self._known, "model", "owner", "flow"])
-            elif name == "policy":
+            elif name in _PATHS:
                 self._own(key, key, value, self._found.values)
             elif given is not None:
                 self._put(self._found.values, key, self._known[name], given)
@@ -247,13 +248,15 @@ def _failure_rate(value: Any, _folder: Path) -> float:
 
 
 def _template(value: Any, folder: Path) -> str:
+    if value in (*SHIPPED, NONE):
+        return str(value)
     path = folder / Path(str(value)).expanduser()
     if not path.is_file():
-        raise ValueError("no such file")
+        raise ValueError(f"no such file; else it must be {', '.join(SHIPPED)} or {NONE}")
     return str(path.resolve())
 
 
-#: Keys that only a block has: how each is read.
+#: Keys that a block has, or that name a file: how each is read.
 _OWN: dict[str, Callable[[Any, Path], Any]] = {
     "vision": _vision,
     "stream": _stream,
@@ -264,6 +267,8 @@ _OWN: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
+#: Those that may stand outside a block too.
+_PATHS = ("policy", "prompt_template")
 #: Those of a model's block.
 _OF_MODELS = ("vision", "stream", "prices", "policy", "prompt_template")
 #: Keys of an owner's block, and of a flow version's.

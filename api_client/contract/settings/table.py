@@ -34,9 +34,8 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         model_settings: model -> what its block of the settings file sets; ``of_model`` applies it.
         policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
         owner_settings: owner -> what its block sets.
-        flow_settings: flow version -> what its block sets; ``of_turn`` applies it.
+        flow_settings: flow version -> what its block sets.
         prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
-        prompt_template: file with the template of CLAUDE.md, or empty for ours.
     """
 
     model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
@@ -44,7 +43,6 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
     policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
     prices: dict[str, float] = of_the_file(dict)
-    prompt_template: str = of_the_file("")
 
     def of_model(self, model: str) -> Settings:
         """The settings as they hold for a model."""
@@ -56,6 +54,10 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         blocks = self.owner_settings.get(owner, {}), self.flow_settings.get(flow, {})
         named = (str(block.get("policy", "")) for block in blocks)
         return next(filter(None, named), "") or self.of_model(model).policy
+
+    def template_of(self, model: str, flow: str = "") -> str:
+        """The session template of a turn: the flow version's, the model's, or the one of all; empty for ours."""
+        return str(self.flow_settings.get(flow, {}).get("prompt_template", "")) or self.of_model(model).prompt_template
 
     @property
     def policies(self) -> tuple[str, ...]:

@@ -6,9 +6,14 @@ reader to ``TurnsClient`` as ``read_policy``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+#: What is tried for a validator's errors where nothing else is ordered (ADR-038).
+DEFAULT_ORDER = ("retry", "fallback", "fail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +68,30 @@ class PolicySource(Protocol):
         """The rules that a request may name."""
         ...
 
-    def given(self, model: str, asker: Asker) -> Given:
-        """What it gives a turn of this model and asker."""
+    def given(self, model: str, asker: Asker, kind: str = "chat") -> Given:
+        """What it gives a turn of this model, asker and kind (chat, phase)."""
         ...
+
+
+def plain_hash(validators: Iterable[str], orders: Mapping[str, Sequence[str]], max_attempts: int) -> str:
+    """The hash of a policy without a file: the one that a file of this meaning has (``PolicyFile.hash``)."""
+    rules = [
+        {
+            "name": name,
+            "rule": name,
+            "options": {},
+            "severity": "error",
+            "reactions": list(orders.get(name, DEFAULT_ORDER)),
+            "max_attempts": 0,
+            "applies_to": {},
+            "on_error": "fail",
+            "shadow": False,
+        }
+        for name in validators
+    ]
+    meaning = {"version": 1, "max_attempts": max_attempts, "locale": "", "rules": rules}
+    text = json.dumps(meaning, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 #: Reads a policy file: its text, and its name for messages. Raises ``SettingsError`` with a line for each problem.

@@ -11,6 +11,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.values.prompts import shipped
 from worker.files.session_fence import holding
 from worker.files.workspace import check_session_done, publish
 from worker.runners.base import needs_folder
@@ -36,7 +37,7 @@ def begin(
     needed: bool = True,
     confirm: Callable[[], None] = lambda: None,
 ) -> Path:
-    return folders.begin(settings, of, attempt, [], confirm, needed=needed)
+    return folders.begin(settings, of, attempt, [], confirm, needed=needed, template=shipped("de"))
 
 
 def session_folder(settings: Settings) -> Path:

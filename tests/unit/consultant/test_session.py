@@ -14,10 +14,11 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.contract.values.image import read_image
+from api_client.contract.values.prompts import SHIPPED, shipped
 from worker.files import session
 from worker.files.session import continued_session, conversation_digest, read_status
 from worker.files.session_fence import holding
-from worker.files.template import fenced
+from worker.files.template import check, fenced, text_of
 from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.turns.transitions.moves import Answer
 
@@ -41,7 +42,7 @@ def workdir(tmp_path: Path) -> Path:
 
 def prepare(workdir: Path, turn: Turn, root: Path) -> None:
     with holding(workdir) as holder:
-        session.prepare(holder, turn, root)
+        session.prepare(holder, turn, root, shipped("de"))
 
 
 def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
@@ -76,8 +77,9 @@ def test_the_agent_is_told_its_request_every_step_the_experts_and_the_marker(wor
 
 
 def test_the_template_has_no_branch_on_a_step() -> None:
-    template = Path(__file__).parents[3] / "worker/files/templates/session.md.j2"
-    assert re.findall(r"{%-? *if ([^%]*)%}", template.read_text(encoding="utf-8")) == ["context ", "skills "]
+    for locale in SHIPPED:
+        branches = set(re.findall(r"{%-? *if ([^%]*)%}", shipped(locale)))
+        assert branches == {"context ", "skills and tools ", "tools "}
 
 
 def test_what_users_write_cannot_leave_its_code_block() -> None:
@@ -208,9 +210,39 @@ def test_a_models_own_template_stands_in_for_ours_and_a_broken_one_is_a_setting_
     template = tmp_path / "own.md.j2"
     template.write_text("# {{ session_id }}\n{{ original_request | fenced }}\n")
     with holding(workdir) as holder:
-        session.prepare(holder, turn(), tmp_path, str(template))
+        session.prepare(holder, turn(), tmp_path, text_of(str(template), "de"))
         assert (workdir / "CLAUDE.md").read_text(encoding="utf-8") == "# s\n```text\nBaue einen Zähler\n```\n"
         for number, broken in enumerate(("{{ nobody_knows }}", "{% if %}"), 2):
             template.write_text(broken)
             with pytest.raises(SettingsError, match="prompt_template"):
-                session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), tmp_path, str(template))
+                session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), tmp_path, broken)
+            with pytest.raises(SettingsError, match="prompt_template"):
+                check(str(template))
+
+
+def test_both_languages_are_shipped_and_agents_without_tools_are_told_of_none(workdir: Path, tmp_path: Path) -> None:
+    (tmp_path / "skills").mkdir()
+    for locale, marker in (("de", "Pflicht:"), ("en", "Required:")):
+        with holding(workdir) as holder:
+            session.prepare(holder, replace(turn(), turn_id=f"t-{locale}"), tmp_path, shipped(locale))
+            told = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
+            session.prepare(holder, replace(turn(), turn_id=f"u-{locale}"), tmp_path, shipped(locale), tools=False)
+            bare = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
+        assert marker in told
+        assert marker in bare
+        for word in ("output/response.md", "feedback.md", "`Read`", str(tmp_path)):
+            assert word in told
+            assert word not in bare
+        assert "<!-- STEP: what -->" in bare
+
+
+def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: Path, tmp_path: Path) -> None:
+    prepare(workdir, turn(), tmp_path)
+    assert (workdir / "CLAUDE.md").exists()
+    with holding(workdir) as holder:
+        for number in (2, 3):
+            session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), tmp_path, "")
+            assert not (workdir / "CLAUDE.md").exists()
+        (workdir / "context" / "messages.json").unlink()
+        session.prepare(holder, replace(turn(), turn_id="t0-3"), tmp_path, "")
+        assert (workdir / "context" / "messages.json").exists()

@@ -43,7 +43,7 @@ class World:
                 return
             if works_in_folder:
                 delivery_directory(holder, name, 1, 1)
-                session.prepare(holder, turn, self.folder)
+                session.prepare(holder, turn, self.folder, "# {{ session_id }}")
             else:
                 take_answer_back(holder)
         agent = self.folder / "agent"

@@ -12,6 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api_client.contract.offered import BUILT_IN
+from api_client.contract.values.policy import plain_hash
 from worker.enforcement import Accept, Action, Fail, Fallback, ResponseValidator, Retry, decide, examine, judge
 from worker.enforcement.policies import Chosen, PolicyError, Subject, choose, json_schema, read_policy
 from worker.enforcement.policies.policy_file import default_policy
@@ -202,3 +204,11 @@ def test_a_rule_that_warns_excuses_no_other() -> None:
     )
     history = [judge([], "too long, and no marker", found.validators, policy=found.policy)]
     assert isinstance(decide(history, found.policy), Fallback)
+
+
+def test_a_policy_without_a_file_has_the_hash_of_a_file_that_means_the_same() -> None:
+    file = read_policy(
+        "max_attempts: 2\nrules:\n  - {rule: step_marker, reactions: [repair, retry]}\n  - adr_structure\n"
+    )
+    assert plain_hash(("step_marker", "adr_structure"), {"step_marker": ("repair", "retry")}, 2) == file.hash
+    assert plain_hash(BUILT_IN, {}, 3) == default_policy().hash

@@ -21,6 +21,7 @@ from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
 from api_client.pauses.pause import Pause
 from api_client.policies.files import Policies
+from api_client.policies.prompts import Prompts
 from api_client.relay_state.allowances import Limits, Refusal
 from api_client.relay_state.openwebui_seen import Sighting
 from api_client.turns.place import Place
@@ -210,6 +211,7 @@ class FakeTurns:
         self.prober = FakeProber(self)
         self.policies = Policies(Settings())
         self.flows = FakeFlows()
+        self.prompts = Prompts(Settings())
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []

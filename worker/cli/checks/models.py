@@ -47,6 +47,7 @@ def problems(settings: Settings) -> list[str]:
 
 def never_works(settings: Settings, model: str) -> str:
     """Why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
+    from worker.files import template
     from worker.runners.registry import build_runner
     from worker.runners.scripted import script
 
@@ -55,6 +56,8 @@ def never_works(settings: Settings, model: str) -> str:
         build_runner(settings.models[model])
         if runner == "scripted" and option:
             script.load(settings.root / option)
+        for flow in settings.flow_version:
+            template.check(settings.template_of(model, flow))
     except SettingsError as error:
         return error.problems[0]
     except script.ScriptError as error:

@@ -175,6 +175,11 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
 @click.command()
 @turn_argument()
 @json_option
+def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:
+    """What the turn was answered and judged by."""
+    return ("version", turn.flow), ("policy", turn.policy), ("prompt template", turn.request.template)
+
+
 def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
     turn = with_client(lambda client: client.get(turn_id))
@@ -191,7 +196,7 @@ def show(turn_id: str, as_json: bool) -> None:
             if turn.request.phase
             else []
         ),
-        *([("policy", turn.request.applied.hash)] if turn.request.applied else []),
+        *((name, value) for name, value in _versions(turn) if value),
         ("state", turn.state.value),
         ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
         ("created", _time(turn.created_at)),

@@ -30,7 +30,7 @@ class AppliesTo:
     models: tuple[str, ...] = field(default=(), metadata={"what": "Models, such as consultant or claude-*."})
     owners: tuple[str, ...] = field(default=(), metadata={"what": "Owners: names of keys."})
     routes: tuple[str, ...] = field(default=(), metadata={"what": "Routes: chat, responses or turns."})
-    kinds: tuple[str, ...] = field(default=(), metadata={"what": "Kinds of turns: chat or phase."})
+    kinds: tuple[str, ...] = field(default=(), metadata={"what": "Kinds of turns: chat or phase; none named: chat."})
     content: tuple[str, ...] = field(default=(), metadata={"what": "What the answer holds: adr, code or json."})
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
@@ -41,7 +41,12 @@ class AppliesTo:
                     raise ValueError(f"{name} must be of {', '.join(known)}, not {value!r}")
 
     def judges(self, subject: Subject) -> bool:
-        """Whether the turn is one of these, as far as it can be said before there is an answer."""
+        """Whether the turn is one of these, as far as it can be said before there is an answer.
+
+        Phases have gates of their own: a rule judges one only where ``kinds`` names them.
+        """
+        if subject.kind == "phase" and "phase" not in self.kinds:
+            return False
         wanted = ((self.models, subject.model), (self.owners, subject.owner))
         if not all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted):
             return False

@@ -30,7 +30,6 @@ log = structlog.get_logger(__name__)
 
 Message = dict[str, str]
 
-_NO_TOOLS = "\n\nDu hast hier keine Werkzeuge und keine Dateien: Deine Antwort ist allein der Text, den du schreibst.\n"
 #: Stands for the feedback that the agent answered when it broke off: many services want two speakers in turn.
 _AGAIN = "Bitte korrigiere deine Antwort."
 _UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
@@ -117,7 +116,7 @@ def _rules(order: Order) -> list[Message]:
             rules = read("CLAUDE.md", session, _MAX_KEPT).decode("utf-8", "replace")
     except OSError:
         return []
-    return [{"role": "system", "content": rules + _NO_TOOLS}]
+    return [{"role": "system", "content": rules}]
 
 
 def _kept(order: Order) -> list[Message]:

@@ -1,13 +1,15 @@
-"""One verification of a phase's attempt, as its turn tells it: an event per gate, the verifier's start, its verdict."""
+"""One verification of a phase's attempt, as its turn tells it: an event per gate and rule, and the verifier's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.event_kinds import Body, GateChecked, VerifierJudged, VerifierStarted
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn
+from worker.enforcement.issue import ValidationIssue
 from worker.turns.leases.lease import Lease
 from worker.turns.phases.phase_folders import fence_of, phase_of
 from worker.verification import (
@@ -26,11 +28,22 @@ Tell = Callable[[list[Body]], None]
 
 
 class Verification:
-    """Gates first, then an independent agent on a copy. Ends when the turn is called off or its lease does."""
+    """Gates first, then the policy's rules for phases, then an independent agent on a copy.
+
+    Ends when the turn is called off or its lease does. ``judge`` says what the rules find; each counts as a gate.
+    """
 
     def __init__(
-        self, settings: Settings, turn: Turn, record: AttemptRecord, lease: Lease, tell: Tell, output: Path
+        self,
+        settings: Settings,
+        turn: Turn,
+        record: AttemptRecord,
+        lease: Lease,
+        tell: Tell,
+        output: Path,
+        judge: Callable[[], Sequence[ValidationIssue]],
     ) -> None:
+        self._judge = judge
         self._settings = settings
         self._turn = turn
         self._record = record
@@ -41,10 +54,12 @@ class Verification:
         self._fence = fence_of(settings, turn)
 
     def run(self) -> VerificationResult:
-        """The result. Raises as ``Ledger.append``."""
+        """The result. Raises as ``Ledger.append``, and what ``judge`` raises."""
         if refused := self._fence.refusal(self._phase):
             return VerificationResult(success=False, errors=[refused], ground=Ground.REFUSED)
         report = self._gates()
+        if report.passed and self._turn.request.applied:
+            report = replace(report, results=(*report.results, *self._rules()))
         if not (report.passed and self._phase.verify_agent):
             return gates_result(report)
         verifier = SubAgentVerifier(settings=self._settings)
@@ -95,6 +110,15 @@ class Verification:
         except Stopped as stopped:
             return GateReport(results=tuple(results), stopped=str(stopped))
         return GateReport(results=tuple(results))
+
+    def _rules(self) -> list[GateResult]:
+        found = self._judge()
+        names = self._turn.request.validators
+        results = [
+            GateResult(gate=name, issues=tuple(each for each in found if each.validator == name)) for name in names
+        ]
+        self._tell([self._checked(result) for result in results])
+        return results
 
     def _checked(self, result: GateResult) -> GateChecked:
         return GateChecked(

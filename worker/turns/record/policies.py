@@ -1,10 +1,11 @@
-"""The policy files of turns, as they were when these were submitted: in the store, by their hash."""
+"""The policy files and session templates of turns, as they were at the submit: in the store, by their hash."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 from api_client.contract.turn import Turn
+from api_client.contract.values.prompts import NONE
 from worker.enforcement.policies import PolicyError, PolicyFile, read_policy
 from worker.turns.record.async_ledger import AsyncLedger
 
@@ -18,6 +19,7 @@ class Policies:
     def __init__(self, ledger: AsyncLedger) -> None:
         self._ledger = ledger
         self._read: OrderedDict[str, PolicyFile | str] = OrderedDict()
+        self._templates: OrderedDict[str, str] = OrderedDict()
 
     async def load(self, turn: Turn) -> None:
         """Make the turn's policy known, if it has one. Waits while the store is away."""
@@ -32,6 +34,20 @@ class Policies:
             self._read[policy] = str(error.problems[0])
         while len(self._read) > _MOST:
             self._read.popitem(last=False)
+
+    async def load_template(self, turn: Turn) -> None:
+        """Make the turn's session template known, if it has one. Waits while the store is away."""
+        template = turn.request.template
+        if template in {"", NONE} or template in self._templates:
+            return
+        if text := await self._ledger.policy(template):
+            self._templates[template] = text
+        while len(self._templates) > _MOST:
+            self._templates.popitem(last=False)
+
+    def template(self, turn: Turn) -> str | None:
+        """The text of the turn's session template that was loaded, empty for none; None: the store has it no more."""
+        return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
 
     def known(self, turn: Turn) -> PolicyFile | None:
         """The policy of a turn that was loaded; None for a turn without one.

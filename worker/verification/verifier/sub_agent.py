@@ -20,7 +20,7 @@ import structlog
 from api_client.contract.errors import SettingsError
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings, load
-from worker.runners.base import AgentEvent, Completion, Emit, Order, Runner, RunResult, Stop
+from worker.runners.base import AgentEvent, Completion, Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.runners.base import Verdict as Ended
 from worker.runners.registry import build_runner
 from worker.verification.fence import Fence
@@ -174,7 +174,7 @@ class SubAgentVerifier:
         except TooLarge as error:
             raise OSError(f"the output is too large: {error}") from error
         shown, unseen = _texts(tree, phase)
-        if unseen and not getattr(runner, "reads_files", True):
+        if unseen and not reads_files(runner):
             raise SettingsError([f"{runner.name} reads no files, and {unseen[0]} does not fit its prompt"])
         others = [path for path in tree.files if path not in shown]
         prompt = verifier_prompt(phase, nonce, files=shown, unseen=others, checked=passed, locale=on.locale)

@@ -1,0 +1,89 @@
+"""Session templates through the queue: read at the submit, kept under their hash, found by workers on other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from api_client.policies.kept import clear_policies
+from api_client.policies.prompts import Prompt
+from tests.conftest import WorkerProcess
+from tests.fault.conftest import message
+from tests.support import playing
+
+SCRIPT = '- attempts: [[{say: "Kurz.\\n\\n<!-- STEP: done -->"}]]\n'
+
+
+def told(settings: Settings, session: str) -> str | None:
+    path = settings.sessions_dir / session / "CLAUDE.md"
+    return path.read_text() if path.exists() else None
+
+
+async def answered(client: TurnsClient, session: str, model: str = "scripted", locale: str = "de") -> Turn:
+    turn_id = await client.submit(replace(message("frage", session), model=model, locale=locale))
+    return await client.result(turn_id, timeout=60)
+
+
+async def test_each_turn_gets_the_template_of_its_model_version_and_language_as_it_was_at_the_submit(
+    settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    made = playing(settings, SCRIPT)
+    made = replace(made, models=made.models | {"own": made.models["scripted"], "bare": made.models["scripted"]})
+    worker_process(settings=made)  # it knows none of the files below
+    own, third = tmp_path / "own.md.j2", tmp_path / "v3.md.j2"
+    own.write_text("Eigene: {{ session_id }}")
+    third.write_text("Dritte: {{ session_id }}")
+    asks = replace(made, model_settings={"own": {"prompt_template": str(own)}, "bare": {"prompt_template": "none"}})
+    async with TurnsClient(asks) as client:
+        german, english = await answered(client, "german"), await answered(client, "english", locale="en")
+        mine, none = await answered(client, "mine", "own"), await answered(client, "none", "bare")
+        own.write_text("Neu: {{ session_id }}")
+        newer = await answered(client, "newer", "own")
+        stored = await client.store.redis.hget(Keys(made.namespace).policies, mine.request.template)
+        assert stored == b"Eigene: {{ session_id }}"
+    async with TurnsClient(replace(asks, flow_settings={"v2": {"prompt_template": str(third)}})) as client:
+        version = await answered(client, "version", "own")
+    assert "Deine Aufgabe" in (told(made, "german") or "")
+    assert "Your task" in (told(made, "english") or "")
+    assert (told(made, "mine"), told(made, "newer")) == ("Eigene: mine", "Neu: newer")
+    assert (told(made, "version"), told(made, "none")) == ("Dritte: version", None)
+    assert mine.request.template == Prompt.of_text("Eigene: {{ session_id }}").hash
+    assert none.to_dict()["prompt_template"] == "none"
+    assert len({turn.request.template for turn in (german, english, mine, none, newer, version)}) == 6
+
+
+async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    made = playing(settings, SCRIPT)
+    async with TurnsClient(made) as client:
+        turn_id = await client.submit(message("frage", "s"))
+        keys, redis = Keys(made.namespace), client.store.redis
+        [template] = await redis.hkeys(keys.policies)
+        await redis.zadd(keys.policies_used, {template: 1})
+        assert await clear_policies(client.store, dry_run=False) == 0, "an unfinished turn has it"
+        await redis.delete(keys.policies)
+        worker_process(settings=made)
+        turn = await client.result(turn_id, timeout=60)
+    assert turn.outcome
+    assert turn.outcome.success
+    assert "Deine Aufgabe" in (told(made, "s") or "")
+
+
+async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    from worker.enforcement.policies.policy_file import default_policy
+
+    made = playing(settings, SCRIPT)
+    worker_process(settings=made)
+    async with TurnsClient(made) as client:
+        turn = await answered(client, "s")
+        rows = (await client.stats(3600, "policy")).rows
+    assert turn.policy == turn.to_dict()["policy"] == default_policy().hash
+    assert [row.name for row in rows] == [default_policy().hash]
