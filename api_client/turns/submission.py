@@ -99,7 +99,9 @@ def replayed(
     changes: dict[str, Any] = {name: getattr(now, _FILLED[name]) for name in unnamed}
     if request.escalation == escalation_of(before):
         changes["escalation"] = None
-    return replace(request, model=model, applied=None, template="", **changes), frozenset((*_FILLED, "locale")) - {*unnamed}
+    return replace(request, model=model, applied=None, template="", **changes), frozenset((*_FILLED, "locale")) - {
+        *unnamed
+    }
 
 
 def _unnamed(request: TurnRequest, name: str, default: object) -> bool:
