@@ -24,6 +24,7 @@ from api_client.index.clearing import clear
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.finding import find_turn
 from api_client.index.lists import TurnLists
+from api_client.notices import Notices
 from api_client.pauses.pauses import Pauses
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
@@ -72,6 +73,7 @@ class TurnsClient:
         self.lists = TurnLists(self.store)
         self.audit = Audit(self.store)
         self.pauses = Pauses(self.store, self.audit)
+        self.notices = Notices(self.store, self.audit)
         self.prober = Prober(self.store, self._announcer)
         self.untraced = Backlog(self.store)
         # What the relay keeps in the store besides turns.

@@ -36,6 +36,7 @@ LONG = {
     "test_broker_users.py",
     "test_budgets.py",
     "test_bundle.py",
+    "test_calls_for_help.py",
     "test_cli.py",
     "test_compose_services.py",
     "test_datasets.py",

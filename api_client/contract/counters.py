@@ -25,10 +25,15 @@ _LONGEST_LABEL = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """One counter: what it counts, and by what."""
+    """One counter: what it counts, and by what.
+
+    ``always`` are values of its only label that /metrics has from the start: Prometheus does not see the first increase
+    of a series that it did not know.
+    """
 
     meaning: str
     labels: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
 
 
 #: name -> what it counts. A duration ``time.X`` is stored as ``time.X.ms`` (their sum) and ``time.X.le`` (by bucket).
@@ -39,10 +44,15 @@ COUNTERS = {
         labels=("outcome", "model", "flow", "step", "asked_again"),
     ),
     "policy.finished": Counted(
-        meaning="Of these, the turns that a policy file judged.", labels=("policy", "outcome", "asked_again")
+        meaning="Turns that ended and that a policy file judged, by the file's hash.",
+        labels=("policy", "outcome", "asked_again"),
     ),
-    "delivery.started": Counted(meaning="Agent runs started, those that were lost included."),
-    "delivery.lost": Counted(meaning="Leases taken from workers that died or froze.", labels=("during",)),
+    "delivery.started": Counted(meaning="Agent runs started, lost ones included."),
+    "delivery.lost": Counted(
+        meaning="Leases taken from workers that died or froze, by the state of their turn.",
+        labels=("during",),
+        always=("running", "validating"),
+    ),
     "delivery.handed_over": Counted(meaning="Agent runs given back by workers that were asked to stop."),
     "attempt.ended": Counted(
         meaning="Agent runs that ended: complete, incomplete, error, cancelled, or transient (to be tried again).",
@@ -52,30 +62,30 @@ COUNTERS = {
         meaning="Complete answers judged: accept, retry, fallback, escalate or fail.", labels=("decision", "model")
     ),
     "phase.judged": Counted(meaning="Runs of phases verified: accept, retry, escalate or fail.", labels=("decision",)),
-    "turn.escalated": Counted(meaning="Turns handed on: 1 to another model, 2 to a person.", labels=("stage",)),
+    "turn.escalated": Counted(meaning="Turns handed on; stage 1: to another model, 2: to a person.", labels=("stage",)),
     "breaker.opened": Counted(meaning="Circuit breakers opened by errors of a model's service.", labels=("model",)),
     "breaker.closed": Counted(meaning="Circuit breakers closed by an answer.", labels=("model",)),
     "turn.decided": Counted(meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)),
-    "validator.judged": Counted(meaning="Answers this validator judged.", labels=("validator", "model")),
+    "validator.judged": Counted(meaning="Answers that a validator judged.", labels=("validator", "model")),
     "validator.rejected": Counted(
-        meaning="Answers in which this validator found errors.", labels=("validator", "decision", "model")
+        meaning="Answers in which a validator found errors.", labels=("validator", "decision", "model")
     ),
     "code.rejected": Counted(
-        meaning="Answers rejected with this code, maybe with others.", labels=("code", "decision")
+        meaning="Answers rejected with an issue of a code, maybe with others.", labels=("code", "decision")
     ),
-    "shadow.judged": Counted(meaning="Answers this rule judged in shadow.", labels=("validator", "model")),
-    "shadow.rejected": Counted(meaning="Answers a rule in shadow would reject.", labels=("validator", "model")),
-    "validator.gave_up": Counted(meaning="Turns failed with errors of this validator left.", labels=("validator",)),
-    "code.gave_up": Counted(meaning="Turns failed with this code left.", labels=("code",)),
+    "shadow.judged": Counted(meaning="Answers that a rule in shadow judged.", labels=("validator", "model")),
+    "shadow.rejected": Counted(meaning="Answers that a rule in shadow would reject.", labels=("validator", "model")),
+    "validator.gave_up": Counted(meaning="Turns that failed with errors of a validator left.", labels=("validator",)),
+    "code.gave_up": Counted(meaning="Turns that failed with an issue of a code left.", labels=("code",)),
     "tokens.input": Counted(meaning="Tokens read by agents, every run included.", labels=("model",)),
     "tokens.output": Counted(meaning="Tokens written by agents, every run included.", labels=("model",)),
     "tokens.failed": Counted(
-        meaning="Tokens, of those read and written, of runs whose answer was not accepted.",
+        meaning="Tokens read and written by runs whose answer was not accepted; part of input and output tokens.",
         labels=("model",),
     ),
     "cost.all": Counted(meaning="Cost of agent runs in US dollars, every run included.", labels=("model",)),
     "cost.failed": Counted(
-        meaning="Cost, of the whole, of runs whose answer was not accepted; in US dollars.",
+        meaning="Cost of agent runs whose answer was not accepted, in US dollars; part of helix_cost_usd_total.",
         labels=("model",),
     ),
     "time.wait": Counted(meaning="From the submit of a turn to the first start of its agent."),

@@ -174,6 +174,10 @@ class Keys:
         """String: turns before this time in a list (``finished``, ``inbox``) were looked at, in milliseconds."""
         return self._name(f"notices:looked:{listed.rpartition(':')[2]}")
 
+    def notices_watched(self, what: str) -> str:
+        """String: a relay has just looked at this (``state``, ``stuck``); of the first shard only."""
+        return self._name(f"notices:watched:{what}")
+
     @property
     def installation(self) -> str:
         """Hash: what must never change, such as the number of shards; of the first shard only."""

@@ -25,6 +25,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.values.policy import ReadPolicy
+from api_client.watcher import Watcher
 from api_client.web.connection import Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.head import Head
@@ -35,6 +36,7 @@ from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
 from api_client.web.pages import budgets as budget_pages
 from api_client.web.pages import front, operators, sign_in, turn, turn_list
+from api_client.web.pages import notices as notice_pages
 from api_client.web.pages import pauses as pause_pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
@@ -107,7 +109,9 @@ def create_app(settings: Settings, client: TurnsClient | None = None, read_polic
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(Watcher(client, settings.public_url).run())
         yield
+        watching.cancel()
         relay.readers.close()
         await relay.client.close()
 
@@ -123,7 +127,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, read_polic
     app.include_router(health)
     for module in (completions, responses, turns, phases, inbox, pauses, budgets, stats, workers):
         app.include_router(module.router, dependencies=[InProgress])
-    for page in (front, sign_in, turn_list, turn, operators, pause_pages, budget_pages):
+    for page in (front, sign_in, turn_list, turn, operators, pause_pages, budget_pages, notice_pages):
         app.include_router(page.router)
     app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)

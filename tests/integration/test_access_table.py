@@ -78,6 +78,7 @@ OPERATORS_PAGE = "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])
 #: No worker has the name, which only those hear who may order one.
 ORDER = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "400 invalid_value", REFUSED, "400 invalid_value"])
 PAUSE_FORM = "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "303 /paused", "403", "303 /paused"])
+NOTICE_FORM = "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "303 /notices", "403", "303 /notices"])
 OWN_PAGE = "|".join([SIGN_IN, SIGN_IN, "200", "404", "404", "404", "200", "200", "200"])
 OWN_FORM = "|".join([SIGN_IN, SIGN_IN, "303 /turns/ID", "404", "404", "404", *["303 /turns/ID"] * 3])
 
@@ -139,6 +140,9 @@ TABLE = [
     Row("GET", "/paused", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
     Row("POST", "/paused", PAUSE_FORM, form={"what": "queue", "name": "check", "for": "1s"}),
     Row("POST", "/paused/resume", PAUSE_FORM, form={"what": "queue", "name": "check"}),
+    Row("GET", "/notices", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
+    Row("POST", "/notices/resend", NOTICE_FORM, form={}),
+    Row("POST", "/notices/drop", NOTICE_FORM, form={}),
     Row("GET", "/sign-in", ALL_200),
     Row("POST", "/sign-in", "|".join(["403", "403", *["303 /"] * 5, "403", "303 /"]), form={"key": "KEY"}),
     Row("POST", "/sign-out", "|".join([SIGN_IN] * 9), form={}),

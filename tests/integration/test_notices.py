@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.values.notices import Notice
-from api_client.notices import notify
+from api_client.web.identity.local_token import make_token
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.hooks import HookReceiver
+from tests.integration.test_web_pages import serving
 from tests.relay import RelayProcess
 from tests.support import playing, wait_for, wait_until
 from worker.notices.outbox import Outbox
@@ -111,8 +113,8 @@ async def test_who_was_away_gets_it_later_and_what_one_took_is_not_sent_to_it_ag
         used = replace(called, webhook_urls=(receiver.url,))
         async with TurnsClient(used) as client:
             notice = Notice(kind="queue.stuck", subject="now", at=time.time(), data={"turns": 3})
-            assert await notify(client.store, notice)
-            assert not await notify(client.store, notice), "it is put once"
+            assert await client.notices.put(notice)
+            assert not await client.notices.put(notice), "it is put once"
         worker_process("--foreground", settings=used)
         await wait_until(lambda: receiver.taken)
         listed = await wait_until(lambda: run(used, "notices", "list", "--json").stdout.strip() == "[]")
@@ -131,11 +133,11 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
             outbox.put(Notice(kind="turn.dead", subject="t0-1", at=time.time()))
             [entry] = outbox.due(10)
             assert not outbox.failed(entry, [], "http://127.0.0.1: answers 500")
-            [entry] = outbox.waiting()
-            assert (entry.tries, outbox.due(10)) == (1, []), "not before its pause is over"
-            old = replace(entry, put_at=entry.put_at - 86_400)
+            [waits] = json.loads(run(used, "notices", "list", "--json").stdout)
+            assert (waits["tries"], outbox.due(10)) == (1, []), "not before its pause is over"
+            old = replace(entry, put_at=entry.put_at - 86_400, tries=1)
             assert outbox.failed(old, [], "http://127.0.0.1: answers 500")
-            assert outbox.waiting() == []
+            assert json.loads(run(used, "notices", "list", "--json").stdout) == []
         [told] = json.loads(run(used, "notices", "dead", "--json").stdout)
         assert (told["kind"], told["error"]) == ("turn.dead", "http://127.0.0.1: answers 500")
         findings = json.loads(run(used, "doctor", "--json").stdout)["findings"]
@@ -148,6 +150,36 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
         assert worker.process.poll() is None
     assert run(used, "notices", "test").returncode == 1
     assert run(replace(used, webhook_urls=()), "notices", "test").returncode == 2
+
+
+async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_drop_it(settings: Settings) -> None:
+    with redis.Redis.from_url(settings.redis_url) as store:
+        outbox = Outbox(settings.namespace, store)
+        for subject in ("one", "two"):
+            outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
+        for entry in outbox.due(2):
+            outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "<b>answers 500</b>")
+    async with serving(settings) as relay, TurnsClient(settings) as client:
+        assert (await relay.http.post("/sign-in", data={"key": make_token(settings.token_path)})).status_code == 303
+        shown = (await relay.http.get("/notices")).text
+        assert "2 given up after a day" in shown
+        assert "&lt;b&gt;answers 500&lt;/b&gt;" in shown
+        csrf = re.search(r'name="csrf" value="([^"]+)"', shown)
+        assert csrf
+        one, two = await client.notices.given_up()
+        wanted = {"csrf": csrf[1], "notice": one.notice_id}
+        assert (await relay.http.post("/notices/resend", data=wanted)).headers["location"] == "/notices"
+        assert [each.notice_id for each in await client.notices.waiting()] == [one.notice_id]
+        assert (await relay.http.post("/notices/resend", data=wanted)).status_code == 400, "it is not given up any more"
+        metrics = (await relay.http.get("/metrics")).text
+        assert "helix_notices_waiting 1.0" in metrics
+        assert "helix_notices_given_up 1.0" in metrics
+        assert (await relay.http.post("/notices/drop", data={"csrf": csrf[1]})).status_code == 303
+        assert "Nothing was given up." in (await relay.http.get("/notices")).text
+        assert two.notice_id not in {each.notice_id for each in await client.notices.waiting()}
+    audit = run(settings, "audit").stdout
+    assert "resend notices" in audit
+    assert "drop notices" in audit
 
 
 def test_doctor_names_an_address_that_leads_inside_and_webhooks_without_a_signature(called: Settings) -> None:

@@ -18,6 +18,7 @@ import redis
 from api_client.contract.counters import counter
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.settings import Settings
+from api_client.contract.values.notices import Notice
 from api_client.pauses.pause import Pause
 from api_client.web.app import create_app
 from tests.conftest import environ_of, turns
@@ -26,6 +27,7 @@ from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, 
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
+from worker.notices.outbox import Outbox
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
 
 __all__ = ["bench"]
@@ -96,6 +98,7 @@ async def history(bench: Bench) -> History:
     running = await bench.submit(session_id="busy")
     bench.ledger.claim(running, "busy", FIRST)
     await bench.client.pauses.pause(Pause(what="model", name=DEAR, reason="provider outage", by="anna"))
+    an_unheard_notice(bench.settings)
     a_week_ago(bench.settings)
     a_dead_worker(bench.settings)
     return History(failed.turn_id, running, recovered, dead, parked)
@@ -108,6 +111,14 @@ def a_week_ago(settings: Settings) -> None:
     for size in BUCKETS:
         bucket = Keys(settings.namespace).bucket(size, time.time() - 7 * 86_400 - 7200)
         redis.Redis.from_url(settings.redis_url).hset(bucket, mapping=counted)
+
+
+def an_unheard_notice(settings: Settings) -> None:
+    """A notice that nobody took for a day."""
+    outbox = Outbox(settings.namespace, redis.Redis.from_url(settings.redis_url))
+    outbox.put(Notice(kind="turn.dead", subject="t", at=time.time()))
+    [entry] = outbox.due(1)
+    assert outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "http://127.0.0.1: answers 500")
 
 
 def a_dead_worker(settings: Settings) -> None:
@@ -190,7 +201,10 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             },
         ),
         "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {"/audit": "Who did what"}),
-        "Which calls for help were not heard yet?": ("nothing is waiting to be sent", {}),
+        "Which calls for help were not heard yet?": (
+            "nothing is waiting to be sent(?s:.*)turn.dead .*answers 500",
+            {"/notices": "1 given up after a day .* turn.dead .*answers 500"},
+        ),
         "Which settings are active, and why?": ("HELIX_MODELS", {}),
         "What do I send with a bug report?": (rf"{history.failed}.*", {"/turns/ID": history.failed}),
         "How do I get rid of old data?": ("would", {}),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
@@ -46,8 +47,8 @@ VITALS = Vitals(
 )
 
 
-def said() -> dict[str, set[str]]:
-    """Every sample /metrics can have: name -> labels."""
+def families() -> list[Metric]:
+    """Every metric that /metrics can have."""
     counters = {"turn.submitted": 1, "delivery.started": 1, "delivery.handed_over": 1}
     for name, entry in COUNTERS.items():
         labels = "".join(f"|{label}" for label in entry.labels)
@@ -71,8 +72,16 @@ def said() -> dict[str, set[str]]:
         lease_round_seconds=0.0,
         loop_blocked_seconds=0.0,
     )
+    return list(text_string_to_metric_families(exposition(counters, gauges, VITALS).decode()))
+
+
+FAMILIES = families()
+
+
+def said() -> dict[str, set[str]]:
+    """Every sample /metrics can have: name -> labels."""
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(exposition(counters, gauges, VITALS).decode()):
+    for family in FAMILIES:
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
@@ -183,3 +192,26 @@ def test_the_document_has_every_counter_with_its_metric_and_labels() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     for name, entry in COUNTERS.items():
         assert f"| `{name}` | `{metric_name(name)}` | {', '.join(entry.labels)} | {entry.meaning} |" in text
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
+def test_a_help_text_stands_alone_and_ends_as_a_sentence(family: Metric) -> None:
+    """Grafana and Prometheus show one text at a time: it must not refer to the line before it."""
+    said = family.documentation
+    assert said.endswith((".", "doctor.", "dead.")), said
+    assert not re.search(
+        r"\b([Tt]his (?!relay)|[Tt]hese|[Tt]hose|[Tt]hey|[Tt]he same|[Oo]f them|above|below)\b", said
+    ), said
+
+
+def test_units_are_the_base_units_of_prometheus() -> None:
+    for family in FAMILIES:
+        assert not re.search(r"_(ms|milliseconds|minutes|kb|mb|percent|micros)(_|$)", family.name), family.name
+        if "dollar" in family.documentation:
+            assert "_usd" in family.name
+            assert "illionth" not in family.documentation
+
+
+def test_losses_and_errors_are_shown_before_the_first_one_so_that_prometheus_sees_it() -> None:
+    zero = {(s.name, *s.labels.values()) for family in FAMILIES for s in family.samples if s.value == 0}
+    assert {("helix_delivery_lost_total", "running"), ("helix_http_responses_total", "503")} <= zero

@@ -5,24 +5,19 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import click
-from redis.exceptions import RedisError
 
-from api_client.contract.errors import StoreUnavailable
-from api_client.contract.settings import Settings, load, require_store
-from api_client.contract.values.notices import Notice
+from api_client.contract.settings import load
+from api_client.contract.values.notices import Entry, Notice
 from worker.cli import NO
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.notices.outbox import Entry, Outbox
+from worker.cli.turns.actions import whoami
+from worker.cli.turns.turn import with_client
 from worker.notices.outgoing import NotSent
 from worker.notices.targets import deliver, shown, targets
-from worker.turns.record.store import connect
-
-Result = TypeVar("Result")
 
 
 @click.group()
@@ -33,26 +28,18 @@ def notices() -> None:
     """
 
 
-def _with_outbox(settings: Settings, action: Callable[[Outbox], Result]) -> Result:
-    try:
-        with connect(settings, answer_seconds=5.0, resends=1) as store:
-            return action(Outbox(settings.namespace, store))
-    except RedisError as error:
-        raise StoreUnavailable(type(error).__name__) from error
-
-
 @notices.command("list")
 @json_option
 def list_notices(as_json: bool) -> None:
     """List what is waiting to be sent, the next one first."""
-    _show(_with_outbox(require_store(load()), Outbox.waiting), as_json, "nothing is waiting to be sent")
+    _show(with_client(lambda client: client.notices.waiting()), as_json, "nothing is waiting to be sent")
 
 
 @notices.command()
 @json_option
 def dead(as_json: bool) -> None:
     """List what was given up, the newest first."""
-    _show(_with_outbox(require_store(load()), Outbox.dead), as_json, "nothing was given up")
+    _show(with_client(lambda client: client.notices.given_up()), as_json, "nothing was given up")
 
 
 def _show(entries: Sequence[Entry], as_json: bool, none: str) -> None:
@@ -86,7 +73,8 @@ def _show(entries: Sequence[Entry], as_json: bool, none: str) -> None:
 @json_option
 def resend(notice_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Send notices that were given up again, for another day. They keep their ids."""
-    chosen = _chosen(notice_ids, everything, lambda outbox, entries: outbox.send_again(entries))
+    _require_choice(notice_ids, everything)
+    chosen = with_client(lambda client: client.notices.send_again(notice_ids, by=whoami()))
     write_json({"resent": chosen}) if as_json else click.echo(f"{number_of(len(chosen), 'notice')} will be sent again")
 
 
@@ -96,23 +84,14 @@ def resend(notice_ids: tuple[str, ...], everything: bool, as_json: bool) -> None
 @json_option
 def drop(notice_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Take notices off the list of those that were given up."""
-    chosen = _chosen(notice_ids, everything, lambda outbox, entries: outbox.drop([each.notice_id for each in entries]))
+    _require_choice(notice_ids, everything)
+    chosen = with_client(lambda client: client.notices.drop(notice_ids, by=whoami()))
     write_json({"dropped": chosen}) if as_json else click.echo(f"{number_of(len(chosen), 'notice')} dropped")
 
 
-def _chosen(notice_ids: Sequence[str], everything: bool, act: Callable[[Outbox, Sequence[Entry]], None]) -> list[str]:
+def _require_choice(notice_ids: Sequence[str], everything: bool) -> None:
     if bool(notice_ids) == everything:
         raise click.UsageError("name notices, or --all (see `turns notices dead`)")
-
-    def both(outbox: Outbox) -> list[str]:
-        given_up = {entry.notice_id: entry for entry in outbox.dead()}
-        if unknown := [each for each in notice_ids if each not in given_up]:
-            raise click.UsageError(f"not given up: {one_line(unknown[0], 60)} (see `turns notices dead`)")
-        entries = [entry for entry in given_up.values() if everything or entry.notice_id in notice_ids]
-        act(outbox, entries)
-        return [entry.notice_id for entry in entries]
-
-    return _with_outbox(require_store(load()), both)
 
 
 @notices.command()

@@ -14,10 +14,11 @@ from redis.exceptions import RedisError
 
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
+from api_client.contract.values.notices import Entry
 from worker.notices.gathering import gather
-from worker.notices.outbox import Entry, Outbox
+from worker.notices.outbox import Outbox
 from worker.notices.outgoing import NotSent
-from worker.notices.targets import deliver, shown, targets
+from worker.notices.targets import deliver, shown, targets, wanted
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
@@ -84,6 +85,9 @@ class Notifier:
         self._outbox.forget_old()
 
     def _send(self, entry: Entry) -> None:
+        if not wanted(self._settings, entry.kind):  # a relay put it, which does not know who wants what
+            self._outbox.sent(entry)
+            return
         taken: list[str] = []
         problems: list[str] = []
         for target in self._targets:

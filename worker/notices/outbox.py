@@ -5,72 +5,23 @@ An entry leaves the outbox when every target took it. After a day it is given up
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import redis
 
 from api_client.contract.keys import Keys
-from api_client.contract.values.notices import LUA, TRIED_SECONDS, Notice
+from api_client.contract.values.notices import LUA, TRIED_SECONDS, Entry, Notice
 
-#: Between two tries: it begins with the first and doubles up to the second, in seconds.
-_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
 #: The sender's right lives so long without being renewed, in ms: longer than one delivery takes.
 _RIGHT_MS = 15_000
 #: Of those given up so many are kept.
 _MOST_DEAD = 10_000
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A notice in the outbox.
-
-    Attributes:
-        notice_id: its id. body: what is sent.
-        put_at: when it was put, in seconds since the epoch.
-        tries: how often it was tried. taken: the targets that took it. error: why the last try failed.
-    """
-
-    notice_id: str
-    body: str
-    put_at: float
-    tries: int = 0
-    taken: tuple[str, ...] = field(default=())
-    error: str = ""
-
-    @property
-    def kind(self) -> str:
-        """What it is about."""
-        return str(json.loads(self.body)["type"])
-
-    @property
-    def delay(self) -> float:
-        """How long after this try the next one comes, in seconds."""
-        return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
-
-    def stored(self) -> str:
-        """The entry as it is stored."""
-        told = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
-        return json.dumps({**told, "taken": list(self.taken)})
-
-    @classmethod
-    def read(cls, notice_id: str, text: bytes) -> Entry:
-        """Read a stored entry."""
-        told: dict[str, Any] = json.loads(text)
-        return cls(
-            notice_id=notice_id,
-            body=told["body"],
-            put_at=told["put_at"] / 1000,
-            tries=told.get("tries", 0),
-            taken=tuple(told.get("taken") or ()),
-            error=told.get("error", ""),
-        )
 
 
 class Outbox:
@@ -140,36 +91,11 @@ class Outbox:
         pipe.execute()
         return dead
 
-    def waiting(self) -> list[Entry]:
-        """Entries that are to be sent, the next one first."""
-        return self._read(self._store.zrange(self._keys.notices_due, 0, -1))  # type: ignore[arg-type]
-
-    def dead(self) -> list[Entry]:
-        """Entries that were given up, the newest first."""
-        return self._read(self._store.zrevrange(self._keys.notices_dead, 0, -1))  # type: ignore[arg-type]
-
     def forget_old(self) -> None:
         """Keep only the newest of those given up."""
         old: Any = self._store.zrange(self._keys.notices_dead, 0, -_MOST_DEAD - 1)
         if old:
-            self.drop([name.decode() for name in old])
-
-    def send_again(self, entries: Sequence[Entry]) -> None:
-        """Try entries that were given up for another day."""
-        now = time.time()
-        pipe = self._store.pipeline(transaction=True)
-        for entry in entries:
-            fresh = replace(entry, put_at=now, tries=0, error="")
-            pipe.hset(self._keys.notices, entry.notice_id, fresh.stored())
-            pipe.zrem(self._keys.notices_dead, entry.notice_id)
-            pipe.zadd(self._keys.notices_due, {entry.notice_id: int(now * 1000)})
-        pipe.execute()
-
-    def drop(self, notice_ids: Sequence[str]) -> None:
-        """Take entries out of the outbox and off the list."""
-        pipe = self._store.pipeline(transaction=True)
-        for notice_id in notice_ids:
-            pipe.hdel(self._keys.notices, notice_id)
-            pipe.zrem(self._keys.notices_due, notice_id)
-            pipe.zrem(self._keys.notices_dead, notice_id)
-        pipe.execute()
+            pipe = self._store.pipeline(transaction=True)
+            pipe.hdel(self._keys.notices, *old)
+            pipe.zrem(self._keys.notices_dead, *old)
+            pipe.execute()

@@ -1,8 +1,8 @@
 """Calls for help: what somebody outside is to learn at once, as one typed value and one wire form.
 
 The wire is that of OpenAI's webhooks: the same body, the same signature, so that their SDK verifies ours. Who wants to
-call somebody puts a notice into the outbox (``worker.notices.outbox.Outbox.put``, ``api_client.notices.notify``); a
-worker sends it. A notice holds ids, numbers and names, never prompts or answers. Standard library only.
+call somebody puts a notice into the outbox (``worker.notices.outbox.Outbox``, ``api_client.notices.Notices``); a worker
+sends it. A notice holds ids, numbers and names, never prompts or answers. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ KINDS: Mapping[str, str] = {
     "turn.failed": "A turn ended as failed, incomplete, error or expired.",
     "turn.dead": "A turn took down its workers too often; it is in the dead letter list.",
     "inbox.waiting": "A turn waits for a person's decision.",
-    "budget.near": "An owner, key or model comes near its budget.",
+    "budget.near": "80 % of a day's budget is spent.",
+    "budget.spent": "A day's budget is spent: turns that count for it are refused until it resets.",
     "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
     "queue.stuck": "Turns that could run do not.",
     "breaker.opened": "A model's circuit breaker opened: its turns wait.",
@@ -34,6 +35,8 @@ KINDS: Mapping[str, str] = {
 LUA = Path(__file__).parents[1] / "lua" / "notify.lua"
 #: A notice that was put once is not put again for this long, in seconds; and this long it is tried.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
+#: Between two tries: it begins with the first and doubles up to the second, in seconds.
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 5.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,52 @@ class Notice:
     def put_arguments(self) -> list[str | int]:
         """The arguments of the Lua command."""
         return [self.notice_id, self.body(), int(REMEMBERED_SECONDS * 1000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A notice in the outbox.
+
+    Attributes:
+        notice_id: its id. body: what is sent.
+        put_at: when it was put, in seconds since the epoch.
+        tries: how often it was tried. taken: the targets that took it. error: why the last try failed.
+    """
+
+    notice_id: str
+    body: str
+    put_at: float
+    tries: int = 0
+    taken: tuple[str, ...] = field(default=())
+    error: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What it is about."""
+        return str(json.loads(self.body)["type"])
+
+    @property
+    def delay(self) -> float:
+        """How long after this try the next one comes, in seconds."""
+        return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
+
+    def stored(self) -> str:
+        """The entry as it is stored."""
+        told = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
+        return json.dumps({**told, "taken": list(self.taken)})
+
+    @classmethod
+    def read(cls, notice_id: str, text: bytes) -> Entry:
+        """Read a stored entry."""
+        told: dict[str, Any] = json.loads(text)
+        return cls(
+            notice_id=notice_id,
+            body=told["body"],
+            put_at=told["put_at"] / 1000,
+            tries=told.get("tries", 0),
+            taken=tuple(told.get("taken") or ()),
+            error=told.get("error", ""),
+        )
 
 
 def signed(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:

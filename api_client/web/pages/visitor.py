@@ -207,9 +207,13 @@ def sign_in_address(back: str) -> str:
     return f"/sign-in?next={quote(back, safe='')}" if back not in {"", "/"} else "/sign-in"
 
 
+#: How the addresses of our pages begin.
+_OURS = ("/overview?", "/turns", "/workers", "/audit", "/paused", "/budgets", "/notices")
+
+
 def own_path(text: str) -> str:
     """``text`` if it is an address among our pages, else the first page: nobody is sent elsewhere by us."""
-    ours = text == "/overview" or text.startswith(("/overview?", "/turns", "/workers", "/audit", "/paused", "/budgets"))
+    ours = text == "/overview" or text.startswith(_OURS)
     return text if ours and "\\" not in text and text.isprintable() and len(text) < 2000 else "/"
 
 

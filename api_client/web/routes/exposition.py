@@ -51,7 +51,8 @@ class _Installation(Collector):
     def _counter(self, name: str, entry: Counted) -> Metric:
         family = CounterMetricFamily(metric_name(name), entry.meaning, labels=entry.labels)
         factor = 1e-6 if name in _MONEY else 1
-        found = self._values[name] or ({} if entry.labels else {(): 0})
+        found = dict.fromkeys(((value,) for value in entry.always), 0) | self._values[name]
+        found = found or ({} if entry.labels else {(): 0})
         for values, count in sorted(found.items()):
             family.add_metric(values, count * factor)
         return family

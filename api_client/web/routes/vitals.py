@@ -14,8 +14,12 @@ from redis.exceptions import ResponseError
 
 from api_client.budgets.budget import highest
 from api_client.contract.keys import GC_AT, Keys
+from api_client.notices import NoticeCounts
 from api_client.pauses.pause import BREAKER, WHATS
 from api_client.web.relay import Relay
+
+#: Statuses that are shown from the start: Prometheus does not see the first increase of a series that it did not know.
+_STATUSES = (200, 429, 500, 503)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,7 @@ class Vitals:
         store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0: none); None: not allowed to ask.
         disk_bytes, disk_free_bytes: of the file system of HELIX_ROOT, as this relay sees it.
         gc_at: when `turns gc` last ended, in seconds since the epoch; 0: never.
+        notices: calls for help that wait to be sent, and those that were given up.
         streams: event streams open at this relay. answers: HTTP status -> answers of this relay since its start.
     """
 
@@ -39,6 +44,7 @@ class Vitals:
     disk_bytes: int = 0
     disk_free_bytes: int = 0
     gc_at: float = 0.0
+    notices: NoticeCounts = field(default_factory=NoticeCounts)
     streams: int = 0
     answers: Mapping[int, int] = field(default_factory=dict)
 
@@ -67,6 +73,7 @@ async def read_vitals(relay: Relay) -> Vitals:
         disk_bytes=disk.total,
         disk_free_bytes=disk.free,
         gc_at=float(gc_at or 0),
+        notices=await client.notices.counts(),
         streams=relay.traffic.streams,
         answers=dict(relay.traffic.answers),
     )
@@ -88,6 +95,8 @@ def families(vitals: Vitals) -> Iterator[Metric]:
         ("helix_disk_bytes", "Size of the file system of HELIX_ROOT.", vitals.disk_bytes),
         ("helix_disk_free_bytes", "Free room on the file system of HELIX_ROOT.", vitals.disk_free_bytes),
         ("helix_gc_last_run_timestamp_seconds", "When turns gc last ended; 0: never.", vitals.gc_at),
+        ("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", vitals.notices.waiting),
+        ("helix_notices_given_up", "Notices given up after a day: turns notices dead.", vitals.notices.given_up),
         ("helix_streams", "Event streams that are open at this relay.", vitals.streams),
     )
     for name, meaning, value in single:
@@ -96,7 +105,7 @@ def families(vitals: Vitals) -> Iterator[Metric]:
     answers = CounterMetricFamily(
         "helix_http_responses", "HTTP responses of this relay since its start, by status.", labels=["status"]
     )
-    for status, count in sorted(vitals.answers.items()):
+    for status, count in sorted((dict.fromkeys(_STATUSES, 0) | dict(vitals.answers)).items()):
         answers.add_metric([str(status)], count)
     yield answers
 

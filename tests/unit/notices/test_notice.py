@@ -9,9 +9,8 @@ import pytest
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import load
-from api_client.contract.values.notices import KINDS, Notice, signed
+from api_client.contract.values.notices import KINDS, Entry, Notice, signed
 from worker.notices.gathering import gone_workers
-from worker.notices.outbox import Entry
 from worker.notices.targets import shown, wanted
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="

@@ -19,6 +19,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
 from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
+from api_client.notices import NoticeCounts
 from api_client.pauses.pause import Pause
 from api_client.policies.files import Policies
 from api_client.policies.prompts import Prompts
@@ -195,6 +196,16 @@ class FakeFlows:
         return {"v2": 1}
 
 
+class FakeNotices:
+    """Nobody is called."""
+
+    async def are_sent(self) -> bool:
+        return False
+
+    async def counts(self) -> NoticeCounts:
+        return NoticeCounts()
+
+
 class FakeTurns:
     """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
 
@@ -207,6 +218,7 @@ class FakeTurns:
         self.spending = FakeSpending()
         self.store = FakeStore()
         self.pauses = FakePauses()
+        self.notices = FakeNotices()
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
         self.policies = Policies(Settings())

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from redis.exceptions import RedisError
-
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
+from api_client.contract.values.notices import Entry
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
-from worker.notices.outbox import Entry, Outbox
 from worker.notices.outgoing import NotSent, addresses
 from worker.notices.targets import targets
-from worker.turns.record.store import connect
 
 
 def notices(settings: Settings) -> Iterator[Finding]:
@@ -32,11 +32,14 @@ def notices(settings: Settings) -> Iterator[Finding]:
         fix = "set HELIX_WEBHOOK_SECRET to what `turns notices secret` prints, and tell the receiver"
         yield Finding("webhook", "warning", "webhooks are not signed: anyone could send such a thing", fix)
     try:
-        with connect(settings, answer_seconds=2.0, resends=0) as store:
-            outbox = Outbox(settings.namespace, store)
-            yield found(outbox.waiting(), outbox.dead())
-    except RedisError:
+        yield found(*asyncio.run(_lists(settings)))
+    except HelixError:
         return  # the findings about the store say it
+
+
+async def _lists(settings: Settings) -> tuple[list[Entry], list[Entry]]:
+    async with TurnsClient(settings) as client:
+        return await client.notices.waiting(), await client.notices.given_up()
 
 
 def found(waiting: list[Entry], dead: list[Entry]) -> Finding:
