@@ -1,4 +1,4 @@
-"""Calls for help as this side sees them: what is put into the outbox, what waits there, what was given up.
+"""Calls for help as this side sees them: what is put into the outbox, what is waiting there, what was given up.
 
 A worker sends them (docs/webhooks.md).
 """
@@ -40,7 +40,7 @@ class Notices:
         return bool(await self._store.ask(self._put(keys=names, args=list(notice.put_arguments()))))
 
     async def are_sent(self) -> bool:
-        """Whether a worker with a target is there: what is put while none is would lie in the outbox for ever."""
+        """Whether a worker with a target is there: what is put while none is would stay there for ever."""
         return bool(await self._store.ask(self._store.redis.exists(self._keys.notices_sender)))
 
     async def counts(self) -> NoticeCounts:
