@@ -34,10 +34,10 @@ from api_client.web.identity.keys import Keyring
 from api_client.web.identity.local_token import LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
-from api_client.web.pages import budgets as budget_pages
 from api_client.web.pages import front, operators, sign_in, turn, turn_list
-from api_client.web.pages import notices as notice_pages
-from api_client.web.pages import pauses as pause_pages
+from api_client.web.pages.upkeep import budgets as budget_pages
+from api_client.web.pages.upkeep import notices as notice_pages
+from api_client.web.pages.upkeep import pauses as pause_pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
