@@ -117,11 +117,12 @@ openwebui: $(READY)
 	@command -v chromium >/dev/null || { echo "Installing Chromium (half a minute; log: $(OPENWEBUI_LOG)) ..."; \
 	  { apt-get update; apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } >>$(OPENWEBUI_LOG) 2>&1; } \
 	  || { echo "skipped: no chromium on PATH, and apt-get could not install it; see $(OPENWEBUI_LOG)"; exit 0; }
-	@test -x $(OPENWEBUI)/bin/open-webui || { echo "Installing Open WebUI $(OPENWEBUI_VERSION) (1 GB, a minute; log: $(OPENWEBUI_LOG)) ..."; p=$$(for p in $(PYTHON) python3.11 python3.12; do \
+	@test -x $(OPENWEBUI)/bin/open-webui || { begun=$$(date +%s); echo "Installing Open WebUI $(OPENWEBUI_VERSION) (1 GB, a minute; log: $(OPENWEBUI_LOG)) ..."; p=$$(for p in $(PYTHON) python3.11 python3.12; do \
 	    $$p -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null && { echo $$p; break; }; done) \
 	  && test -n "$$p" && $$p -m venv $(OPENWEBUI) \
 	  && { $(OPENWEBUI)/bin/pip install --no-deps open-webui==$(OPENWEBUI_VERSION) \
-	  && $(OPENWEBUI)/bin/pip install -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } >>$(OPENWEBUI_LOG) 2>&1; } \
+	  && $(OPENWEBUI)/bin/pip install -r $(OPENWEBUI)/lib/python3*/site-packages/requirements-slim.txt playwright; } >>$(OPENWEBUI_LOG) 2>&1 \
+	  && echo "installed in $$(($$(date +%s) - begun)) s"; } \
 	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12); see $(OPENWEBUI_LOG)"; }
 
 e2e-openwebui: openwebui ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)

@@ -9,7 +9,7 @@ A question is {"text", "name"} and what goes with it:
 - "once", a text on the page, with "do": "stop", "reload", "second-tab" or "run", which runs "command".
 - "then", when the answer has ended: "regenerate", "continue", "edit" (to "edited"), "say" ("more") or "merge".
 - "marks", name to a pattern: "seconds" says how long after Enter each stood in the last answer.
-- "refused": Open WebUI itself refuses the question; only its words are seen.
+- "refused": Open WebUI itself refuses the image, so that nothing is asked; only its words are seen.
 
 What was seen of each: the texts that stood on the page one after the other, status lines included, and the messages as
 they are stored. Screenshots go to the folder.
@@ -79,15 +79,13 @@ class Visitor:
         self.page.locator("#chat-input").wait_for()
         self._close_dialogs()
         if image := question.get("image"):
-            self._attach(image)
+            toast = self._attach(image)
+            if question.get("refused"):
+                self._picture(name)
+                return {"toast": toast}
         if marks := question.get("marks"):
             self.page.evaluate(_OBSERVE, marks)
         self._say(question["text"])
-        if question.get("refused"):
-            toast = self.page.locator("[data-sonner-toast]").last
-            toast.wait_for()
-            self._picture(name)
-            return {"toast": str(toast.inner_text())}
         seen = self._watch(name, question)
         if marks:
             seen["seconds"] = self.page.evaluate("window.seen")
@@ -111,9 +109,12 @@ class Visitor:
         self.page.keyboard.type(text)
         self.page.keyboard.press("Enter")
 
-    def _attach(self, image: str) -> None:
+    def _attach(self, image: str) -> str:
+        """Attach a file; returns what Open WebUI says against it, '' when it takes it."""
         self.page.locator("input[type=file]").first.set_input_files(image)
-        self.page.locator("form img").first.wait_for()
+        attached, toast = self.page.locator("form img"), self.page.locator("[data-sonner-toast]")
+        attached.or_(toast).first.wait_for()
+        return "" if attached.count() else str(toast.last.inner_text())
 
     def _picture(self, name: str) -> None:
         self.page.screenshot(path=self.folder / f"{name}.png")
@@ -129,9 +130,10 @@ class Visitor:
             self._say(question["more"])
         else:
             self._press(then, question)
-        if then != "continue":  # which goes on in the same message
-            self._until(lambda: self._ids() != before)
-        return {"again": self._watch(f"{name}-again", {}, other_than=text)}
+        if then == "continue":  # which goes on in the same message
+            return {"again": self._watch(f"{name}-again", {}, other_than=text)}
+        self._until(lambda: self._ids() != before)
+        return {"again": self._watch(f"{name}-again", {})}
 
     def _press(self, then: str, question: dict[str, Any]) -> None:
         if then == "regenerate":
@@ -217,8 +219,9 @@ class Visitor:
         return str(found.last.inner_text()).strip() if found.count() else ""
 
     def _ids(self) -> list[Any]:
-        """Which messages the page shows."""
-        found: list[Any] = self.page.locator("[id^=message-]").evaluate_all("all => all.map(one => one.id)")
+        """Which answers the page shows."""
+        answers = self.page.locator("[id^=message-]:has(.chat-assistant)")
+        found: list[Any] = answers.evaluate_all("all => all.map(one => one.id)")
         return found
 
     def _chat_id(self) -> str:

@@ -107,6 +107,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
             entries = json.loads(command(told, "openwebui", "--print", "models"))
             # Somebody has ticked "vision" for the second model by hand: now only the relay knows better.
             entries[1]["meta"]["capabilities"]["vision"] = True
+            entries[1]["params"] = {"custom_params": {"locale": "de"}}  # this model speaks German to everybody
             call(address, "/api/v1/models/import", {"models": entries}, admin)
             yield Site(told, address, tmp_path / "openwebui")
 
@@ -128,7 +129,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
             "then": "say",
             "more": "A short answer please",
         },
-        {"name": "two-models", "text": "A short answer please", "models": ["helix", "second"]},
+        {"name": "two-models", "text": LONG["text"], "models": ["helix", "second"]},
     )
     ada, ben, read, not_read, two = (seen[name] for name in ("ada", "ben", "read", "not-read", "two-models"))
     assert seen["chats"] == {ADMIN["email"]: 2, USER["email"]: 3}, "nobody sees the other's chats"
@@ -139,9 +140,13 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
     assert ada["tags"] == ["General"]
 
     refused, after = answers_of(not_read)
-    assert refused["error"]["content"].startswith("This model does not read images.")
+    assert refused["error"]["content"].startswith("Dieses Modell liest keine Bilder."), "in the language of its model"
     assert after["content"] == SHORT, "the chat goes on"
-    assert [(answer["model"], answer["content"]) for answer in answers_of(two)] == [("helix", SHORT), ("second", SHORT)]
+    assert {answer["model"]: answer["content"] for answer in answers_of(two)} == {"helix": WHOLE, "second": WHOLE}
+    told = {answer["model"]: [line["description"] for line in answer["statusHistory"]] for answer in answers_of(two)}
+    assert (told["helix"][-1], told["second"][-1]) == ("Checked", "Geprüft")
+    waited = {"1 of your questions is before this one", "Vor dieser Frage ist noch 1 deiner Fragen"}
+    assert waited & {*told["helix"], *told["second"]}, "turns of a chat run in order, and the second one says so"
 
     made = site.turns()
     owners = [turn.request.owner for turn in made]
