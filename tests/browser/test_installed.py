@@ -156,7 +156,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
     stored = Path(site.told["environ"]["HELIX_ROOT"], "projects/sessions", made[2].request.session_id, image.path)
     assert stored.read_bytes() == ring.read_bytes()
     assert made[3].request.images == ()
-    assert "image" in made[3].request.messages[0]["content"], "the agent reads that an image stood there"
+    assert "Hier stand ein Bild" in made[3].request.messages[0]["content"], "the agent reads that an image stood there"
 
 
 def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(site: Site) -> None:
