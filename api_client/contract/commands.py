@@ -1,9 +1,9 @@
 """The Lua commands that change a turn: how each one's text is built, and how it is called.
 
 A command's file declares its arguments once, in its header: ``-- args: token nth# ...`` (``#``: a number, ``...``: any
-number of texts behind them), and with ``-- reads: ...`` the fields of the record it needs, where these are not all.
-Its whole text is the settings as constants, ``lua/turn.lua`` and ``lua/pauses.lua`` (what all have in common), the
-arguments by name, and the command. Python passes the arguments by the same names.
+number of texts behind them), and with ``-- reads: ...`` the fields of the record it needs (``*``: all; without such a
+line: those of ``FIELDS``). Its whole text is the settings as constants, ``lua/turn.lua`` and ``lua/pauses.lua`` (what
+all have in common), the arguments by name, and the command. Python passes the arguments by the same names.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _COMMON = (_LUA / "turn.lua", _LUA / "pauses.lua")
 
 #: Time a decided turn has left at least, in seconds: what a person accepted must not expire on its way.
 RESUME_SECONDS = 600.0
+
+#: A longer text of a turn is stored apart from its record, once.
+SHORT_BYTES = 16_384
 
 #: Both sides cancel: a caller its turn, a reaper the turn that another is to interrupt.
 CANCEL = _LUA / "cancel.lua"
@@ -96,7 +99,7 @@ def _built(path: Path, constants: str) -> Script:
             *(path.read_text() for path in _COMMON),
             *(_argument(name, at) for at, name in enumerate(names, 2)),
             f"local REST = {len(names) + 2}" if rest else "",
-            f"read({_literal(reads)})" if reads else "read(FIELDS)",
+            "read_all()" if reads == ["*"] else f"read({_literal(reads)})" if reads else "read(FIELDS)",
             f"local function command()\n{own}\nend",
             "local reply = command()\nflush()\nreturn reply\n",
         ]
@@ -116,6 +119,7 @@ def _constants(settings: Settings) -> str:
         "RESUME_MS": int(RESUME_SECONDS * 1000),
         "LEASE_MS": int(settings.lease_seconds * 1000),
         "STRIKES": settings.strikes,
+        "SHORT_BYTES": SHORT_BYTES,
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
     }

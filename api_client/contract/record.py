@@ -7,7 +7,7 @@ damaged: unknown fields are left alone, missing ones get their defaults.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -84,13 +84,12 @@ def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = 
         raise ValueError(f"not a turn's record: {error}") from error
 
 
-#: The texts of a turn that are stored apart from its record.
-LONG = ("request", "response")
+_IN = "_in"
 
 
-def with_texts(stored: Mapping[bytes, bytes], texts: Sequence[bytes | None]) -> dict[bytes, bytes]:
-    """A stored record with its texts ``LONG``; one of version 1 has them itself."""
-    return {**stored, **{name.encode(): text for name, text in zip(LONG, texts, strict=True) if text is not None}}
+def elsewhere(name: str) -> str:
+    """The fact of an attempt that says which other fact has the text of fact ``name`` (``texts.py`` of the worker)."""
+    return name + _IN
 
 
 def decode_attempts(stored: Mapping[bytes, bytes]) -> list[AttemptRecord]:
@@ -99,8 +98,26 @@ def decode_attempts(stored: Mapping[bytes, bytes]) -> list[AttemptRecord]:
     Raises:
         ValueError: a field is not what we write.
     """
+    return attempts_of(read_facts(stored))
+
+
+def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
+    """What is stored about each attempt, by its number: texts by name. Raises as ``decode_attempts``."""
     by_number: dict[int, dict[str, str]] = {}
     for key, value in stored.items():
         number, _, name = key.decode().partition(":")
         by_number.setdefault(int(number), {})[name] = value.decode("utf-8", "replace")
-    return [AttemptRecord(**_values(_ATTEMPT, by_number[number], number=number)) for number in sorted(by_number)]
+    return by_number
+
+
+def attempts_of(facts: Mapping[int, Mapping[str, str]]) -> list[AttemptRecord]:
+    """The attempts of which these facts are stored, oldest first. Raises as ``decode_attempts``."""
+    return [AttemptRecord(**_values(_ATTEMPT, _with_texts(facts[number]), number=number)) for number in sorted(facts)]
+
+
+def _with_texts(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts with each text that is stored under another name."""
+    found = {
+        name.removesuffix(_IN): facts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
+    }
+    return {**facts, **found}

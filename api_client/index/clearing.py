@@ -64,6 +64,19 @@ async def _shorten(
         ends.pexpireat(keys.texts(turn.turn_id), turn.finished_at + int(lives["records"] * 1000), lt=True)
     there = await store.ask(looks.execute())
     if not dry_run:
+        if lives["attempts"] < lives["records"]:
+            await _keep_answers(store, turns)
         await store.ask(ends.execute())
     gone = [what for what, is_there in zip(order, there, strict=True) if is_there]
     return {what: gone.count(what) for what in lives}
+
+
+async def _keep_answers(store: Store, turns: list[Found]) -> None:
+    """Copy long answers out of the attempts, which go before the records."""
+    looks = store.redis.pipeline(transaction=False)
+    for turn in turns:
+        looks.hget(keys_of(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")
+    for turn, place in zip(turns, await store.ask(looks.execute()), strict=True):
+        keys = keys_of(store.namespace, turn.turn_id)
+        if place and (text := await store.ask(store.redis.hget(keys.attempts(turn.turn_id), place))) is not None:
+            await store.ask(store.redis.hset(keys.texts(turn.turn_id), "response", text))

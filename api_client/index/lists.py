@@ -203,7 +203,7 @@ class TurnLists:
         found = await self._ask(pipe.execute())
         for values, request in zip(found[::2], found[1::2], strict=True):
             stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
-            if request is not None:  # else the record is of version 1, and has it
+            if request is not None:  # a long one, apart from the record
                 stored[b"request"] = request
             with suppress(ValueError):  # gone, or damaged: `turns show` tells which
                 turns.append(decode_turn(stored))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
-from api_client.contract.record import LONG, decode_attempts, decode_turn, with_texts
+from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from api_client.store import Store
 from api_client.turns.bells import Bells
@@ -35,21 +36,40 @@ class TurnReader:
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """The record of a turn; with ``owner`` only this owner's."""
         try:
-            key = keys_of(self._store.namespace, turn_id).turn(turn_id)
+            keys = keys_of(self._store.namespace, turn_id)
         except ValueError as error:
             raise TurnNotFound(turn_id) from error
-        pipe = self._redis.pipeline(transaction=False)
-        pipe.hgetall(key)
-        pipe.hmget(keys_of(self._store.namespace, turn_id).texts(turn_id), *LONG)
-        stored, texts = await self._ask(pipe.execute())
+        stored = await self._ask(self._redis.hgetall(keys.turn(turn_id)))
+        if stored.get(b"apart") and (request := await self._ask(self._redis.hget(keys.texts(turn_id), "request"))):
+            stored[b"request"] = request
+        if place := stored.get(b"response_in"):
+            stored[b"response"] = await self._long_answer(turn_id, place.decode())
         if not stored:
             raise TurnNotFound(turn_id)
-        turn = decode_turn(with_texts(stored, texts))
+        turn = decode_turn(stored)
         if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
             raise TurnNotFound(turn_id)
         if turn.state is TurnState.FINISHED:
             await self._confirm(turn_id, turn.seq)
         return turn
+
+    async def _whole(self, turn_id: str, event: Event) -> Event:
+        """The event with the answer it tells, where that is long and stored apart."""
+        if not event.final or not event.data.get("response_in"):
+            return event
+        text = await self._long_answer(turn_id, event.data["response_in"])
+        data = {**event.data, "response": text.decode("utf-8", "replace")}
+        del data["response_in"]
+        return replace(event, data=data)
+
+    async def _long_answer(self, turn_id: str, place: str) -> bytes:
+        """The text of an answer that is a fact of an attempt; its own when attempts were cleared up before."""
+        keys = keys_of(self._store.namespace, turn_id)
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.hget(keys.attempts(turn_id), place)
+        pipe.hget(keys.texts(turn_id), "response")
+        fact, own = await self._ask(pipe.execute())
+        return bytes(fact if fact is not None else own or b"")
 
     async def _confirm(self, turn_id: str, seq: int) -> None:
         """An end is shown once it is as durable as HELIX_DURABILITY says; that is asked for once. Raises as ``get``."""
@@ -69,7 +89,7 @@ class TurnReader:
         """Every event of the turn up to now."""
         await self.get(turn_id, owner=owner)
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
-        return found
+        return [await self._whole(turn_id, event) for event in found]
 
     async def outline(self, turn_id: str, *, owner: str | None = None) -> Outline:
         """The turn's events so far, without the pieces of its answers."""
@@ -111,6 +131,7 @@ class TurnReader:
             async for event in events:
                 if event is not None and event.final:
                     await self._confirm(turn_id, event.seq)
+                    event = await self._whole(turn_id, event)
                 yield event
 
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109

@@ -174,8 +174,14 @@ class Model:
         else:
             delay, parks = move.delay_ms, move.park_ms
             if keep and move.next and not delay:
+                due = (
+                    min(self.due[turn_id], self.now + LEASE_MS)
+                    if turn.number("lease_until") <= self.now + LEASE_MS
+                    else 0
+                )
                 self._begin(turn_id, turn, move.next, runs=move.state == "queued")
-                return ["claimed"]
+                self.due[turn_id] = due or self.due[turn_id]
+                return ["went_on"]
             turn.write(token="", lease_until=0)
             turn.write(state=move.state, next=move.next, announced=1, not_before=self.now + delay if delay else 0)
             if parks:

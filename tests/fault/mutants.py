@@ -30,8 +30,11 @@ MUTANTS = [
     Mutant(
         "a repeated commit whose holder went on runs again",
         "commit",
-        "if nth <= number('cmd') then return claimed() end",
+        "if nth <= number('cmd') then\n  read_all()",
+        "if false then\n  read_all()",
     ),
+    Mutant("a holder that goes on does not learn what changed", "turn", "local changed = fields", "local changed = {}"),
+    Mutant("a repeated commit tells but a part of the record", "commit", "  read_all()\n"),
     Mutant("a holder goes on under no number", "commit", "set('cmd', nth)"),
     Mutant("a holder goes on before the delay is over", "commit", " and delay_ms <= 0 then", " then"),
     Mutant("a holder goes on without an agent's run", "commit", "state == 'queued' and 'running' or 'v", "'v"),
@@ -58,8 +61,8 @@ MUTANTS = [
     Mutant(
         "claim forgets the lease",
         "turn",
-        "  look_again(NOW + LEASE_MS)\n  if state",
-        "  share('ZREM', DUE, ID)\n  if state",
+        "NOW + LEASE_MS then look_again(NOW + LEASE_MS) end",
+        "NOW + LEASE_MS then share('ZREM', DUE, ID) end",
     ),
     Mutant("claim remembers no link", "turn", "  set('next', link)\n"),
     # Accepting
@@ -78,7 +81,11 @@ MUTANTS = [
         "if is_sealed() then return { 'accepted', '' } end",
     ),
     Mutant("the deadline ends what is being published", "turn", "if is_sealed() then return '' end"),
-    Mutant("commit keeps what was accepted", "commit", "share('HDEL', TEXTS, 'accepted')"),
+    Mutant("commit keeps what was accepted", "commit", "  set('accepted', '')\n"),
+    Mutant("commit keeps what was accepted and is long", "commit", "share('HDEL', TEXTS, 'accepted')"),
+    Mutant("a long text is stored nowhere", "turn", "  put(texts, name, value)\n"),
+    Mutant("a claim does not say that there are long texts", "turn", "  if not turn.apart then set('apart', 1) end\n"),
+    Mutant("a long text never expires", "turn", "turn.apart and 4 or 3", "3"),
     # Reaping
     Mutant("reap takes a lease that holds", "reap", "if number('lease_until') > NOW then", "if false then"),
     Mutant("reap takes though it may not", "reap", "if may_take ~= '1' then", "if false then"),

@@ -7,6 +7,7 @@ Numbers in brackets are the invariants of the design's fault facts: 1 at most on
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from api_client.contract.commands import RESUME_SECONDS
@@ -116,6 +117,22 @@ def claimed(step: Step) -> None:
     begun(step, link, token)
 
 
+def told_record(step: Step) -> None:
+    """A holder that goes on is told what it does not know: what this command changed, or all there is."""
+    told = dict(zip(step.reply[2::2], step.reply[3::2], strict=True))
+    before, after = dict(_stored(step.before)), dict(_stored(step.after))
+    unknown = after if step.reply[0] == b"claimed" else {n: v for n, v in after.items() if v != before[n]}
+    wrong = [name for name, value in unknown.items() if (told.get(name.encode()) or b"0") != (value or b"0")]
+    rule(not wrong, f"a holder that goes on was not told {', '.join(wrong)}")
+
+
+def _stored(look: Seen) -> Iterator[tuple[str, bytes]]:
+    """The fields of a record that a holder decides by, as they are stored."""
+    for name in ("state", "next", "seq", "lease_until", "not_before", "stop", "strikes", "delivery", "tokens_used"):
+        value = getattr(look, name)
+        yield name, value if isinstance(value, bytes) else b"%d" % value
+
+
 def begun(step: Step, link: bytes, token: bytes) -> None:
     """The holder of this token has this link and a whole lease from now on; a run is one delivery."""
     turn, before, after = step.turn, step.before, step.after
@@ -201,13 +218,15 @@ def committed(step: Step) -> None:
     if number <= turn.cmd:
         unchanged(step)
         rule(step.reply[0] == b"claimed", "a repeated commit whose holder went on was answered differently")
+        told_record(step)
         return
     for kind, data in zip(move.events[::2], move.events[1::2], strict=True):
         tell(turn, kind, data)
     outcome = before.stop or move.outcome.encode() or off(step, move.state.encode(), after.tokens_used)
     rule(not after.accepted, "a commit kept what was accepted before it")
     if keep and move.next and not (outcome or move.delay_ms or move.park_ms):
-        rule(step.reply[0] == b"claimed", "a holder that can go on was sent away")
+        rule(step.reply[0] == b"went_on", "a holder that can go on was sent away")
+        told_record(step)
         turn.cmd = number
         begun(step, move.next.encode(), token)
         return

@@ -274,10 +274,11 @@ class Schedule:
         ]
         reply = yield from self._numbered("commit", run, [keep, *arguments], events)
         self._runs.remove(run)
-        if reply[0] in {b"done", b"claimed"}:
+        goes_on = reply[0] in {b"went_on", b"claimed"}
+        if goes_on or reply[0] == b"done":
             said = [event for _, _, events in run.sent.commands[run.before :] for event in events]
-            rules.told_whole(run.turn, said if run.link.task in RUNS else None, reply[0] == b"claimed")
-        if reply[0] == b"claimed":
+            rules.told_whole(run.turn, said if run.link.task in RUNS else None, goes_on)
+        if goes_on:
             link = Link.parse(move.next)
             self._runs.append(Run(run.turn, link, run.token, run.sent, len(run.sent.commands)))
         elif reply[0] == b"done":

@@ -29,6 +29,8 @@ SETTINGS = Settings(
 _SERVER_CLOCK = """local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
 _OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
+#: So short that some of what the tests store is long.
+_SHORT_BYTES = f"local SHORT_BYTES = {commands.SHORT_BYTES}", "local SHORT_BYTES = 120"
 
 #: What a look at one turn returns: these fields of its record, then ``Seen`` in the order of its attributes.
 FIELDS = (
@@ -41,8 +43,8 @@ FIELDS = (
 LOOK = f"""
 local top = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
 local fields = redis.call('HMGET', KEYS[1], '{"', '".join(FIELDS)}')
-local texts = redis.call('HMGET', KEYS[4], 'response', 'accepted')
-fields[{FIELDS.index("response") + 1}], fields[{FIELDS.index("accepted") + 1}] = texts[1], texts[2]
+local accepted = {FIELDS.index("accepted") + 1}
+if (fields[accepted] or '') == '' then fields[accepted] = redis.call('HGET', KEYS[4], 'accepted') end
 local lives = {{}}
 for i = 1, 4 do lives[i] = redis.call('PTTL', KEYS[i]) end
 return {{
@@ -99,6 +101,7 @@ def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
     """Name to text of every command, under the test's clock."""
     built = {name: load_script(path, SETTINGS).text for name, path in FILES.items()}
     texts = {name: _replaced_once(text, _SERVER_CLOCK, _OWN_CLOCK) for name, text in built.items()}
+    texts = {name: _replaced_once(text, *_SHORT_BYTES) for name, text in texts.items()}
     if mutant:
         for name in texts if mutant.command == "turn" else (mutant.command,):
             texts[name] = _replaced_once(texts[name], mutant.old, mutant.new)

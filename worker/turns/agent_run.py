@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import structlog
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.event_kinds import Body
 from api_client.contract.failpoints import reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
@@ -50,6 +51,7 @@ class AgentRun:
 
     Attributes:
         prompt: what the agent is asked: the user's message, the feedback on the attempt before, or the phase.
+        unsent: the last events of the run: to be logged with what follows from it.
 
     ``history`` holds the attempts before; ``broken`` this one, where an earlier delivery of it broke off with a passing
     error and left a text to go on from.
@@ -80,6 +82,7 @@ class AgentRun:
         self._history = history
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
         self._so_far = known(history[-1].text) if history and history[-1].goes_on else ""
+        self.unsent: list[Body] = []
         if broken:
             self._so_far = known(broken[-1].text)
             self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
@@ -109,7 +112,7 @@ class AgentRun:
                 result = await self._threads.files(self._host.weighed, result, self._turn.delivery)
             return continuation.ended(result) if continuation else result
         finally:
-            await writer.close()
+            self.unsent = await writer.close()
 
     async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
         """The agent's run: as a coroutine, or in a thread when its runner blocks."""

@@ -156,7 +156,7 @@ class Links:
             broken,
         )
         result = await run.run()
-        return after_run(
+        move = after_run(
             turn,
             link,
             result,
@@ -170,6 +170,7 @@ class Links:
                 left=lease.deadline - time.monotonic(),
             ),
         )
+        return replace(move, events=[*run.unsent, *move.events])
 
     async def _stopped_before(self, turn: Turn) -> str:
         """How the turn ended that had to pass before this one; empty when it passed."""

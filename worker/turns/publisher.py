@@ -6,6 +6,8 @@ commits the same. So all here may happen twice, and may stop at any line.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import structlog
 
 from api_client.contract.errors import SettingsError
@@ -21,6 +23,7 @@ from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Move
+from worker.turns.transitions.texts import whole
 
 log = structlog.get_logger()
 
@@ -43,6 +46,7 @@ class Publisher:
             Fenced: as ``publish``.
         """
         accepted = Accepted.from_json(lease.claim.accepted)
+        accepted = replace(accepted, move=whole(accepted.move, lease.claim.facts(accepted.move.attempt)))
         try:
             return self.publish(lease, accepted)
         except SettingsError as error:  # its folder went after the seal: the record keeps the answer
@@ -87,7 +91,7 @@ class Publisher:
 
     def _seal(self, lease: Lease, accepted: Accepted) -> bool:
         lease.confirm(self._ledger)
-        return self._ledger.seal(lease.claim, accepted.to_json())
+        return self._ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(accepted.move.attempt)))
 
     def _put(self, holder: Holding, turn: Turn, accepted: Accepted) -> None:
         """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""

@@ -16,7 +16,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import JUDGED_BY, QUEUES, RUN, Link
+from api_client.contract.tasks import JUDGED_BY, QUEUES, Link
 from api_client.contract.turn import AttemptRecord
 from worker.runners.base import BuildRunner
 from worker.turns import flower_text
@@ -145,8 +145,7 @@ class TurnService:
         if told.task_id:
             self._ledger.note_task(claim, told.task_id)
         try:
-            # A turn's first delivery has nothing behind it.
-            attempts = await self._ledger.attempts(turn.turn_id) if turn.delivery > 1 or link.task != RUN else []
+            attempts = await self._ledger.attempts(claim)
             told.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
             move = await self._work(lease, attempts)
             await arrive("link.decided")

@@ -1,7 +1,8 @@
 """Writing an agent's events into its turn's log while it runs.
 
 A delta goes out at once when no append is in flight; deltas that arrive meanwhile are joined. So a
-slow store costs granularity, never text, and a fast agent cannot flood it.
+slow store costs granularity, never text, and a fast agent cannot flood it. What still waits when the agent has ended
+is left to the commit, which tells how the run ended: one command less.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from worker.turns.record.claim import Claim, Fenced
 
 log = structlog.get_logger()
 
+#: At most so many characters of output are left to the commit, which has the whole answer to store.
+_LEFT = 16_384
+#: At most so many are appended at once: a longer text would hold the store up for everybody.
+_MOST = 65_536
+
 
 def told(event: AgentEvent, attempt: int) -> Body:
     """An agent's event as a turn's event."""
@@ -34,6 +40,17 @@ def told(event: AgentEvent, attempt: int) -> Body:
             return AttemptNote(attempt=attempt, text=event.text)
 
 
+def _pieces(body: Body) -> list[Body]:
+    if not isinstance(body, AttemptOutput) or len(body.text) <= _MOST:
+        return [body]
+    return [replace(body, text=body.text[start : start + _MOST]) for start in range(0, len(body.text), _MOST)]
+
+
+def _size(events: list[Body]) -> int:
+    """Characters of output in these events."""
+    return sum(len(body.text) for body in events if isinstance(body, AttemptOutput))
+
+
 class Log(Protocol):
     """Where events are appended: ``record.async_ledger.AsyncLedger``, or a test's."""
 
@@ -43,7 +60,7 @@ class Log(Protocol):
 
 
 class EventWriter:
-    """Appends one run's events, in order, as the loop that made it turns. ``close`` waits for the log."""
+    """Appends one run's events, in order, as the loop that made it turns."""
 
     def __init__(self, log_of_turn: Log, claim: Claim) -> None:
         self._log = log_of_turn
@@ -51,33 +68,40 @@ class EventWriter:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Body] = []
         self._writing: asyncio.Task[None] | None = None
-        self._fenced = False
+        self._fenced = self._closing = False
         self._fault: Exception | None = None
 
     def emit(self, event: AgentEvent) -> None:
         """Take an event, in the loop; never waits for the store."""
         if self._fenced:
             return
-        body = told(event, self._claim.link.attempt)
-        last = self._waiting[-1] if self._waiting else None
-        if isinstance(body, AttemptOutput) and isinstance(last, AttemptOutput):
-            self._waiting[-1] = replace(last, text=last.text + body.text)
-        else:
-            self._waiting.append(body)
+        for body in _pieces(told(event, self._claim.link.attempt)):
+            last = self._waiting[-1] if self._waiting else None
+            if isinstance(body, AttemptOutput) and isinstance(last, AttemptOutput) and _size([last, body]) <= _MOST:
+                self._waiting[-1] = replace(last, text=last.text + body.text)
+            else:
+                self._waiting.append(body)
         if self._writing is None:
             self._writing = self._loop.create_task(self._write())
 
-    async def close(self) -> None:
-        """Wait until everything is in the log. Raises what made a part of it impossible, but a lost turn or store."""
+    async def close(self) -> list[Body]:
+        """Wait until what was sent is in the log; the events that were not are the caller's, to send before any other.
+
+        Raises what made a part of it impossible, but a lost turn or store.
+        """
+        self._closing = _size(self._waiting) <= _LEFT
         while self._writing:
             await self._writing
         if self._fault:
             raise self._fault
+        left, self._waiting = self._waiting, []
+        return left
 
     async def _write(self) -> None:
         try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
+            while self._waiting and not self._closing:
+                many = next((n for n in range(len(self._waiting), 1, -1) if _size(self._waiting[:n]) <= _MOST), 1)
+                batch, self._waiting = self._waiting[:many], self._waiting[many:]
                 await self._log.append(self._claim, batch)
                 await arrive("output.received")
         except (Fenced, RedisError) as error:

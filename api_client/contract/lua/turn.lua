@@ -2,11 +2,20 @@
 -- constants, this file, the command's arguments by name, and the command itself, which reads, decides and answers.
 -- All writes are kept until it has answered, so a key of a wrong type fails a command before the record changes.
 --
--- KEYS     TURN hash, LOG stream, ATTEMPTS hash (2:text), TEXTS hash (request, response, accepted: read only when
---          needed), SESSION list, DUE zset, FINISHED zset, DEAD zset, INBOX zset, PENDING list (see counters.py),
---          PAUSES hash, HELD zset (see pauses.lua)
+-- KEYS 1   TURN      hash    the record: see below
+--      2   LOG       stream  the events, of each command an entry, a line per event
+--      3   ATTEMPTS  hash    the attempts' facts: 2:text, 2:issues, ...
+--      4   TEXTS     hash    request and accepted, where they are long: read only when they are needed
+--      5   SESSION   list    ids of the session's turns that have not ended, the one in work first
+--      6   DUE       zset    when somebody must look at a turn
+--      7   FINISHED  zset    turns that ended, by the time they did
+--      8   DEAD      zset    dead letters, by the time they died
+--      9   INBOX     zset    parked turns, by the time they were parked
+--      10  PENDING   list    counters that no reaper has folded yet: see counters.py
+--      11  PAUSES    hash    see pauses.lua
+--      12  HELD      zset    turns that are held back: see pauses.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
--- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, STRIKES, BOUNDS_MS, GIVEN_UP
+-- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES
 --
 -- Fields of TURN                       (times in ms; a missing field is '' or 0)
 --   state next outcome                 where the turn is: see contract/turn.py
@@ -18,20 +27,21 @@
 --   attempt delivery strikes retries announced not_before alive_at since
 --   created_at finished_at deadline_at deadline_ms parked_at decide_by decide_default decided decision
 --   stop sealed                        cancelled; accepted and being published (too late to be cancelled)
---   owner key session_id locale model stage_model flow double_text max_attempts allowed request_bytes replay_of
+--   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
 --   held_back held_since probes        see pauses.lua
 --   still_ms                           how long it waited for persons and pauses
--- A record of version 1 has request, response and accepted here as well, and no max_attempts, sealed, request_bytes.
+--   request accepted response          texts of up to SHORT_BYTES
+--   apart                              1: TEXTS has longer ones
+--   response_in                        the fact of ATTEMPTS that a longer response is, such as 2:text
+-- A record of version 1 has request, response and accepted here whatever their length, and no max_attempts, sealed.
 
 local FIELDS = { 'state', 'next', 'outcome', 'token', 'lease_until', 'worker', 'alone', 'tokens', 'cmd', 'last_token',
   'last_cmd', 'last_head', 'last_outcome', 'epoch', 'seq', 'attempt', 'delivery', 'strikes', 'retries', 'announced',
   'not_before', 'alive_at', 'since', 'created_at', 'deadline_at', 'deadline_ms', 'decide_by', 'decide_default', 'decided',
-  'stop', 'sealed', 'accepted', 'owner', 'key', 'session_id', 'locale', 'model', 'stage_model', 'flow', 'double_text',
-  'max_attempts', 'allowed', 'request_bytes', 'token_budget', 'tokens_used', 'token_reserve', 'cost_budget', 'cost_used',
+  'stop', 'sealed', 'accepted', 'apart', 'owner', 'key', 'session_id', 'locale', 'model', 'stage_model', 'flow', 'double_text',
+  'max_attempts', 'allowed', 'token_budget', 'tokens_used', 'token_reserve', 'cost_budget', 'cost_used',
   'cost_reserve', 'policy', 'held_back', 'held_since', 'probes', 'parked_at', 'still_ms' }
--- A request of up to so many bytes comes with the claim; a longer one is read by itself.
-local INLINE_BYTES = 16384
 
 local TURN, LOG, ATTEMPTS, TEXTS, SESSION = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DUE, FINISHED, DEAD, INBOX, PENDING = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -50,6 +60,12 @@ local function read(names)
   for i, value in ipairs(redis.call('HMGET', TURN, unpack(names))) do turn[names[i]] = value or nil end
   seq = tonumber(turn.seq or '0') or 0
 end
+-- All of it, for a command that answers it.
+local function read_all()
+  local found = redis.call('HGETALL', TURN)
+  for i = 1, #found, 2 do turn[found[i]] = found[i + 1] end
+  seq = tonumber(turn.seq or '0') or 0
+end
 local function number(name) return tonumber(turn[name] or '0') or 0 end
 
 -- What is written when the command has answered.
@@ -63,7 +79,12 @@ local function put(pairs_of, name, value)
 end
 local function set(name, value) turn[name] = put(fields, name, value) end
 local function fact(attempt, name, value) put(facts, attempt .. ':' .. name, value) end
-local function text(name, value) put(texts, name, value) end
+-- A text of the turn: a long one apart, so that what reads the record does not read it.
+local function text(name, value)
+  if #value <= SHORT_BYTES then return set(name, value) end
+  put(texts, name, value)
+  if not turn.apart then set('apart', 1) end
+end
 -- A change of another key than the turn's own.
 local function share(...) shared[#shared + 1] = { ... } end
 
@@ -109,7 +130,7 @@ local function flush()
   if #events > 0 then redis.call('PUBLISH', BELL, lines) end
   if turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
     -- A dead letter stays until somebody drops it.
-    for i = 1, #events > 0 and 4 or 0 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end
+    for i = 1, #events == 0 and 0 or turn.apart and 4 or 3 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end
   end
   fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 end
@@ -160,9 +181,7 @@ local function finish(outcome, answer, told)
   set('next', '')
   set('token', '')
   set('lease_until', 0)
-  for i = 1, #answer, 2 do
-    if answer[i] == 'response' then text('response', answer[i + 1]) else set(answer[i], answer[i + 1]) end
-  end
+  for i = 1, #answer, 2 do set(answer[i], answer[i + 1]) end
   local step = (turn.step or '') ~= '' and turn.step or 'none'
   count(table.concat({ 'turn.finished', outcome, model(), turn.flow or 'none', step,
     number('retries') > 0 and '1' or '0' }, '|'), 1)
@@ -238,6 +257,8 @@ end
 local function begin(link, state, token, worker_name)
   local attempt = string.match(link, '/(%d+)$')
   local again = attempt == turn.attempt and number('delivery') > 0
+  -- A holder that goes on is due already: when its lease would have ended. Not so if the clock was set back since.
+  if turn.token ~= token or number('lease_until') > NOW + LEASE_MS then look_again(NOW + LEASE_MS) end
   set('state', state)
   set('next', link)
   set('token', token)
@@ -245,7 +266,6 @@ local function begin(link, state, token, worker_name)
   set('attempt', attempt)
   set('not_before', 0)
   set('announced', 1)
-  look_again(NOW + LEASE_MS)
   if state ~= 'running' then return end
   set('delivery', number('delivery') + 1)
   count('delivery.started', 1)
@@ -263,14 +283,19 @@ local function begin(link, state, token, worker_name)
     ',"max_attempts":' .. int(most_attempts()) .. ',"worker":' .. worker_name .. '}')
 end
 
--- What a claim answers: the record as it is now; with_request: and the request, where it is short.
-local function claimed(with_request)
+-- What a claim answers: the record as it is now.
+local function claimed()
   flush()
   local reply = { 'claimed', int(NOW) }
-  for _, part in ipairs(redis.call('HGETALL', TURN)) do reply[#reply + 1] = part end
-  if with_request and turn.request_bytes and number('request_bytes') <= INLINE_BYTES then
-    reply[#reply + 1] = 'request'
-    reply[#reply + 1] = redis.call('HGET', TEXTS, 'request')
+  for name, value in pairs(turn) do
+    reply[#reply + 1] = name
+    reply[#reply + 1] = value
   end
   return reply
+end
+-- What a holder is answered that goes on: the fields that it does not know yet.
+local function went_on()
+  local changed = fields
+  flush()
+  return { 'went_on', int(NOW), unpack(changed) }
 end

@@ -34,7 +34,7 @@ for name, value in pairs({ v = 2, id = ID, epoch = epoch, state = 'queued', next
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, token = '', announced = 1,
   replay_of = replay_of, double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,
   token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label, flow = flow, policy = policy_hash,
-  max_attempts = max_attempts, key = key, request_bytes = #request }) do
+  max_attempts = max_attempts, key = key }) do
   set(name, value)
 end
 text('request', request)

@@ -19,4 +19,4 @@ def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
         answer=Answer(response="Grüße\n", step="done", step_source="inferred"),
     )
     accepted = Accepted(move=move, delivery="t0-a-2-3", mended={"ADR-001.md": "# ADR"})
-    assert Accepted.from_json(accepted.to_json()) == accepted
+    assert Accepted.from_json(accepted.to_json({})) == accepted

@@ -69,9 +69,9 @@ class AsyncLedger:
         """A turn's record; None when the store has none."""
         return await self._exchange(self._changes.turn(turn_id))
 
-    async def attempts(self, turn_id: str) -> list[AttemptRecord]:
-        """The turn's attempts, oldest first."""
-        return await self._wait_for(self._changes.attempts(turn_id))
+    async def attempts(self, claim: Claim) -> list[AttemptRecord]:
+        """The attempts of a claimed turn, oldest first."""
+        return await self._exchange(self._changes.attempts_of(claim))
 
     async def next_link(self, turn_id: str) -> Link | None:
         """As ``Ledger.next_link``."""

@@ -18,13 +18,14 @@ from api_client.contract.commands import CANCEL, Word, load_script, plain_script
 from api_client.contract.counters import read_pending
 from api_client.contract.event_kinds import Body
 from api_client.contract.keys import Keys, bucket_lives, keys_of
-from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.record import attempts_of, decode_turn, read_facts
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
 from worker.turns.transitions.moves import Move, flat
+from worker.turns.transitions.texts import once
 
 log = structlog.get_logger()
 
@@ -81,11 +82,14 @@ class Changes:
         if reply[0] == b"refused":
             return Refusal(reply[1].decode())
         record = _mapping(reply[2:])
-        if b"request" not in record or record.get(b"sealed"):
-            # Long, or rarely wanted: read by itself, so that the command holds the store up for nobody.
+        if record.get(b"apart"):  # long: read by itself, so that the claim takes no longer for it
             record |= yield self._texts(turn_id)
-        turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
-        return Claim(turn, link, token, taken_at, _seconds_left(turn, reply), accepted)
+        turn, accepted = decode_turn(record), record.pop(b"accepted", b"").decode()
+        del record[b"request"]
+        claim = Claim(turn, link, token, taken_at, _seconds_left(turn, reply), accepted, record)
+        if turn.delivery == 1 and link.task == RUN:
+            claim.attempts = {}  # a turn's first delivery has nothing behind it
+        return claim
 
     def _texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
         """The long texts a holder needs; without those that are not there."""
@@ -131,12 +135,16 @@ class Changes:
         """
 
         def read(reply: Any) -> Behind | Claim | Committed:
-            if reply[0] != b"claimed":
+            if reply[0] not in {b"went_on", b"claimed"}:
                 return _fenced_or_behind(reply) or _committed(reply)
-            record = _mapping(reply[2:])
+            record = claim.record | _mapping(reply[2:])
             turn = decode_turn(record, request=claim.turn.request)
-            link = move.next or claim.link
-            return Claim(turn, link, claim.token, taken_at, _seconds_left(turn, reply), outbox=claim.outbox)
+            following = Claim(turn, move.next or claim.link, claim.token, taken_at, _seconds_left(turn, reply))
+            following.record, following.outbox = record, claim.outbox
+            if claim.attempts is not None:
+                facts = claim.facts(move.attempt)
+                following.attempts = claim.attempts | {move.attempt: facts | once(move, facts).facts}
+            return following
 
         result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, move, read, keep=True))
         return result
@@ -146,6 +154,7 @@ class Changes:
     ) -> Command[Behind | T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep)}
         words |= self._breaker(claim.turn)
+        move = once(move, claim.facts(move.attempt))
         return self._command("commit", *_ids(claim), read, words | move.arguments(), move.rest())
 
     def _breaker(self, turn: Turn) -> dict[str, Word]:
@@ -199,7 +208,7 @@ class Changes:
                 added[keys.bucket(size, at), int(life)].update(counted)
         words: list[Word] = [folds, len(entries), int(self._settings.retention_seconds * 1000)]
         for (_, life), counted in added.items():
-            words += [life, len(counted), *(word for pair in counted.items() for word in pair)]
+            words += [life, len(counted), *counted, *counted.values()]
         names = (keys.pending, keys.folds, keys.finished, *(name for name, _ in added))
         yield Command(_nothing, tuple(words), "fold", names)
         return len(entries) == _FOLD_AT_ONCE
@@ -214,13 +223,27 @@ class Changes:
         if not record:
             return None
         texts = keys_of(self._settings.namespace, turn_id).texts(turn_id)
-        record |= yield Command(_mapping, ("HGETALL", texts))
+        if record.get(b"apart"):
+            record |= yield Command(_mapping, ("HGETALL", texts))
+        if place := record.get(b"response_in"):
+            attempts = keys_of(self._settings.namespace, turn_id).attempts(turn_id)
+            record[b"response"] = yield Command(lambda text: text or b"", ("HGET", attempts, place))
         return decode_turn(record)
 
     def attempts(self, turn_id: str) -> Command[list[AttemptRecord]]:
         """The turn's attempts, oldest first. Reading raises ``ValueError`` where they are damaged."""
+        facts = self._facts(turn_id)
+        return Command(lambda stored: attempts_of(facts.read(stored)), facts.words)
+
+    def attempts_of(self, claim: Claim) -> Exchange[list[AttemptRecord]]:
+        """The attempts of a claimed turn: read once, since then the holder knows what it wrote."""
+        if claim.attempts is None:
+            claim.attempts = yield self._facts(claim.turn.turn_id)
+        return attempts_of(claim.attempts)
+
+    def _facts(self, turn_id: str) -> Command[dict[int, dict[str, str]]]:
         key = keys_of(self._settings.namespace, turn_id).attempts(turn_id)
-        return Command(lambda stored: decode_attempts(_mapping(stored)), ("HGETALL", key))
+        return Command(lambda stored: read_facts(_mapping(stored)), ("HGETALL", key))
 
     def next_link(self, turn_id: str) -> Command[Link | None]:
         """The link that comes next for a turn; None when there is none."""

@@ -7,10 +7,12 @@ without judging again.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api_client.contract.event_kinds import body_of, data_of
 from worker.turns.transitions.moves import Move, read_move
+from worker.turns.transitions.texts import once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +29,9 @@ class Accepted:
     delivery: str
     mended: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """As the record keeps it."""
-        move = self.move
+    def to_json(self, stored: Mapping[str, str]) -> str:
+        """As the record keeps it; ``stored``: see ``texts.once``."""
+        move = once(self.move, stored)
         data = {
             "move": move.to_dict(),
             "events": [(body.KIND, data_of(body)) for body in move.events],

@@ -9,6 +9,7 @@ from typing import Any
 
 from api_client.contract.commands import Word
 from api_client.contract.event_kinds import Body, TurnRetrying, data_of
+from api_client.contract.marker import Span
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from worker.enforcement.documents.step import marker_spans
@@ -19,9 +20,15 @@ from worker.runners.base import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a finished turn answers. ``error`` has code, message (for the user) and issues; empty on success."""
+    """What a finished turn answers. ``error`` has code, message (for the user) and issues; empty on success.
+
+    ``response_in`` stands for a long ``response``, with the ``markers`` that count in it: the fact that it is, such as
+    ``2:text`` (``texts.py``).
+    """
 
     response: str = ""
+    response_in: str = ""
+    markers: tuple[Span, ...] = ()
     step: str = ""
     step_source: str = ""
     error: dict[str, Any] = field(default_factory=dict)
@@ -94,6 +101,7 @@ class Move:
             return {}
         return {
             "response": answer.response,
+            **({"response_in": answer.response_in} if answer.response_in else {}),
             "step": answer.step,
             "step_source": answer.step_source,
             "error": json.dumps(answer.error),
@@ -101,12 +109,16 @@ class Move:
         }
 
     def _markers(self) -> str:
-        return json.dumps(marker_spans(self.answer.response) if self.answer.step else ())
+        answer = self.answer
+        spans = marker_spans(answer.response) if answer.step and not answer.response_in else answer.markers
+        return json.dumps(spans)
 
     def _told(self) -> str:
         """The answer in the event of the end: the inside of a JSON object."""
         answer = self.answer
         texts = {"response": answer.response, "step": answer.step, "step_source": answer.step_source}
+        if answer.response_in:
+            texts["response_in"] = answer.response_in
         return json.dumps(texts)[1:-1] + f', "markers": {self._markers()}, "error": {json.dumps(answer.error)}'
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,6 +146,7 @@ def read_move(data: dict[str, Any], events: list[Body]) -> Move:
     answer = dict(data["answer"])
     if isinstance(answer["error"], str):
         answer["error"] = json.loads(answer["error"])
+    answer["markers"] = tuple((start, end) for start, end in answer.get("markers", ()))
     return Move(
         attempt=int(data["attempt"]),
         events=events,

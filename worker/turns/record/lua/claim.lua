@@ -1,10 +1,11 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
 -- args: link token worker alone
+-- reads: *
 -- link: such as turn.run/1  worker: JSON string  alone: 1 when this process works on nothing else, else 0
 -- answers {'claimed', now, record ...} | {'refused', why}
 
 if not turn.state then return { 'refused', 'missing' } end
-if turn.token == token then return claimed(true) end
+if turn.token == token then return claimed() end
 if turn.state == 'finished' then return { 'refused', 'finished' } end
 -- A token is good for one claim: one that is delivered late, after its holder was lost or committed, takes nothing.
 if string.find(turn.tokens or '', token, 1, true) then return { 'refused', 'late' } end
@@ -27,4 +28,4 @@ set('cmd', 0)
 set('alone', alone)
 set('worker', cjson.decode('[' .. worker .. ']')[1])
 begin(link, turn.state == 'queued' and 'running' or 'validating', token, worker)
-return claimed(true)
+return claimed()

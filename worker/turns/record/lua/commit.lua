@@ -10,7 +10,8 @@
 -- run_ended, judged: 1 when an agent run ended with this, an answer was judged
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
---         | {'claimed', now, record ...}: the holder has the next link
+--         | {'went_on', now, field, text ...}: the holder has the next link; these fields changed
+--         | {'claimed', now, record ...}: the same to a repeated command
 --         | {'behind', number of the last command that is known here, ''}, see append
 
 if not turn.state then return { 'fenced', '', '' } end
@@ -20,16 +21,18 @@ end
 if turn.token ~= token or turn.state == 'finished' then return { 'fenced', '', '' } end
 if nth > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 -- Its reply was lost, and it went on.
-if nth <= number('cmd') then return claimed() end
+if nth <= number('cmd') then
+  read_all()
+  return claimed()
+end
 -- Whose run ended: read before this very command hands the turn on to another model.
 local worked = works()
 
 set('cmd', nth)
 if is_sealed() then
-  share('HDEL', TEXTS, 'accepted')
-  if turn.accepted then share('HDEL', TURN, 'accepted') end -- a record of version 1
+  if (turn.accepted or '') == '' then share('HDEL', TEXTS, 'accepted') end
+  set('accepted', '')
   set('sealed', '')
-  turn.accepted = nil
 end
 local at = REST
 local function take(n)
@@ -71,7 +74,7 @@ else
     head = give_up(outcome)
   elseif keep == '1' and at_once and not name then
     begin(next, state == 'queued' and 'running' or 'validating', token, cjson.encode(turn.worker))
-    return claimed()
+    return went_on()
   else
     set('token', '')
     set('lease_until', 0)

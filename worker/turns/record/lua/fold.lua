@@ -3,7 +3,7 @@
 -- KEYS[1] pending (list)  KEYS[2] folds (string: how often this was done)  KEYS[3] finished (zset)
 -- KEYS[4...] the hashes that are added to
 -- ARGV[1] what KEYS[2] was when the entries were read  ARGV[2] how many of them to take  ARGV[3] retention in ms
--- ARGV[4...] for each hash: its life in s (0: for ever), how many counters; and of each its name and number
+-- ARGV[4...] for each hash: its life in s (0: for ever), how many counters; their names; what is added to each
 -- answers 1, or 0 when another reaper was first
 
 if (redis.call('GET', KEYS[2]) or '0') ~= ARGV[1] then return 0 end
@@ -12,7 +12,14 @@ redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 local at = 4
 for place = 4, #KEYS do
   local life, many = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-  for i = at + 2, at + 2 * many, 2 do redis.call('HINCRBY', KEYS[place], ARGV[i], ARGV[i + 1]) end
+  local first, last = at + 2, at + 1 + many
+  local stored = redis.call('HMGET', KEYS[place], unpack(ARGV, first, last))
+  local added = {}
+  for i = first, last do
+    added[#added + 1] = ARGV[i]
+    added[#added + 1] = string.format('%.0f', (tonumber(stored[i - first + 1] or '0') or 0) + tonumber(ARGV[i + many]))
+  end
+  redis.call('HSET', KEYS[place], unpack(added))
   if life > 0 then redis.call('EXPIRE', KEYS[place], life) end
   at = at + 2 + 2 * many
 end

@@ -1,7 +1,7 @@
 -- Accept an answer before it is published: from now on nothing calls the turn off, and a later holder
 -- publishes and commits what is written here. Idempotent, so it needs no number.
 -- args: token accepted
--- reads: state token stop
+-- reads: token stop apart
 -- accepted: JSON, see accepted.py
 -- answers {'sealed'} | {'stopped'} (called off before: it must not be published) | {'fenced'}
 
