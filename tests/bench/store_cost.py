@@ -8,16 +8,19 @@ A server for this run alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 import statistics
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import redis
+import structlog
 
 from api_client.client import TurnsClient
 from api_client.contract.event_kinds import AttemptOutput
@@ -27,6 +30,7 @@ from api_client.contract.turn import Outcome, TurnRequest, TurnState
 from worker.processes.broker import EmbeddedBroker
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
+from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Answer, Move
 
 #: Sizes in bytes, and how many turns of each.
@@ -87,7 +91,8 @@ def _play(ledger: Ledger, spent: Cost, turn_id: str, session: str, text: str) ->
     spent.of("delta", lambda: [ledger.append(claim, [_PIECE]) for _ in range(_DELTAS)], _DELTAS)
     judging = spent.of("end of run", lambda: ledger.advance(claim, _run(text)))
     assert isinstance(judging, Claim)
-    spent.of("seal", lambda: ledger.seal(judging, '{"x": "' + text + '"}'))
+    sealed = Accepted(move=_passed(text), delivery="d").to_json(judging.facts(1))
+    spent.of("seal", lambda: ledger.seal(judging, sealed))
     spent.of("end", lambda: ledger.commit(judging, _passed(text)))
 
 
@@ -131,6 +136,7 @@ async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> N
 
 async def main() -> None:
     """Print both tables."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as server:
         url = f"unix://{server.socket}"
         settings = Settings(root=Path(folder), broker_url=url, store_url=url)
@@ -146,6 +152,10 @@ async def main() -> None:
                 print(f"{title:22}" + "".join(f"{row[name]:12.3f}" for name in small))
             large = rows["message 1,000,000 B"]
             print("message 1 MB / 100 B: " + ", ".join(f"{name} {large[name] / small[name]:.2f}" for name in small))
+            bare, text = Cost(store), "y" * 1_000_000
+            for number in range(6):
+                bare.of("SET", partial(store.set, f"bare-{number}", text))
+            print(f"a bare SET of 1,000,000 B: {bare.medians()['SET']:.3f}")
             counted = await commands(settings, store)
             for where, names in counted.items():
                 listed = ", ".join(f"{name} {count}" for name, count in names.most_common())
