@@ -2,7 +2,7 @@
 
 A delta goes out at once when no append is in flight; deltas that arrive meanwhile are joined. So a
 slow store costs granularity, never text, and a fast agent cannot flood it. What still waits when the agent has ended
-is left to the commit, which tells how the run ended: one command less.
+is left to the commit that reports the end of the run: one command less.
 """
 
 from __future__ import annotations
