@@ -120,6 +120,8 @@ def claimed(step: Step) -> None:
 def told_record(step: Step) -> None:
     """A holder that goes on is told what it does not know: what this command changed, or all there is."""
     told = dict(zip(step.reply[2::2], step.reply[3::2], strict=True))
+    if step.reply[0] == b"claimed":
+        rule(told.get(b"id") == step.turn.id, "a repeated command is told a part of the record")
     before, after = dict(_stored(step.before)), dict(_stored(step.after))
     unknown = after if step.reply[0] == b"claimed" else {n: v for n, v in after.items() if v != before[n]}
     wrong = [name for name, value in unknown.items() if (told.get(name.encode()) or b"0") != (value or b"0")]

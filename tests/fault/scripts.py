@@ -29,8 +29,8 @@ SETTINGS = Settings(
 _SERVER_CLOCK = """local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
 _OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
-#: So short that some of what the tests store is long.
-_SHORT_BYTES = f"local SHORT_BYTES = {commands.SHORT_BYTES}", "local SHORT_BYTES = 120"
+#: So short that requests and some accepted moves are long.
+_SHORT_BYTES = f"local SHORT_BYTES = {commands.SHORT_BYTES}", "local SHORT_BYTES = 7"
 
 #: What a look at one turn returns: these fields of its record, then ``Seen`` in the order of its attributes.
 FIELDS = (
