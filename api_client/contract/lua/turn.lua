@@ -258,7 +258,7 @@ local function begin(link, state, token, worker_name)
   local attempt = string.match(link, '/(%d+)$')
   local again = attempt == turn.attempt and number('delivery') > 0
   -- A holder that goes on is due already: when its lease would have ended. Not so if the clock was set back since.
-  if turn.token ~= token or number('lease_until') > NOW + LEASE_MS then look_again(NOW + LEASE_MS) end
+  if token ~= turn.token or number('lease_until') > NOW + LEASE_MS then look_again(NOW + LEASE_MS) end
   set('state', state)
   set('next', link)
   set('token', token)
