@@ -87,6 +87,11 @@ def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = 
 _IN = "_in"
 
 
+def is_apart(stored: Mapping[bytes, bytes]) -> bool:
+    """Whether texts of this record lie apart from it; the version before this one stored all of them apart."""
+    return bool(stored) and (b"apart" in stored or b"request" not in stored)
+
+
 def elsewhere(name: str) -> str:
     """The fact of an attempt that says which other fact has the text of fact ``name`` (``texts.py`` of the worker)."""
     return name + _IN

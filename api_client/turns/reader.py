@@ -11,7 +11,7 @@ from pathlib import Path
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
-from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.record import decode_attempts, decode_turn, is_apart
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
 from api_client.store import Store
 from api_client.turns.bells import Bells
@@ -40,8 +40,10 @@ class TurnReader:
         except ValueError as error:
             raise TurnNotFound(turn_id) from error
         stored = await self._ask(self._redis.hgetall(keys.turn(turn_id)))
-        if stored.get(b"apart") and (request := await self._ask(self._redis.hget(keys.texts(turn_id), "request"))):
-            stored[b"request"] = request
+        if is_apart(stored):
+            names = (b"request", b"response")
+            texts = await self._ask(self._redis.hmget(keys.texts(turn_id), names))
+            stored |= {name: text for name, text in zip(names, texts, strict=True) if text is not None}
         if place := stored.get(b"response_in"):
             stored[b"response"] = await self._long_answer(turn_id, place.decode())
         if not stored:

@@ -1,4 +1,7 @@
-"""Records as the first landed version wrote them, kept as files: a newer version must still finish them."""
+"""Records as earlier versions wrote them, kept as files: a newer version must still show and finish them.
+
+``records-v1.json`` is of the first version; ``records-v2.json`` of the next, which stored all texts apart from the record.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,13 @@ from api_client.contract.turn import Outcome
 from tests.integration.test_engine import GOOD, Bench, says
 from tests.support import wait_until
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "records-v1.json"
-RECORDS: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text())
+GOLDEN = Path(__file__).parents[1] / "golden"
+RECORDS: dict[str, dict[str, Any]] = {
+    f"{state}-{version}": record
+    for version in ("v1", "v2")
+    for state, record in json.loads((GOLDEN / f"records-{version}.json").read_text()).items()
+}
+UNFINISHED = [name for name in RECORDS if not name.startswith("finished")]
 
 
 @pytest.fixture
@@ -36,8 +44,9 @@ def restore(settings: Settings, record: dict[str, Any]) -> str:
     turn_id = record["turn"]["id"]
     keys = keys_of(settings.namespace, turn_id)
     store.hset(keys.turn(turn_id), mapping=record["turn"])
-    if record["attempts"]:
-        store.hset(keys.attempts(turn_id), mapping=record["attempts"])
+    for name, fields in ((keys.attempts(turn_id), record["attempts"]), (keys.texts(turn_id), record.get("texts"))):
+        if fields:
+            store.hset(name, mapping=fields)
     for number, event in enumerate(record["log"], 1):
         store.xadd(keys.log(turn_id), {"e": event}, id=f"{number}-0")
     store.rpush(keys.session(record["turn"]["session_id"]), turn_id)
@@ -45,8 +54,8 @@ def restore(settings: Settings, record: dict[str, Any]) -> str:
     return str(turn_id)
 
 
-@pytest.mark.parametrize("state", list(RECORDS))
-async def test_a_turn_of_the_first_version_is_found_and_finished(state: str, bench: Bench) -> None:
+@pytest.mark.parametrize("state", UNFINISHED)
+async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, bench: Bench) -> None:
     turn_id = restore(bench.settings, RECORDS[state])
     bench.runner.plays = [says(GOOD)] * 3
     found = await wait_until(
@@ -58,5 +67,16 @@ async def test_a_turn_of_the_first_version_is_found_and_finished(state: str, ben
     assert turn.outcome.success, turn.error
     events = await bench.events(turn)
     assert [event.seq for event in events] == list(range(1, turn.seq + 1))
-    if state != "queued":
+    assert turn.request.prompt == "Wie geht das?"
+    assert turn.response
+    if not state.startswith("queued"):
         assert turn.outcome in {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY}
+    keys, store = keys_of(bench.settings.namespace, turn_id), redis.Redis.from_url(bench.settings.redis_url)
+    kept = [name for name in (keys.turn(turn_id), keys.log(turn_id), keys.texts(turn_id)) if store.pttl(name) == -1]
+    assert kept == [], "nobody clears these"
+
+
+async def test_a_turn_that_an_earlier_version_finished_is_shown_whole(bench: Bench) -> None:
+    turn = await bench.client.get(restore(bench.settings, RECORDS["finished-v2"]))
+    assert (turn.request.prompt, turn.outcome) == ("Wie geht das?", Outcome.PASSED)
+    assert turn.response == "So.\n\n<!-- STEP: done -->"

@@ -32,16 +32,16 @@
 --   held_back held_since probes        see pauses.lua
 --   still_ms                           how long it waited for persons and pauses
 --   request accepted response          texts of up to SHORT_BYTES
---   apart                              1: TEXTS has longer ones
+--   apart                              1: TEXTS has longer ones; before, request_bytes said that it has all
 --   response_in                        the fact of ATTEMPTS that a longer response is, such as 2:text
 -- A record of version 1 has request, response and accepted here whatever their length, and no max_attempts, sealed.
 
 local FIELDS = { 'state', 'next', 'outcome', 'token', 'lease_until', 'worker', 'alone', 'tokens', 'cmd', 'last_token',
   'last_cmd', 'last_head', 'last_outcome', 'epoch', 'seq', 'attempt', 'delivery', 'strikes', 'retries', 'announced',
-  'not_before', 'alive_at', 'since', 'created_at', 'deadline_at', 'deadline_ms', 'decide_by', 'decide_default', 'decided',
-  'stop', 'sealed', 'accepted', 'apart', 'owner', 'key', 'session_id', 'locale', 'model', 'stage_model', 'flow', 'double_text',
-  'max_attempts', 'allowed', 'token_budget', 'tokens_used', 'token_reserve', 'cost_budget', 'cost_used',
-  'cost_reserve', 'policy', 'held_back', 'held_since', 'probes', 'parked_at', 'still_ms' }
+  'not_before', 'alive_at', 'since', 'created_at', 'deadline_at', 'deadline_ms', 'decide_by', 'decide_default',
+  'decided', 'stop', 'sealed', 'accepted', 'apart', 'request_bytes', 'owner', 'key', 'session_id', 'locale', 'model',
+  'stage_model', 'flow', 'double_text', 'max_attempts', 'allowed', 'token_budget', 'tokens_used', 'token_reserve',
+  'cost_budget', 'cost_used', 'cost_reserve', 'policy', 'held_back', 'held_since', 'probes', 'parked_at', 'still_ms' }
 
 local TURN, LOG, ATTEMPTS, TEXTS, SESSION = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DUE, FINISHED, DEAD, INBOX, PENDING = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -130,7 +130,8 @@ local function flush()
   if #events > 0 then redis.call('PUBLISH', BELL, lines) end
   if turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
     -- A dead letter stays until somebody drops it.
-    for i = 1, #events == 0 and 0 or turn.apart and 4 or 3 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end
+    local keys = #events == 0 and 0 or (turn.apart or turn.request_bytes) and 4 or 3
+    for i = 1, keys do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end
   end
   fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 end

@@ -18,7 +18,7 @@ from api_client.contract.commands import CANCEL, Word, load_script, plain_script
 from api_client.contract.counters import read_pending
 from api_client.contract.event_kinds import Body
 from api_client.contract.keys import Keys, bucket_lives, keys_of
-from api_client.contract.record import attempts_of, decode_turn, read_facts
+from api_client.contract.record import attempts_of, decode_turn, is_apart, read_facts
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import AttemptRecord, Turn
@@ -82,7 +82,7 @@ class Changes:
         if reply[0] == b"refused":
             return Refusal(reply[1].decode())
         record = _mapping(reply[2:])
-        if record.get(b"apart"):  # long: read by itself, so that the claim takes no longer for it
+        if is_apart(record):  # long: read by itself, so that the claim takes no longer for it
             record |= yield self._texts(turn_id)
         turn, accepted = decode_turn(record), record.pop(b"accepted", b"").decode()
         del record[b"request"]
@@ -223,7 +223,7 @@ class Changes:
         if not record:
             return None
         texts = keys_of(self._settings.namespace, turn_id).texts(turn_id)
-        if record.get(b"apart"):
+        if is_apart(record):
             record |= yield Command(_mapping, ("HGETALL", texts))
         if place := record.get(b"response_in"):
             attempts = keys_of(self._settings.namespace, turn_id).attempts(turn_id)
