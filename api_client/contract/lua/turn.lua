@@ -190,7 +190,8 @@ local function finish(outcome, answer, told)
     count(table.concat({ 'policy.finished', turn.policy, outcome, number('retries') > 0 and '1' or '0' }, '|'), 1)
   end
   took('time.turn', NOW - number('created_at') - number('still_ms'))
-  emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' .. tostring(string.sub(outcome, 1, 6) == 'passed') ..
+  emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' ..
+    tostring(string.sub(outcome, 1, 6) == 'passed') ..
     ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) .. ',' .. told .. '}')
   return head
 end

@@ -1,5 +1,6 @@
 #!lua
--- Look at turns again later, because their announcements still wait. Only those that nobody touched since they were read.
+-- Look at turns again later, because their announcements still wait.
+-- Only those that nobody touched since they were read.
 -- KEYS[1] due (zset)  KEYS[2...] turns (hashes)
 -- ARGV of each turn: id, the score that was read, the new score, when it was announced (ms)
 -- answers how many were put off

@@ -1,4 +1,5 @@
--- Write what the holder of the lease decided, and give the lease back, or go on with the next link. Numbered, see append.
+-- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
+-- Numbered, see append.
 -- args: token nth# keep next state attempt delay_ms# park_ms# outcome told counters end_counters run_ended judged
 -- args: service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait

@@ -1,4 +1,5 @@
--- Look at a turn that is due: take it from a dead worker, announce it again, or end it. Any number of reapers may do so.
+-- Look at a turn that is due: take it from a dead worker, announce it again, or end it.
+-- Any number of reapers may do so.
 -- args: may_take
 -- may_take: 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};

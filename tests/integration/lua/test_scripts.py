@@ -1,0 +1,51 @@
+"""Every Lua script of the product: the server compiles it, and it keeps the house's line length."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import redis
+
+import api_client
+import worker
+from api_client.contract.commands import load_script
+from api_client.contract.settings import Settings
+
+_ROOMS = [Path(str(room.__file__)).parent for room in (api_client, worker)]
+#: The common part of the commands, which is built into each of them.
+_COMMON = "turn"
+SCRIPTS = {path.stem: path for room in _ROOMS for path in sorted(room.rglob("*.lua"))}
+_MOST = 120
+
+
+def too_long(text: str) -> list[int]:
+    """Numbers of the lines that are."""
+    return [number for number, line in enumerate(text.split("\n"), 1) if len(line) > _MOST]
+
+
+def as_sent(path: Path, settings: Settings) -> str:
+    """The text the server gets: a command's is built, another stands alone."""
+    text = path.read_text()
+    return load_script(path, settings).text if re.search("^-- args: ", text, re.MULTILINE) else text
+
+
+def test_every_script_has_a_name_of_its_own() -> None:
+    assert len(SCRIPTS) == sum(len(list(room.rglob("*.lua"))) for room in _ROOMS) > 15
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_line_of_this_script_is_over_120_characters(name: str) -> None:
+    assert too_long(SCRIPTS[name].read_text()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != _COMMON])
+def test_the_server_compiles_this_script(name: str, settings: Settings, store: redis.Redis) -> None:
+    assert store.script_load(as_sent(SCRIPTS[name], settings))
+
+
+def test_a_script_that_does_not_compile_or_has_a_long_line_is_noticed(store: redis.Redis) -> None:
+    assert too_long("local a = 1\n" + "-" * 121) == [2]
+    with pytest.raises(redis.ResponseError, match="compiling"):
+        store.script_load("local x = = 1")
