@@ -54,6 +54,7 @@ def judge_end(namespace: str, turns: list[PretendTurn], stored: Store, heard: di
         if not turn.stored:
             continue
         rule(record[b"state"] == b"finished", "[3] an acknowledged turn did not end")
+        rule(b"request" in record, "[3] a turn's request was lost")
         wires = [line for _, fields in stored[f"{start}turn:{turn.turn_id}:log"][2] for line in fields[1].split(b"\n")]
         bell = f"{start}turn:{turn.turn_id}:bell".encode()
         rule(wires == heard.get(bell, []), "[10] what was published is not the log")

@@ -174,7 +174,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         link, Link(FALLBACK, link.attempt), "fallback", body_of("turn.fallback", {"attempt": link.attempt, "codes": []})
     ),
     "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt), "fail"),
-    "repair": lambda link, _r, _d: _ended(
+    "repaired": lambda link, _r, _d: _ended(
         link, Outcome.PASSED_BY_FALLBACK, body_of("turn.mended", {"attempt": link.attempt})
     ),
     "not mended": lambda link, _r, _d: Move(attempt=link.attempt, next=Link(FAIL, link.attempt)),
@@ -198,7 +198,7 @@ CHOICES = {
     VALIDATE: ("accept", "accept", "retry", "fall back", "reject", "park"),
     PHASE_VERIFY: ("accept", "retry", "reject", "park"),
     RESUME: ("let pass", "ask again", "fail"),
-    FALLBACK: ("repair", "not mended"),
+    FALLBACK: ("repaired", "not mended"),
     FAIL: ("fail",),
 }
 CHOICES[RETRY] = CHOICES[PHASE_RUN] = CHOICES[RUN]
@@ -209,7 +209,7 @@ STRAIGHT = {
     PHASE_RUN: "complete",
     VALIDATE: "accept",
     PHASE_VERIFY: "accept",
-    FALLBACK: "repair",
+    FALLBACK: "repaired",
     FAIL: "fail",
     RESUME: "let pass",
 }

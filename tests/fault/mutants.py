@@ -85,7 +85,7 @@ MUTANTS = [
     Mutant("commit keeps what was accepted and is long", "commit", "share('HDEL', TEXTS, 'accepted')"),
     Mutant("a long text is stored nowhere", "turn", "  put(texts, name, value)\n"),
     Mutant("a claim does not say that there are long texts", "turn", "  if not turn.apart then set('apart', 1) end\n"),
-    Mutant("a long text never expires", "turn", "turn.apart and 4 or 3", "3"),
+    Mutant("a long text never expires", "turn", "(turn.apart or turn.request_bytes) and", "false and"),
     # Reaping
     Mutant("reap takes a lease that holds", "reap", "if number('lease_until') > NOW then", "if false then"),
     Mutant("reap takes though it may not", "reap", "if may_take ~= '1' then", "if false then"),

@@ -217,7 +217,7 @@ class Schedule:
             choices = CHOICES[run.link.task]
             stopped = run.turn.seen and run.turn.seen.stop and run.link.task in RUNS
             name = "called off" if stopped and self._random.random() < 0.7 else self._random.choice(choices)
-            if name in {"accept", "repair"} and self._random.random() < 0.6:
+            if name in {"accept", "repaired"} and self._random.random() < 0.6:
                 yield from self._seal(run, name)
             else:
                 yield from self._commit(run, name)

@@ -29,7 +29,7 @@ SETTINGS = Settings(
 _SERVER_CLOCK = """local clock = redis.call('TIME')
 local NOW = clock[1] * 1000 + math.floor(clock[2] / 1000)"""
 _OWN_CLOCK = "local NOW = tonumber(KEYS[#KEYS])"
-#: So short that requests and some accepted moves are long.
+#: So short that requests are long, and of the accepted moves "repaired", but not "accept".
 _SHORT_BYTES = f"local SHORT_BYTES = {commands.SHORT_BYTES}", "local SHORT_BYTES = 7"
 
 #: What a look at one turn returns: these fields of its record, then ``Seen`` in the order of its attributes.

@@ -343,6 +343,29 @@ async def test_a_runner_that_needs_no_folder_leaves_the_accepted_answer_alone(be
         assert json.loads((folder / "status.json").read_text())["turn_id"] == turn.turn_id
 
 
+class InLoop:
+    """An agent in the event loop that says all it has to say at once, so that nothing is appended before it has ended."""
+
+    name, needs_folder = "in-loop", False
+
+    def __init__(self) -> None:
+        self.plays: list[Play] = []
+
+    async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        for word in ("Alles ", "klar.", "\n\n<!-- STEP: done -->"):
+            emit(AgentEvent(kind="output", text=word))
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=GOOD)
+
+
+async def test_output_that_waits_when_the_agent_ends_is_in_the_log_before_its_end(bench: Bench) -> None:
+    bench.runner = InLoop()  # type: ignore[assignment]
+    turn = await bench.outcome()
+    told = [(event.kind, event.data.get("text")) for event in await bench.events(turn)]
+    assert (turn.outcome, turn.response) == (Outcome.PASSED, GOOD)
+    at = told.index(("attempt.output", GOOD))
+    assert [kind for kind, _ in told[at - 1 : at + 2]] == ["attempt.started", "attempt.output", "attempt.completed"]
+
+
 async def test_a_session_folder_that_cannot_be_written_is_a_passing_error(bench: Bench) -> None:
     bench.settings.sessions_dir.mkdir(parents=True)
     (bench.settings.sessions_dir / "s").write_text("a file where the session's folder should be")

@@ -1,0 +1,331 @@
+"""Guards of the engine and of the record, each broken once: for each a test must go red."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_TURNS = "worker/turns/"
+_LEASES = _TURNS + "leases/"
+_RECORD = _TURNS + "record/"
+_UNIT = "tests/unit/turns/"
+_STORE = "tests/integration/lua/"
+_ENGINE = "tests/integration/test_engine.py"
+_IN_PLACE = "tests/integration/test_in_place.py"
+_ACCEPTING = "tests/fault/test_accepting.py"
+_GOLDEN = "tests/integration/test_golden_records.py"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMutant:
+    """``old`` stands once in ``path`` and is replaced; ``tests`` is the file that must notice."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = [
+    # Who may take a turn, and when
+    EngineMutant(
+        "a reaper never waits for calm",
+        _LEASES + "reaper.py",
+        "may_take = steady and calm_seconds >= self._settings.lease_seconds",
+        "may_take = True",
+        _STORE + "test_calm.py",
+    ),
+    EngineMutant(
+        "a reaper that has just begun waits anew",
+        _LEASES + "lua/calm.lua",
+        "since = tonumber(told[1] or ''), tonumber(told[2] or '')",
+        "since = tonumber(told[1] or ''), nil",
+        _STORE + "test_calm.py",
+    ),
+    EngineMutant(
+        "an outage of all reapers is no pause",
+        _LEASES + "lua/calm.lua",
+        " or now - seen > tonumber(ARGV[1]) then",
+        " then",
+        _STORE + "test_calm.py",
+    ),
+    EngineMutant(
+        "a clock that jumps is trusted",
+        _LEASES + "calm.py",
+        "if abs(drift) > _JUMP_SECONDS:",
+        "if False:",
+        _UNIT + "test_clocks.py",
+    ),
+    EngineMutant(
+        "a clock that was set back is not seen",
+        _LEASES + "calm.py",
+        "self.jumped_back = drift < -_JUMP_SECONDS",
+        "self.jumped_back = False",
+        _UNIT + "test_clocks.py",
+    ),
+    EngineMutant(
+        "the delivery before the last strike is carried on beside others",
+        _TURNS + "service.py",
+        " or lease.claim.turn.strikes >= self._settings.strikes - 1:",
+        ":",
+        _IN_PLACE,
+    ),
+    # Late holders
+    EngineMutant(
+        "late writers keep their right",
+        "worker/files/session_fence.py",
+        "            if name != self._name:\n                _clear(name, self._all)",
+        "            pass",
+        "tests/unit/consultant/test_session_fence.py",
+    ),
+    EngineMutant(
+        "a file is written past its holder's folder",
+        "worker/files/session_fence.py",
+        "by_way_of=self._own",
+        "by_way_of=folder",
+        "tests/unit/consultant/test_session_fence.py",
+    ),
+    EngineMutant(
+        "a holder keeps its turn to the last moment of the lease",
+        _LEASES + "lease.py",
+        "self._seconds * (1 - _MARGIN)",
+        "self._seconds",
+        _UNIT + "test_lease.py",
+    ),
+    EngineMutant(
+        "a run outlives its lease",
+        _LEASES + "lease.py",
+        "            if self.lapsed:\n                # Kept",
+        "            if False:\n                # Kept",
+        _UNIT + "test_lease.py",
+    ),
+    EngineMutant(
+        "a lost lease is forgotten when a beat succeeds later",
+        _LEASES + "lease.py",
+        'self._reason = "fenced"\n',
+        'return "fenced"\n',
+        _UNIT + "test_lease.py",
+    ),
+    EngineMutant(
+        "a cancel hides that the lease is lost",
+        _LEASES + "lease.py",
+        'if not self._reason or reason == "fenced":',
+        "if not self._reason:",
+        _UNIT + "test_lease.py",
+    ),
+    EngineMutant(
+        "a holder that was frozen does not ask the store",
+        _LEASES + "lease.py",
+        "        if self.lapsed:\n            self.acknowledge(ledger",
+        "        if False:\n            self.acknowledge(ledger",
+        _UNIT + "test_lease.py",
+    ),
+    EngineMutant(
+        "a lease counts from when its holder had the answer",
+        _LEASES + "lease.py",
+        "        self._acknowledged = asked_at",
+        "        self._acknowledged = time.monotonic()",
+        _UNIT + "test_lease.py",
+    ),
+    EngineMutant(
+        "a stuck loop keeps its leases",
+        _LEASES + "lease.py",
+        "return not stuck",
+        "return True",
+        _UNIT + "test_threads.py",
+    ),
+    EngineMutant(
+        "of a round a fenced lease is kept",
+        _LEASES + "lease.py",
+        'if found == "fenced":',
+        "if False:",
+        _UNIT + "test_threads.py",
+    ),
+    EngineMutant(
+        "a turn that was just claimed does not hear that all must stop",
+        _LEASES + "lease.py",
+        "            if self._all_stop:",
+        "            if False:",
+        _UNIT + "test_threads.py",
+    ),
+    # Numbered commands, and what a store forgets
+    EngineMutant(
+        "the first forgotten command is left out",
+        _RECORD + "outbox.py",
+        "self.commands[known : number - 1]",
+        "self.commands[known + 1 : number - 1]",
+        _UNIT + "test_outbox.py",
+    ),
+    EngineMutant(
+        "a holder that goes on counts its commands anew",
+        _RECORD + "changes.py",
+        "            following.record, following.outbox = record, claim.outbox",
+        "            following.record = record",
+        _STORE + "test_advance.py",
+    ),
+    EngineMutant(
+        "what a store forgot is not sent again",
+        _RECORD + "changes.py",
+        "                yield forgotten",
+        "                pass",
+        _STORE + "test_advance.py",
+    ),
+    EngineMutant(
+        "counters are folded twice",
+        _RECORD + "lua/fold.lua",
+        "~= ARGV[1] then return 0 end",
+        "== '' then return 0 end",
+        _STORE + "test_counters.py",
+    ),
+    # Texts
+    EngineMutant(
+        "a long answer is stored again with the verdict",
+        _TURNS + "transitions/texts.py",
+        "if is_long(text) and places.setdefault(text, name) != name:",
+        "if False:",
+        _STORE + "test_long_texts.py",
+    ),
+    EngineMutant(
+        "who takes over behind the seal has no answer",
+        _TURNS + "transitions/texts.py",
+        "    if not name:\n        return move\n",
+        "    return move\n",
+        _STORE + "test_long_texts.py",
+    ),
+    EngineMutant(
+        "a long request is not read with the claim",
+        _RECORD + "changes.py",
+        "        if is_apart(record):  # long",
+        "        if False:  # long",
+        _STORE + "test_long_texts.py",
+    ),
+    EngineMutant(
+        "records of the version before have no texts",
+        "api_client/contract/record.py",
+        '(b"apart" in stored or b"request" not in stored)',
+        'b"apart" in stored',
+        _GOLDEN,
+    ),
+    EngineMutant(
+        "the texts of the version before are kept for ever",
+        "api_client/contract/lua/turn.lua",
+        "(turn.apart or turn.request_bytes) and",
+        "turn.apart and",
+        _GOLDEN,
+    ),
+    EngineMutant(
+        "long texts are kept for ever",
+        "api_client/contract/lua/turn.lua",
+        "(turn.apart or turn.request_bytes) and",
+        "turn.request_bytes and",
+        _STORE + "test_long_texts.py",
+    ),
+    EngineMutant(
+        "an answer goes with its attempts before its record does",
+        "api_client/index/clearing.py",
+        'if lives["attempts"] < lives["records"]:',
+        "if False:",
+        _STORE + "test_long_texts.py",
+    ),
+    # An agent's output
+    EngineMutant(
+        "what waits when the agent ends is dropped",
+        _TURNS + "writer.py",
+        "        left, self._waiting = self._waiting, []\n",
+        "        left, self._waiting = [], []\n",
+        _UNIT + "test_writer.py",
+    ),
+    EngineMutant(
+        "a long rest is left to the commit",
+        _TURNS + "writer.py",
+        "self._closing = _size(self._waiting) <= _LEFT",
+        "self._closing = True",
+        _UNIT + "test_writer.py",
+    ),
+    EngineMutant(
+        "a run with half a log counts",
+        _TURNS + "writer.py",
+        "        if self._fault:\n            raise self._fault\n",
+        "",
+        _UNIT + "test_threads.py",
+    ),
+    EngineMutant(
+        "the output that was not sent is forgotten",
+        _TURNS + "links.py",
+        "events=[*run.unsent, *move.events]",
+        "events=[*move.events]",
+        _ENGINE,
+    ),
+    # Slots, and which turn comes next
+    EngineMutant(
+        "a process takes more turns than it has slots",
+        _TURNS + "slots.py",
+        "            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):\n                return False\n",
+        "",
+        _UNIT + "test_slots.py",
+    ),
+    EngineMutant(
+        "a slot that gets free wakes nobody",
+        _TURNS + "slots.py",
+        "            self._on_free()",
+        "            pass",
+        _UNIT + "test_slots.py",
+    ),
+    EngineMutant(
+        "turns that failed hold up all others",
+        _TURNS + "next_queue.py",
+        "if self._in_a_row < PREFERRED_IN_A_ROW:",
+        "if True:",
+        _UNIT + "test_next_queue.py",
+    ),
+    EngineMutant(
+        "announcements pile up",
+        _LEASES + "waiting.py",
+        "    elif head.at > turn.at:\n        return None\n",
+        "    elif True:\n        return None\n",
+        _UNIT + "test_waiting.py",
+    ),
+    EngineMutant(
+        "a message that got lost is never announced again",
+        _LEASES + "waiting.py",
+        "    elif head.at > turn.at:\n        return None\n",
+        "",
+        _UNIT + "test_waiting.py",
+    ),
+    # Hand-overs
+    EngineMutant(
+        "a process that ends goes on with the next link",
+        _TURNS + "service.py",
+        "if alone or lease.reason or self._host.sick or",
+        "if alone or self._host.sick or",
+        _IN_PLACE,
+    ),
+    EngineMutant(
+        "a sick host takes turns",
+        _TURNS + "service.py",
+        "        if self._host.sick:  # received",
+        "        if False:  # received",
+        _ENGINE,
+    ),
+    EngineMutant(
+        "the session's next turn is left to a reaper",
+        _TURNS + "service.py",
+        "            if done.head and (head_link",
+        "            if False and (head_link",
+        _ENGINE,
+    ),
+    EngineMutant(
+        "an answer that was accepted is judged again",
+        _TURNS + "service.py",
+        "            if lease.claim.accepted:",
+        "            if False:",
+        _ACCEPTING,
+    ),
+    EngineMutant(
+        "an answer is published without a seal",
+        _TURNS + "publisher.py",
+        "                    if not self._seal(lease, accepted):\n                        return move\n",
+        "",
+        _ACCEPTING,
+    ),
+]
