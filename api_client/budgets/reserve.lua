@@ -20,6 +20,7 @@ if not amount then
 end
 for _, scope in ipairs(scopes) do redis.call('HINCRBY', KEYS[1], scope, string.format('%.0f', amount)) end
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
-redis.call('HSET', KEYS[2], ARGV[1], cjson.encode({ day = ARGV[2], at = tonumber(redis.call('TIME')[1]), amount = amount,
-  model = ARGV[4], scopes = scopes }))
+local now = tonumber(redis.call('TIME')[1])
+local reservation = { day = ARGV[2], at = now, amount = amount, model = ARGV[4], scopes = scopes }
+redis.call('HSET', KEYS[2], ARGV[1], cjson.encode(reservation))
 return { 'reserved' }

@@ -1,5 +1,6 @@
 #!lua
--- Charge what a turn has cost in place of what was set aside for it. Once: only while its reservation is as it was read.
+-- Charge what a turn has cost in place of what was set aside for it.
+-- Once: only while its reservation is as it was read.
 -- KEYS[1] spending of the reservation's day (hash)  KEYS[2] open reservations (hash)
 -- ARGV[1] turn id  ARGV[2] the reservation as it was read  ARGV[3] what the turn has cost, in millionths of a dollar
 -- ARGV[4] 1 when the turn has ended, 0 when it goes on, '' when there is no such turn

@@ -9,7 +9,8 @@ local now = string.format('%.0f', clock[1] * 1000 + math.floor(clock[2] / 1000))
 local before = 0
 for i = 1, #ARGV, 2 do
   before = before + redis.call('HEXISTS', KEYS[1], ARGV[i])
-  if ARGV[i + 1] == '' then redis.call('HDEL', KEYS[1], ARGV[i]) else redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+  local name, pause = ARGV[i], ARGV[i + 1]
+  if pause == '' then redis.call('HDEL', KEYS[1], name) else redis.call('HSET', KEYS[1], name, pause) end
 end
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do redis.call('ZADD', KEYS[3], 'XX', now, id) end
 return before

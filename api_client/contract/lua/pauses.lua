@@ -11,7 +11,9 @@
 -- How long a probe may run before another turn takes its place, and a breaker is open at most.
 local PROBE_MS, LONGEST_MS = 600000, 600000
 
-local function works() return (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model() end
+local function works()
+  return (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model()
+end
 
 -- What this command changes is written at its end, and read here before.
 local changed = {}
@@ -124,8 +126,8 @@ local function look_at_all_held()
   for _, id in ipairs(redis.call('ZRANGE', HELD, 0, -1)) do share('ZADD', DUE, 'XX', int(NOW), id) end
 end
 
--- The run of the turn ended. It reports about the service of its model: answered | failed | '' (nothing). most: errors in a row that
--- open the breaker, 0: never. opens_ms: for how long, doubled each time that a probe fails.
+-- The run of the turn ended. It reports about the service of its model: answered | failed | '' (nothing).
+-- most: errors in a row that open the breaker, 0: never. opens_ms: for how long, doubled each time that a probe fails.
 local function heard_of_service(label, said, reason, most, opens_ms)
   local probed = (turn.probes or '') ~= ''
   if probed then set('probes', '') end
@@ -148,8 +150,9 @@ local function heard_of_service(label, said, reason, most, opens_ms)
     return -- began before the breaker opened
   elseif breaker or errors + 1 >= most then
     local for_ms = breaker and math.min(2 * breaker.for_ms, math.max(LONGEST_MS, opens_ms)) or opens_ms
-    write('breaker|' .. label, { until_ms = NOW + for_ms, for_ms = for_ms, since = breaker and breaker.since or NOW / 1000,
-      errors = breaker and breaker.errors + 1 or most, reason = reason, probe = '', probe_ms = 0 })
+    write('breaker|' .. label, { until_ms = NOW + for_ms, for_ms = for_ms,
+      since = breaker and breaker.since or NOW / 1000, errors = breaker and breaker.errors + 1 or most, reason = reason,
+      probe = '', probe_ms = 0 })
     erase('errors|' .. label)
     count('breaker.opened|' .. label, 1)
   else

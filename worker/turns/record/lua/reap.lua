@@ -3,7 +3,8 @@
 -- args: may_take
 -- may_take: 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
---   what: gone | early | held | later | parked | paused | waiting | interrupt (head is to be cancelled) | announce | finished
+--   what: gone | early | held | later | parked | paused | waiting | announce | finished
+--         | interrupt (head is to be cancelled)
 
 local function answer(what, link, head, outcome)
   return { what, link or '', turn.session_id or '', head or '', outcome or '' }
