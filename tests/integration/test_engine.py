@@ -344,7 +344,7 @@ async def test_a_runner_that_needs_no_folder_leaves_the_accepted_answer_alone(be
 
 
 class InLoop:
-    """An agent in the event loop that says all it has to say at once, so that nothing is appended before it has ended."""
+    """An agent in the event loop that says all it has to say at once: nothing is appended before it has ended."""
 
     name, needs_folder = "in-loop", False
 

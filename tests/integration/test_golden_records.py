@@ -1,6 +1,6 @@
 """Records as earlier versions wrote them, kept as files: a newer version must still show and finish them.
 
-``records-v1.json`` is of the first version; ``records-v2.json`` of the next, which stored all texts apart from the record.
+``records-v1.json`` is of the first version, ``records-v2.json`` of the next: it stored all texts apart from the record.
 """
 
 from __future__ import annotations
