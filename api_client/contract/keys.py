@@ -136,9 +136,19 @@ class Keys:
         return self._name("workers")
 
     @property
+    def ended_workers(self) -> str:
+        """Hash: what each worker process that ended in peace last told (JSON), for a day; of the first shard only."""
+        return self._name("workers:ended")
+
+    @property
     def orders(self) -> str:
         """Hash: what each worker process is ordered to do (``WorkerOrder``), by its name; of the first shard only."""
         return self._name("orders")
+
+    @property
+    def exits(self) -> str:
+        """Stream: how processes of workers ended (``ProcessExit``); lives a month. Of the first shard only."""
+        return self._name("exits")
 
     @property
     def reapers(self) -> str:

@@ -265,6 +265,7 @@ class AttemptRecord:
 
     Attributes:
         prompt: what the agent was asked: the user's message, or the feedback.
+        sent: what it was really sent, where that is more than ``prompt``: system, messages, continues. Secrets masked.
         text: the raw answer of this attempt; of one that went on from a break: the text so far, and what it added.
         answer: the text that was judged: ``text``, or the repaired part spliced into the answer before it.
         completion: evidence of the completion gate: ``{"verdict": ..., "reason": ..., ...}``.
@@ -281,6 +282,7 @@ class AttemptRecord:
 
     number: int
     prompt: str = ""
+    sent: dict[str, Any] = field(default_factory=dict)
     text: str = ""
     answer: str = ""
     completion: dict[str, Any] = field(default_factory=dict)

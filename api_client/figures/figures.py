@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class Figures:
     Attributes:
         pieces: the span in equal pieces, by validator, oldest first; the last is the present one.
         whole: all of them together, by validator. codes, models: the same, broken down otherwise; the model whose
-            failed attempts cost most first.
+            failed attempts cost most first. rules_by_model: by (rule, model).
         earlier: as ``whole``, of the same time ``against`` days earlier.
     """
 
@@ -34,6 +35,7 @@ class Figures:
     whole: Stats
     codes: tuple[RuleRow, ...]
     models: tuple[TurnRow, ...]
+    rules_by_model: Mapping[tuple[str, str], RuleRow]
     earlier: Stats
     against: int
 
@@ -81,7 +83,9 @@ async def read_figures(store: Store, span: str) -> Figures:
     against = max(_WEEK_DAYS, seconds // _DAY)
     then, now = since - against * _DAY, time.time() - against * _DAY
     before = await metrics.counters(store, then, now)
-    codes, models = (stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model"))
+    codes, models, each = (
+        stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model", "validator_model")
+    )
     return Figures(
         span=span,
         pieces=tuple(
@@ -91,9 +95,15 @@ async def read_figures(store: Store, span: str) -> Figures:
         whole=stats_of(total, since=since, until=until, by="validator"),
         codes=tuple(row for row in codes if isinstance(row, RuleRow) and row.rejected),
         models=tuple(sorted((row for row in models if isinstance(row, TurnRow)), key=_failed_most)),
+        rules_by_model={_rule_and_model(row): row for row in each if isinstance(row, RuleRow)},
         earlier=stats_of(before, since=then, until=now, by="validator"),
         against=against,
     )
+
+
+def _rule_and_model(row: RuleRow) -> tuple[str, str]:
+    rule, _, model = row.name.partition(" / ")
+    return rule, model
 
 
 def _failed_most(row: TurnRow) -> tuple[float, int, int]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.event_kinds import AttemptLost, AttemptStarted
 from api_client.contract.events import Event
+from api_client.contract.values.process_exit import ProcessExit
+from api_client.workers.exits import exit_of
 
 if TYPE_CHECKING:
     from api_client.client import TurnsClient
@@ -23,6 +25,8 @@ class Death:
     Attributes:
         worker: whose name ends with its host. during: what it did: running, validating.
         at: when that was noticed, in seconds since the epoch. silent_seconds: how long nobody had heard of it.
+        cause: what the worker's supervisor saw: a signal, an exit code; empty when nobody saw it.
+        signal, exit_code: the same for programs; the code is minus the signal's number, None when nobody saw it.
     """
 
     delivery: int
@@ -30,13 +34,16 @@ class Death:
     during: str
     at: float
     silent_seconds: float
+    cause: str = ""
+    signal: str = ""
+    exit_code: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The death as a JSON-ready mapping."""
         return asdict(self)
 
 
-def deaths(events: Iterable[Event]) -> list[Death]:
+def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[Death]:
     """Each lost delivery, oldest first; one that was handed over in peace does not count. Pure."""
     workers: dict[int, str] = {}
     found = []
@@ -46,14 +53,17 @@ def deaths(events: Iterable[Event]) -> list[Death]:
                 workers[started.delivery] = started.worker
             case AttemptLost() as lost if lost.during != "shutdown":
                 worker = workers.get(lost.delivery, "")
-                found.append(Death(lost.delivery, worker, lost.during, event.at, lost.silent_ms / 1000))
+                silent = lost.silent_ms / 1000
+                seen = exit_of(exits, worker, heard=event.at - silent, noticed=event.at)
+                how = (str(seen), seen.signal, seen.code) if seen else ("", "", None)
+                found.append(Death(lost.delivery, worker, lost.during, event.at, silent, *how))
     return found
 
 
 async def export(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
     """A turn's record, attempts and events, prompts and answers included. Raises as ``TurnsClient.get``."""
     turn = await client.get(turn_id, owner=owner)
-    attempts = await client.attempts(turn_id)
+    attempts = await client.attempts(turn_id, owner=owner)
     return {
         "format": FORMAT,
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),

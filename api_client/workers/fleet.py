@@ -20,8 +20,17 @@ async def workers(store: Store) -> list[dict[str, Any]]:
     Raises:
         StoreUnavailable: the store does not answer.
     """
+    return await _told(store, Keys(store.namespace).workers)
+
+
+async def ended(store: Store) -> list[dict[str, Any]]:
+    """What each worker process that ended in peace within a day last reported; ``at`` is its end. Raises as above."""
+    return await _told(store, Keys(store.namespace).ended_workers)
+
+
+async def _told(store: Store, key: str) -> list[dict[str, Any]]:
     told = []
-    for name, text in sorted((await store.ask(store.redis.hgetall(Keys(store.namespace).workers))).items()):
+    for name, text in sorted((await store.ask(store.redis.hgetall(key))).items()):
         with suppress(ValueError):
             told.append({"name": name.decode(), **json.loads(text)})
     return told

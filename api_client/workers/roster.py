@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from api_client.workers.alerts import HEARD_SECONDS, missing
@@ -27,8 +27,8 @@ class WorkerLine:
     Attributes:
         name: the same in Flower, in the log, on pages and in records.
         state: ``at work``, ``idle``, ``quiet`` (takes nothing new), ``deaf`` (takes no messages though it could),
-            ``sick`` (its machine cannot carry out turns), ``replaced`` (silent, and another one took its place) or
-            ``gone`` (silent, and nobody did).
+            ``sick`` (its machine cannot carry out turns), ``signed off`` (it ended in peace), ``replaced`` (silent, and
+            another one took its place) or ``gone`` (silent, and nobody did).
         why: what is wrong with its machine.
         version: of helix-turns.
         slots, free: agents it can run at once, and how many more it could.
@@ -55,13 +55,20 @@ class WorkerLine:
         return asdict(self)
 
 
-def roster(told: Sequence[Mapping[str, Any]], rows: Iterable[Row], now: float) -> list[WorkerLine]:
-    """Each worker that was heard of within a day: those that are gone first, then by name.
+#: States of workers that are there no more, and that nobody misses.
+_OVER = {"signed off", "replaced"}
+
+
+def roster(
+    told: Sequence[Mapping[str, Any]], rows: Iterable[Row], now: float, ended: Sequence[Mapping[str, Any]] = ()
+) -> list[WorkerLine]:
+    """Each worker that was heard of within a day: those that are gone first, those that nobody misses last.
 
     Args:
         told: what each last said of itself.
         rows: unfinished turns.
         now: seconds since the epoch.
+        ended: as ``told``, of those that ended in peace; one that was started again under its name is not among them.
     """
     doing: dict[str, list[Doing]] = defaultdict(list)
     for row in rows:
@@ -69,7 +76,11 @@ def roster(told: Sequence[Mapping[str, Any]], rows: Iterable[Row], now: float) -
             doing[row.worker].append(Doing(row.turn_id, row.task, row.since / 1000))
     gone = {each["name"] for each in missing(told, now)}
     lines = [_line(each, sorted(doing[each["name"]], key=lambda one: one.since), gone, now) for each in told]
-    return sorted(lines, key=lambda line: (line.state != "gone", line.name))
+    known = {line.name for line in lines}
+    lines += [
+        replace(_line(each, [], set(), now), state="signed off", free=0) for each in ended if each["name"] not in known
+    ]
+    return sorted(lines, key=lambda line: (line.state != "gone", line.state in _OVER, line.name))
 
 
 def _line(each: Mapping[str, Any], doing: list[Doing], gone: set[str], now: float) -> WorkerLine:
@@ -96,7 +107,7 @@ def _state(each: Mapping[str, Any], doing: list[Doing], gone: set[str], silent: 
         return "gone" if each["name"] in gone else "replaced"
     if each.get("sick"):
         return "sick"
-    if each["deaf"]:
+    if each.get("deaf"):
         return "deaf"
     if each.get("quiet"):
         return "quiet"

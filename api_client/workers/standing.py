@@ -13,6 +13,7 @@ from api_client.contract.tasks import QUEUES
 from api_client.contract.words.store_refusals import Refusal
 from api_client.store import Store
 from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of, stuck
+from api_client.workers.fleet import ended
 from api_client.workers.fleet import workers as heard_of
 from api_client.workers.probe import Prober
 from api_client.workers.roster import WorkerLine, roster
@@ -96,7 +97,7 @@ async def read_standing(store: Store, prober: Prober) -> Standing:
     return Standing(
         at=now,
         refusal=refusal,
-        workers=tuple(roster(told, rows, time.time())),
+        workers=tuple(roster(told, rows, time.time(), await ended(store))),
         told=told,
         fleet=fleet,
         states=Counter(each.state.value for each in rows),

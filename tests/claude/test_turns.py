@@ -49,6 +49,10 @@ async def test_an_answer_without_a_marker_is_asked_for_again_in_its_own_conversa
     assert heard(stub, 1)[:2] == [f"user: {MESSAGE}\n\nBaue einen Zähler", "assistant: Welchen?"]
     assert heard(stub, 1)[2].startswith(f"user: {FEEDBACK}\n\n")
     assert [attempt.completion["verdict"] for attempt in attempts] == ["complete", "complete"]
+    first, second = (attempt.sent for attempt in attempts)
+    assert f"user: {first['messages'][0]['content']}" == heard(stub, 0)[-1]
+    assert f"user: {second['messages'][0]['content']}" == heard(stub, 1)[2]
+    assert (first["system"], second["continues"]) == ((session / "CLAUDE.md").read_text(), "message")
     assert turn.tokens_used == 36
     assert (following.outcome, heard(stub, 2)[-1]) == (Outcome.PASSED, f"user: {MESSAGE}\n\nEinen roten")
     assert len(heard(stub, 2)) == 5

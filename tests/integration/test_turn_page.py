@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from api_client.audit import Audit
 from api_client.contract.errors import NotFinished
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.contract.values.process_exit import ProcessExit
+from api_client.web.identity.access import owner_of_key
 from tests.conftest import environ_of
 from tests.html import Document
 from tests.integration.test_engine import GOOD, Bench, bench, says
 from tests.integration.test_pages import Browser, browser, dead_letter, play, read
 from worker.cli import cli
+from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.runners.sent import Sent
 
 __all__ = ["bench", "browser"]
 
@@ -53,14 +59,41 @@ async def test_a_dead_letter_names_the_workers_that_died_with_it(
     import asyncio
 
     turn_id = await dead_letter(bench, "local")
+    client = bench.client
+    long_ago = {"worker": "w", "pid": "6", "code": "-15"}  # the name had another process before
+    await client.store.redis.xadd(Keys(settings.namespace).exits, long_ago, id="1-1")  # type: ignore[arg-type]
+    for ended in (ProcessExit(worker="other", pid=8, code=3), ProcessExit(worker="w", pid=7, code=-9)):
+        await client.store.redis.xadd(Keys(settings.namespace).exits, ended.to_fields())  # type: ignore[arg-type]
     done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "list", "--json"], env=environ_of(settings))
     [told] = json.loads(done.stdout)
     assert told["turn_id"] == turn_id
     assert {death["worker"] for death in told["deaths"]} == {"w"}
     assert len(told["deaths"]) == told["strikes"]
+    assert {(death["signal"], death["exit_code"]) for death in told["deaths"]} == {("SIGKILL", -9)}
+    shown = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "show", turn_id], env=environ_of(settings))
+    assert "died with w while running: killed by SIGKILL" in shown.stdout
     page = await read(await browser(), f"/turns/{turn_id}")
     assert "Workers that died with it" in page.text
-    assert page.text.count("while running") == told["strikes"]
+    assert page.text.count("while running: killed by SIGKILL") == told["strikes"]
+
+
+async def test_what_was_really_sent_is_on_the_page_and_its_instructions_are_the_operators(
+    bench: Bench, browser: Browser
+) -> None:
+    sent = Sent(system="House rules.", messages=({"role": "user", "content": "Sent with sk-abcdefghijklmnop"},))
+
+    def plays(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        return replace(says(GOOD)(order, emit, stop), sent=sent)
+
+    turn = await play(bench, plays, owner=owner_of_key("key-one"))
+    page = await read(await browser(), f"/turns/{turn.turn_id}")
+    assert "House rules." in page.text
+    assert "Sent with sk-***" in page.text
+    owners = await read(await browser("key-one"), f"/turns/{turn.turn_id}")
+    assert "Sent with sk-***" in owners.text
+    assert "House rules." not in owners.text
+    [shown] = await bench.client.attempts(turn.turn_id, owner=owner_of_key("key-one"))
+    assert set(shown.sent) == {"messages"}
 
 
 async def test_an_action_that_was_refused_is_said_to_be_refused_in_the_audit(bench: Bench, browser: Browser) -> None:

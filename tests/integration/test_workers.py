@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from api_client.contract.values.worker_order import WorkerOrder
 from api_client.web.app import create_app
 from api_client.web.identity import keys
 from api_client.workers import fleet
+from api_client.workers.exits import read_exits
 from api_client.workers.roster import WorkerLine
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
@@ -91,6 +93,18 @@ async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gon
         assert "gone for" in page
 
 
+async def test_the_supervisor_of_a_worker_notes_what_its_process_died_of(
+    settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    worker = worker_process()
+    number, pid = next(iter(worker.children().items()))
+    async with TurnsClient(settings) as client:
+        os.kill(pid, signal.SIGKILL)
+        [noted] = await wait_until(lambda: read_exits(client.store), 60)
+        [name] = [line.name for line in await crew(client) if line.name.partition("@")[0].endswith(f"-{number}")]
+        assert (noted.worker, noted.pid, noted.signal) == (name, pid, "SIGKILL")
+
+
 async def all_gone(client: TurnsClient) -> tuple[WorkerLine, ...]:
     lines = await crew(client)
     return lines if all(line.state == "gone" for line in lines) else ()
@@ -118,7 +132,10 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
         await wait_until(lambda: worker.process.poll() is not None)
         assert worker.process.returncode == 0
         assert before
-        assert await crew(client) == (), "a worker that ended by order is not missed"
+        left = {line.name: (line.state, line.doing) for line in await crew(client)}
+        assert left == dict.fromkeys(names, ("signed off", ())), "it stays in the list for a day"
+        assert {line["state"] for line in listed(settings)} == {"signed off"}, "and is not missed"
+        assert await client.workers() == []
         assert [line.action for line in await client.audit.read()] == ["worker resume"] * len(names)
 
 

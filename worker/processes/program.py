@@ -63,6 +63,7 @@ class Program:
         grace_seconds: time between SIGTERM and SIGKILL.
         death_signal: what the kernel sends it when its supervisor is gone.
         lock: file the program holds locked while it lives, so that it runs once only.
+        worker: the name it has as a worker, in records, pages and logs; empty for other programs.
         alongside: it does not need the program before it: both start, and end, at the same time.
     """
 
@@ -81,6 +82,7 @@ class Program:
     death_signal: signal.Signals = signal.SIGKILL
     lock: Path | None = None
     alongside: bool = False
+    worker: str = ""
 
 
 def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[bytes]:

@@ -6,15 +6,17 @@ import contextlib
 import http.client
 import os
 import secrets
+import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.processes.cpus import usable_cpus
+from worker.processes.exits import ExitNotes
 from worker.processes.program import Program
 
 #: A worker process touches the file this variable names once it consumes; `turns worker` when all of them do, `turns
@@ -82,8 +84,24 @@ def worker_command(share: Settings, number: int) -> list[str]:
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.processes.celery_worker"),
-        *("-c", str(share.run_slots), "-n", f"worker-{os.getpid()}-{number}@%h", "--loglevel", share.log_level),
+        *("-c", str(share.run_slots), "-n", worker_name(number), "--loglevel", share.log_level),
     ]
+
+
+def worker_name(number: int) -> str:
+    """The name of this supervisor's worker of this number: in Flower, logs, pages and records, on every host."""
+    return f"worker-{os.getpid()}-{number}@{socket.gethostname()}"
+
+
+def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:
+    """What a supervisor calls when a program ended: the store hears of workers."""
+    notes = ExitNotes(settings)
+
+    def note(program: Program, pid: int, code: int) -> None:
+        if program.worker:
+            notes.note(program.worker, pid, code)
+
+    return note
 
 
 def workers(settings: Settings) -> list[Program]:
@@ -103,6 +121,7 @@ def workers(settings: Settings) -> list[Program]:
                 stale_seconds=settings.deaf_seconds,
                 grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
                 alongside=number > 1,
+                worker=worker_name(number),
             )
         )
     return started

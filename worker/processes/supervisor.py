@@ -66,7 +66,8 @@ class Supervisor:
     """Runs programs. As a library: ``start``, ``kill``, ``wait_ready``, ``stop``; as a command: ``run``.
 
     One thread starts and watches all of them, because the kernel ties a child to the thread that started it. It calls
-    ``show`` every few seconds, as long as every program is ready and works.
+    ``show`` every few seconds, as long as every program is ready and works, and ``on_exit`` with process id and exit
+    code for each that ended by itself; neither may block.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Supervisor:
         stable_seconds: float = 10.0,
         show: Callable[[], None] = lambda: None,
         show_seconds: float = SHOW_SECONDS,
+        on_exit: Callable[[Program, int, int], None] = lambda program, pid, code: None,
     ) -> None:
         self._children = {program.name: _Child(program) for program in programs}
         self._logs = logs
@@ -87,6 +89,7 @@ class Supervisor:
         self._changed = threading.Condition()
         self._failure: Exception | None = None
         self._show, self._show_seconds, self._shown_at = show, show_seconds, -math.inf
+        self._on_exit = on_exit
         # A daemon: should the interpreter end without stop(), the kernel ends the children.
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
@@ -286,6 +289,7 @@ class Supervisor:
             code = bury(child.process)
             child.process, child.ready = None, False
             self._changed.notify_all()
+        self._on_exit(child.program, pid, code)
         if not child.proven:
             raise NotReady(f"{name} ended at its start with exit code {code}{self._tail(child.program)}")
         if code == STAYS_DOWN:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from worker.runners.sent import Sent
+
 AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 
@@ -153,12 +155,14 @@ class RunResult:
     """The result: the verdict, the text, usage, and the agent session to continue from.
 
     The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
+    ``sent`` is what the agent was really sent, where that is more than the order's prompt.
     """
 
     completion: Completion
     text: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
     agent_session: str = ""
+    sent: Sent | None = None
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:

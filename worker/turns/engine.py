@@ -24,6 +24,7 @@ from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Lin
 from api_client.contract.values.worker_order import WorkerOrder
 from worker.flows.guard import FlowGuard
 from worker.notices.notifier import Notifier
+from worker.processes.exits import ExitNotes
 from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
@@ -100,6 +101,7 @@ class Engine:
         self._helpers = () if alone else (Notifier(settings), FlowGuard(settings))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
+        self._exits = ExitNotes(settings)
         self._isolated: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
 
@@ -259,7 +261,9 @@ class Engine:
         process.wait()
         with self._lock:
             self._isolated.discard(process)
-        log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=bury(process))
+        if code := bury(process):
+            self._exits.note(f"alone-{process.pid}@{socket.gethostname()}", process.pid, code)
+        log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
 
     def shut_down(self) -> None:
         """Let running agents finish for a while, then hand their turns over to other workers.

@@ -29,6 +29,7 @@ from api_client.contract.tasks import (
     VALIDATE,
 )
 from api_client.contract.turn import AttemptRecord, Turn, TurnState
+from api_client.contract.values.redaction import redactor
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
 from worker.enforcement.policy import Attempt, Repaired, decide, demote
@@ -106,6 +107,7 @@ class Links:
         self._publisher = publisher
         self._host = host
         self._policies = Policies(ledger)
+        self._redact = redactor(settings)
         self._works: dict[str, Work] = {
             RUN: self._run,
             RETRY: self._run,
@@ -161,6 +163,7 @@ class Links:
             link,
             result,
             prompt=run.prompt,
+            sent=result.sent.to_json(self._redact) if result.sent else "",
             history=history,
             stop=lease.reason,
             transient_retries=self._settings.transient_retries,

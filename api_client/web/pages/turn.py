@@ -26,6 +26,7 @@ from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, oth
 from api_client.web.pages.waterfall import KINDS, scale_of, waterfall
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.replaying import replay
+from api_client.workers.exits import read_exits
 
 _REFRESH_SECONDS = 2
 
@@ -39,7 +40,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
     if (whole := await client.find(turn_id, owner=visitor.owner)) != turn_id:
         return see_other(f"/turns/{whole}")
     turn = await client.get(turn_id, owner=visitor.owner)
-    attempts = await client.attempts(turn_id)
+    attempts = await client.attempts(turn_id, owner=visitor.owner)
     outline = await client.outline(turn_id)
     rows = waterfall(outline.events, _now(turn))
     parked = turn.state is TurnState.PARKED
@@ -58,7 +59,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         began=outline.events[0].at if outline.events else turn.created_at,
         replay=await _replay_of(relay, turn),
         neighbours=await neighbours(client.lists, turn),
-        deaths=deaths(outline.events),
+        deaths=deaths(outline.events, await read_exits(client.store)) if turn.strikes else [],
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         models=tuple(visitor.caller.settings(relay.settings).models),

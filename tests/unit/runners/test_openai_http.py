@@ -297,6 +297,17 @@ def test_the_rules_of_the_session_come_first(ask: Ask, service: Service, tmp_pat
     assert service.requests[0]["messages"][0]["content"].startswith("Regeln")
 
 
+def test_what_was_sent_is_what_the_service_heard(ask: Ask, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "CLAUDE.md").write_text("Regeln")
+    first = ask()
+    second = ask(prompt="Marker fehlt", agent_session=first.result.agent_session, attempt=2, delivery=2)
+    for ran, heard in zip((first, second), service.requests, strict=True):
+        assert ran.result.sent
+        told = json.loads(ran.result.sent.to_json(str))
+        system = {"role": "system", "content": told["system"]}
+        assert [system, *told["messages"]] == heard["messages"]
+
+
 def test_a_service_that_hangs_is_left_by_the_idle_watchdog(ask: Ask, service: Service) -> None:
     service.lines = (piece("halb"), 30.0)
     ran = ask(idle_seconds=2.5)

@@ -90,7 +90,7 @@ def up(verbose: bool, as_json: bool) -> None:
             make_token(installation.settings.token_path)
         directory = None if verbose else _log_directory(state)
         try:
-            Supervisor(installation.programs, logs=directory).run(
+            Supervisor(installation.programs, logs=directory, on_exit=programs.noting_exits(installation.settings)).run(
                 lambda: _announce(installation, state, as_json), lambda: say_what_it_waits_for(installation.settings)
             )
         finally:

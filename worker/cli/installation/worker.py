@@ -61,7 +61,9 @@ def worker(processes: int | None, foreground: bool) -> None:
     configure_logging(settings)
     started = programs.workers(settings)
     try:
-        Supervisor(started, show=show).run(tell, lambda: say_what_it_waits_for(settings))
+        Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
+            tell, lambda: say_what_it_waits_for(settings)
+        )
     finally:
         for program in started:
             if program.ready_file:

@@ -48,7 +48,9 @@ def _show(standing: Standing) -> None:
 
 
 def _row(line: WorkerLine, now: float) -> tuple[str, ...]:
-    gone = f"gone for {_span(line.silent_seconds)}" if line.silent_seconds else f"{now - line.heard_at:.0f} s ago"
+    gone = f"gone for {_span(line.silent_seconds)}" if line.silent_seconds else f"{_span(now - line.heard_at)} ago"
+    if line.state == "signed off":
+        gone = f"ended {_span(now - line.heard_at)} ago"
     does = "; ".join(f"{each.task} {each.turn_id} for {_span(now - each.since)}" for each in line.doing[:3])
     more = f"; and {number_of(len(line.doing) - 3, 'more turn')}" if len(line.doing) > 3 else ""
     return (

@@ -10,6 +10,7 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.turns.history import Death, deaths
+from api_client.workers.exits import read_exits
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.actions import act_on_one
 from worker.cli.turns.timeline import Timeline
@@ -31,7 +32,8 @@ def list_dead(as_json: bool) -> None:
     """List the dead letters, oldest first."""
 
     async def read(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
-        return [(turn, deaths((await client.outline(turn.turn_id)).events)) for turn in await client.dead()]
+        exits = await read_exits(client.store)
+        return [(turn, deaths((await client.outline(turn.turn_id)).events, exits)) for turn in await client.dead()]
 
     turns = with_client(read)
     if as_json:
@@ -43,7 +45,7 @@ def list_dead(as_json: bool) -> None:
     rows: list[tuple[str, ...]] = [("turn", "given up", "deliveries", "died with", "session", "message")]
     for turn, died in turns:
         when = f"{datetime.fromtimestamp(turn.finished_at).astimezone():%Y-%m-%d %H:%M:%S%z}"
-        workers = one_line(", ".join(f"{each.worker} ({each.during})" for each in died), 120)
+        workers = one_line("; ".join(map(_told, died)), 160)
         session, message = one_line(turn.request.session_id, 40), one_line(turn.request.prompt, 60)
         rows.append((turn.turn_id, when, str(turn.delivery), workers, session, message))
     write_table(rows)
@@ -55,16 +57,24 @@ def list_dead(as_json: bool) -> None:
 def show(turn_id: str, as_json: bool) -> None:
     """Show the whole history of a dead letter, event by event."""
 
-    async def events(client: TurnsClient) -> list[Event]:
-        return [event async for event in client.follow(turn_id) if event is not None]
+    async def events(client: TurnsClient) -> tuple[list[Event], list[Death]]:
+        found = [event async for event in client.follow(turn_id) if event is not None]
+        return found, deaths(found, await read_exits(client.store))
 
-    found = with_client(events)
+    found, died = with_client(events)
     if as_json:
         write_json([event.to_dict() for event in found])
         return
     timeline = Timeline()
     for event in found:
         timeline.show(event)
+    for each in died:
+        click.echo(f"delivery {each.delivery} died with {one_line(_told(each))}")
+
+
+def _told(death: Death) -> str:
+    """A death on one line: who died, at what, of what."""
+    return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
 
 
 @dead.command()

@@ -254,8 +254,11 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
 
 def _texts(attempt: AttemptRecord) -> Iterator[Line]:
     """What was asked and answered, and the feedback, whole."""
+    sent = [("instructions that were sent", attempt.sent.get("system", ""))]
+    sent += [(f"sent as {each['role']}", each["content"]) for each in attempt.sent.get("messages", ())]
     for title, text in (
         ("asked", attempt.prompt),
+        *sent,
         ("answered", attempt.text),
         ("the answer as it was judged", attempt.answer if attempt.answer != attempt.text else ""),
         ("repaired by code", attempt.mended),

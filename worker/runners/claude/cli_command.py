@@ -133,6 +133,14 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
     return path
 
 
+def instructions(home: Path) -> str:
+    """What ``prepare`` gave the CLI as its CLAUDE.md. The CLI adds its own instructions to that, unseen."""
+    try:
+        return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
 def binds(settings: Settings, order: Order, program: Path, settings_file: Path, base: Base) -> list[Bind]:
     """What the CLI sees in a box besides the system and the delivery's folder; the later of two counts.
 

@@ -10,6 +10,7 @@ import functools
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.errors import SettingsError
@@ -34,6 +35,7 @@ from worker.runners.claude.cli_command import (
     cut_environment,
     environment,
     find_program,
+    instructions,
     outbound,
     prepare,
 )
@@ -45,6 +47,7 @@ from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch
 from worker.runners.guard.process_runner import Play, ProcessRunner
 from worker.runners.guard.supervision import Ending, stopped
+from worker.runners.sent import Sent
 
 #: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
 _LEAST_RETRY_AFTER = 2.0
@@ -82,9 +85,12 @@ class ClaudeCliRunner(ProcessRunner):
         settings_file = prepare(order, home, settings)
         prompt = prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
 
+        input_text = {"role": "user", "content": prompt.decode("utf-8", "replace")}
+        sent = Sent(system=instructions(home), messages=(input_text,), continues=base.knows)
+
         def conclude(ending: Ending, emit: Emit) -> RunResult:
             left = left_by(order, session, prompt, base, home, stream)
-            return self._conclude(order, ending, stream, left, base, home, emit)
+            return replace(self._conclude(order, ending, stream, left, base, home, emit), sent=sent)
 
         launch = Launch(
             argv=[program, *arguments(settings, order, settings_file, session, base)],

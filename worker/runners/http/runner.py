@@ -24,6 +24,7 @@ from worker.runners.guard.process_runner import Play, ProcessRunner
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.http.images import with_images
+from worker.runners.sent import Sent
 from worker.runners.transcript import Transcript, judge
 
 log = structlog.get_logger(__name__)
@@ -52,12 +53,14 @@ class OpenAiHttpRunner(ProcessRunner):
             return config_error("name the service's model in HELIX_MODELS: model=openai_http:MODEL")
         messages = conversation(order)
         transcript = Transcript()
+        rules = _rules(order)
         asked = {
             "url": settings.openai_url,
             "key": settings.openai_api_key,
             "model": order.option,
-            "messages": [*_rules(order), *with_images(messages, order.workdir)],
+            "messages": [*rules, *with_images(messages, order.workdir)],
         }
+        sent = Sent(system=rules[0]["content"] if rules else "", messages=messages)
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.http.agent"],
             env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},
@@ -76,7 +79,7 @@ class OpenAiHttpRunner(ProcessRunner):
             if completion.verdict is Verdict.COMPLETE:
                 session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
             usage = priced(transcript.usage, settings.prices)
-            return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session)
+            return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session, sent=sent)
 
         return Play(launch=launch, take_line=transcript.take_line, conclude=conclude)
 

@@ -111,6 +111,8 @@ class Pulse:
         self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
         self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
         self._workers = Keys(settings.namespace).workers
+        self._ended = Keys(settings.namespace).ended_workers
+        self._facts: dict[str, Any] = {"host": socket.gethostname(), "queues": work.queues, "slots": 0, "free": 0}
         self._orders, self._ordered = Keys(settings.namespace).orders, ""
         self._started = time.time()
         self._sessions_dir = settings.sessions_dir
@@ -127,9 +129,12 @@ class Pulse:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread, and take the worker off the list."""
+        """Stop the thread, and take the worker off the list; for a day it stays on that of workers that ended."""
         self._closing.set()
         try:
+            left = json.dumps({**self._facts, "at": round(time.time(), 3)})
+            self._store.hset(self._ended, self._work.name, left)
+            self._store.expire(self._ended, int(_FORGET_SECONDS))
             self._store.hdel(self._workers, self._work.name)
             self._store.hdel(self._orders, self._work.name)
         except RedisError as error:
@@ -219,6 +224,7 @@ class Pulse:
             "sessions": self._sessions,
             "validators": offered_validators(),
         }
+        self._facts = told
         try:
             self._store.hset(self._workers, self._work.name, json.dumps(told))
             if time.monotonic() - self._kept_at > _FORGET_SECONDS / 24:
@@ -229,11 +235,12 @@ class Pulse:
             log.info("pulse.store_away", error=type(error).__name__)
 
     def _forget(self) -> None:
-        """Take off the list who died a day ago. Raises ``RedisError``."""
-        listed: dict[bytes, bytes] = self._store.hgetall(self._workers)  # type: ignore[assignment]
-        gone = [name for name, told in listed.items() if time.time() - _told_at(told) > _FORGET_SECONDS]
-        if gone:
-            self._store.hdel(self._workers, *gone)
+        """Take off the lists who died or ended a day ago. Raises ``RedisError``."""
+        for key in (self._workers, self._ended):
+            listed: dict[bytes, bytes] = self._store.hgetall(key)  # type: ignore[assignment]
+            gone = [name for name, told in listed.items() if time.time() - _told_at(told) > _FORGET_SECONDS]
+            if gone:
+                self._store.hdel(key, *gone)
 
 
 def _told_at(told: bytes) -> float:

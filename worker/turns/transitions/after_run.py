@@ -39,6 +39,7 @@ def after_run(
     result: RunResult,
     *,
     prompt: str,
+    sent: str = "",
     history: Sequence[AttemptRecord] = (),
     stop: str = "",
     transient_retries: int,
@@ -46,7 +47,8 @@ def after_run(
 ) -> Move:
     """What follows from an agent run.
 
-    ``stop`` is why the run was stopped, if it was; ``history`` the attempts before this one; ``delays`` how long to
+    ``sent`` is what the agent was really sent, as it is stored (``Sent.to_json``), where that is more than ``prompt``;
+    ``stop`` why the run was stopped, if it was; ``history`` the attempts before this one; ``delays`` how long to
     wait after a passing error.
     """
     completion, usage = result.completion, Usage.of(result.usage)
@@ -58,6 +60,8 @@ def after_run(
         "last_delivery": str(turn.delivery),
         "goes_on": "",
     }
+    if sent:
+        facts["sent"] = sent
     ended = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.told()
     )

@@ -1,0 +1,62 @@
+"""Tells the store how processes of workers ended, so that a dead letter can say what its workers died of.
+
+In a thread: a supervisor has to restart what died whether the store answers or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+
+import structlog
+from redis.exceptions import RedisError
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.values.process_exit import KEEP_SECONDS, MOST, ProcessExit
+
+log = structlog.get_logger()
+
+#: The store may be away so long before an end is not noted, in seconds; and between two tries.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
+
+
+class ExitNotes:
+    """Notes ends in the store, in order. What could not be noted in time is in the log alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._waiting: queue.SimpleQueue[ProcessExit] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def note(self, worker: str, pid: int, code: int) -> None:
+        """Note that the process of the worker of this name ended; returns at once."""
+        self._waiting.put(ProcessExit(worker=worker, pid=pid, code=code))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="exit-notes", daemon=True)
+            self._thread.start()
+
+    def _write(self) -> None:
+        from worker.turns.record.store import connect
+
+        try:
+            store = connect(self._settings, answer_seconds=2.0, resends=0)
+        except SettingsError:
+            return  # no store was ever set
+        key = Keys(self._settings.namespace).exits
+        while True:
+            ended = self._waiting.get()
+            give_up = time.monotonic() + _PATIENCE_SECONDS
+            while time.monotonic() < give_up:
+                with contextlib.suppress(RedisError):
+                    both = store.pipeline()
+                    both.xadd(key, ended.to_fields(), maxlen=MOST, approximate=True)  # type: ignore[arg-type]
+                    both.expire(key, KEEP_SECONDS)
+                    both.execute()
+                    break
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                log.warning("exit.not_noted", worker=ended.worker, pid=ended.pid, exit_code=ended.code)
