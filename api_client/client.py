@@ -29,6 +29,7 @@ from api_client.pauses.pauses import Pauses
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
 from api_client.policies.prompts import Prompts
+from api_client.policies.replays import PolicyReplays
 from api_client.relay_state.allowances import Allowances
 from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
@@ -61,6 +62,7 @@ class TurnsClient:
         self.policies = Policies(settings, read_policy)
         self.flows = Flows(self.store)
         self.prompts = Prompts(settings)
+        self.policy_replays = PolicyReplays(self.store)
         self._announcer = Announcer(settings)
         self._reader = TurnReader(self.store)
         self._canceller = Canceller(self.store, self._reader, self._announcer)

@@ -204,6 +204,11 @@ class Keys:
         return self._name("policies:used")
 
     @property
+    def policy_replays(self) -> str:
+        """List: what ``turns replay-policy`` found of late (JSON), newest first; of the first shard only."""
+        return self._name("policies:replays")
+
+    @property
     def flows(self) -> str:
         """Hash: flow versions that were rolled back (JSON, ``values.flow.RolledBack``); of the first shard only."""
         return self._name("flows")

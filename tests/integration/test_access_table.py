@@ -121,6 +121,8 @@ TABLE = [
     Row("GET", "/workers", OPERATORS_PAGE),
     Row("POST", "/workers/{name}/{order}", "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "400", "403", "400"]), form={}),
     Row("GET", "/audit", OPERATORS_PAGE),
+    Row("GET", "/policies", OPERATORS_PAGE),
+    Row("GET", "/policies/{replay_id}", OPERATORS_PAGE.replace("200", "404")),
     Row("GET", "/turns", "|".join([SIGN_IN, SIGN_IN, *["200"] * 7])),
     Row("GET", "/turns/{turn_id}", OWN_PAGE),
     Row("GET", "/turns/{turn_id}/export", OWN_PAGE),
@@ -181,7 +183,7 @@ class Door:
         if "{what}" in row.path:
             names["what"] = "queue" if "{name}" in row.path else "intake"
         name = "check" if "{what}" in row.path else "pages.css"
-        path = row.path.format(**names, version=VERSION, name=name, order="quiet")
+        path = row.path.format(**names, version=VERSION, name=name, order="quiet", replay_id="none")
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         if self.name == "forwarded user":
             headers["x-owui-user-id"] = "u1"

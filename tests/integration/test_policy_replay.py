@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
+from api_client.web.app import create_app
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
 from tests.support import playing
+from tests.unit.web.conftest import caller
 from worker.cli import main
 
 SCRIPT = """
@@ -80,3 +84,23 @@ def test_it_names_what_another_policy_would_have_rejected_and_accepted(
 
     same = json.loads(replay("rules: [step_marker, adr_structure, file_existence]", "--json"))
     assert (same["answers"], same["rejected_now"], same["accepted_now"]) == (4, 0, 0)
+
+
+async def test_the_page_shows_the_result_with_the_texts_and_says_what_retention_removed(
+    turns: dict[str, str], replay: Callable[..., str], settings: Settings
+) -> None:
+    page = json.loads(await asyncio.to_thread(replay, SHORT, "--json"))["page"]
+    async with TurnsClient(settings) as client:
+        app = create_app(settings, client)
+        async with app.router.lifespan_context(app), caller(app) as http:
+            listed = (await http.get("/policies")).text
+            assert page in listed
+            assert "policy.yaml" in listed
+            shown = (await http.get(page)).text
+            assert "Dies ist eine Antwort mit vielen Worten." in shown
+            assert "rejected now" in shown
+            assert f'href="/turns/{turns["long"]}"' in shown
+            keys = Keys(settings.namespace)
+            await client.store.redis.delete(keys.turn(turns["long"]), keys.attempts(turns["long"]))
+            assert "Retention has removed this answer." in (await http.get(page)).text
+            assert (await http.get("/policies/none")).status_code == 404

@@ -1,4 +1,4 @@
-"""Pages for operators alone: the workers with their buttons, and the audit log."""
+"""Pages for operators alone: the workers with their buttons, policies, and the audit log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.actions import order_worker
+from api_client.contract.errors import TurnNotFound
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.figures.figures import SPANS
 from api_client.web.errors import ApiError
@@ -19,6 +20,7 @@ from api_client.web.relay import RelayOf
 router = page_router()
 _REFRESH_SECONDS = 5
 _LINES = 500
+_DAY_SECONDS = 86_400.0
 
 
 @router.get("/workers")
@@ -49,6 +51,56 @@ async def show_audit(
     since = time.time() - SPANS[span][0]
     lines = await relay.client.audit.read(since=since, turn_id=turn.strip(), limit=_LINES)
     return visited("audit.html", request, visitor, lines=lines[::-1], span=span, spans=SPANS, turn=turn, refresh=0)
+
+
+@router.get("/policies")
+async def show_policies(request: Request, relay: RelayOf, visitor: VisitorOf) -> Response:
+    """The flow versions with their figures, and how policies would have judged recorded answers."""
+    if visitor.owner:
+        return see_other("/turns")
+    client = relay.client
+    active, gone = await client.flows.active(), await client.flows.rolled_back()
+    rows = {row.name: row for row in (await client.stats(_DAY_SECONDS, "flow")).rows}
+    total = sum(active.values())
+    versions = [
+        {"name": name, "share": active.get(name, 0) / total, "row": rows.get(name), "gone": gone.get(name)}
+        for name in relay.settings.flow_version
+    ]
+    replays = await client.policy_replays.all()
+    return visited("policies.html", request, visitor, versions=versions, replays=replays, refresh=0)
+
+
+@router.get("/policies/{replay_id}")
+async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
+    """One comparison of a policy with what was decided, with the answers that are judged differently."""
+    if visitor.owner:
+        return see_other("/turns")
+    replay = await relay.client.policy_replays.get(replay_id)
+    if replay is None:
+        raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")
+    changes = replay.found["changes"]
+    texts = [await _answer(relay, change["turn_id"], change["attempt"]) for change in changes]
+    rules = sorted({*replay.found["by_rule"], *replay.found["in_shadow"]})
+    more = replay.found["rejected_now"] + replay.found["accepted_now"] - len(changes)
+    return visited(
+        "policy_replay.html",
+        request,
+        visitor,
+        replay=replay,
+        rules=rules,
+        texts=list(zip(changes, texts, strict=True)),
+        more=more,
+        refresh=0,
+    )
+
+
+async def _answer(relay: RelayOf, turn_id: str, number: int) -> str | None:
+    """The answer of an attempt as it was judged; None where retention has removed it."""
+    try:
+        attempts = await relay.client.attempts(turn_id)
+    except TurnNotFound:
+        return None
+    return next((each.answer or each.text for each in attempts if each.number == number), None)
 
 
 def _require_operator(visitor: Visitor) -> None:

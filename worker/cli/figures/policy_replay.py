@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,9 +14,11 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.settings import load
 from api_client.contract.turn import AttemptRecord, Turn
+from api_client.policies.replays import PolicyReplay
 from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import read_file
+from worker.cli.turns.actions import whoami
 from worker.cli.turns.finished import finished_chats
 from worker.cli.turns.turn import with_client
 from worker.enforcement.isolation import isolated
@@ -33,12 +36,14 @@ _JUDGED = frozenset({"accept", "retry", "fallback", "fail"})
 @click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
 @json_option
 def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
-    """Judge the recorded answers of finished turns by the rules of a policy file. No agent runs, nothing changes.
+    """Judge the recorded answers of finished turns by the rules of a policy file. No agent runs, no turn changes.
+
+    The relay's page /policies keeps the result, with the texts.
 
     The answers' text is judged: files that an agent wrote are not in the record, and rules that look at the project
     see it as it is today. Rules for routes are left out, because the record does not name the route.
     """
-    policy = read_file(file)
+    policy, replay_id = read_file(file), secrets.token_hex(6)
     settings = load()
     provide(settings)
 
@@ -48,13 +53,27 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
             async for turn, attempts in finished_chats(client, time.time() - since, model):
                 for judged in _answers(turn, attempts):
                     comparison.add(judged, gives.to(turn))
+            await client.policy_replays.keep(_result(comparison))
             return comparison
+
+    def _result(comparison: Comparison) -> PolicyReplay:
+        return PolicyReplay(
+            replay_id=replay_id,
+            at=time.time(),
+            by=whoami(),
+            file=Path(file).name,
+            policy=policy.hash,
+            since_seconds=since,
+            model=model,
+            found=comparison.to_dict(),
+        )
 
     comparison = with_client(read)
     if as_json:
-        write_json({"policy": policy.hash, **comparison.to_dict()})
+        write_json({"policy": policy.hash, "page": f"/policies/{replay_id}", **comparison.to_dict()})
     else:
         _write(comparison)
+        click.echo(f"\nwith the texts: {settings.public_url.rstrip('/')}/policies/{replay_id} on the relay")
 
 
 class _Gives:
