@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from api_client.contract.turn import Turn
 
@@ -108,6 +109,7 @@ def counter(name: str, *labels: str) -> str:
     return "|".join((name, *map(label, labels)))
 
 
+@lru_cache(maxsize=1024)
 def label(text: str) -> str:
     """A label as it is stored: no separator, nothing unprintable, not long."""
     clean = "".join("_" if letter == "|" or not letter.isprintable() else letter for letter in text)

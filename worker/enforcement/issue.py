@@ -6,7 +6,7 @@ Source: ADR-038, section 1 "Base Validator Interface"; severities as in docs/enf
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -64,7 +64,8 @@ class ValidationIssue:
 
     def to_dict(self) -> dict[str, Any]:
         """The issue as a JSON-ready mapping."""
-        return asdict(self) | {"severity": str(self.severity)}
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__}  # all of them plain values
+        return data | {"severity": str(self.severity)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ValidationIssue:

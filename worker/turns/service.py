@@ -161,7 +161,7 @@ class TurnService:
         if told.task_id and not isinstance(done, Claim):
             self._ledger.note_task(claim, "")
         if not outcome:
-            log.info("turn.moved", link=str(link), next=str(move.next), delay_ms=move.delay_ms)
+            log.debug("turn.moved", link=str(link), next=str(move.next), delay_ms=move.delay_ms)
             if move.next and move.next.task == JUDGED_BY.get(link.task):
                 await arrive("run.committed")
         if isinstance(done, Claim):

@@ -59,6 +59,8 @@ def read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, st
 
 def better(new: str, old: str) -> str:
     """The header that says more: one that is YAML, with more of the fields; among equals the later one."""
+    if not new or not old:
+        return new or old
     return max((old, new), key=_worth) if _worth(new) != _worth(old) else new or old
 
 

@@ -58,13 +58,14 @@ class FileExistenceValidator(ResponseValidator):
         """The issues of every ADR's ``files``, in the order of the texts."""
         locale = str(context.get("locale", self.locale))
         issues: list[ValidationIssue] = []
-        root = Root.at(self.helix_root)
+        root: Root | None = None
         for text in texts_of(response, context):
             adrs = [adr for adr in text.adrs if adr.header]
             if len(adrs) > MAX_ADRS:
                 issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
                 continue
             for adr in adrs:
+                root = root or Root.at(self.helix_root)  # looks at the file system: not for an answer without an ADR
                 part = YAML_HEADER if adr.error is not None else field_part(FILES)
                 part = part if len(adrs) == 1 and adr.offset >= 0 else ""
                 issues += _judge(root, adr, partial(_found, adr, locale, text.file, part))

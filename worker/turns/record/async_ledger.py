@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import structlog
@@ -114,7 +113,12 @@ class AsyncLedger:
 
     async def _wait_for(self, command: Command[T]) -> T:
         """Send one command until the store answers."""
-        return await _patiently(lambda: self._do(command))
+        patience = Patience()
+        while True:
+            try:
+                return await self._do(command)
+            except RedisError as error:
+                await asyncio.sleep(patience.after(error))
 
     async def _exchange(self, exchange: Exchange[T]) -> T:
         """Send commands that follow from each other, each until the store answers."""
@@ -124,12 +128,3 @@ class AsyncLedger:
                 result = await self._wait_for(exchange.send(result))
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-
-
-async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    patience = Patience()
-    while True:
-        try:
-            return await ask()
-        except RedisError as error:
-            await asyncio.sleep(patience.after(error))

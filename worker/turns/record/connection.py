@@ -8,17 +8,16 @@ the next command makes another one. So it is for commands that may be sent twice
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 import time
 from collections import deque
 from typing import Any
 
+import hiredis
 import redis.asyncio
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.contract.settings import Settings, require_store
@@ -29,6 +28,8 @@ Word = str | bytes | int
 _CONNECT_SECONDS = 2.0
 #: How often it is looked whether the oldest command waits for too long, in seconds.
 _LOOK_SECONDS = 0.5
+#: What the reader says when a reply is not whole yet.
+_NOT_YET = object()
 
 
 class Connection:
@@ -54,7 +55,7 @@ class Connection:
     async def close(self) -> None:
         """Close the connection; what still waits for an answer fails."""
         if self._line:
-            await self._line.end(RedisConnectionError("closed"))
+            self._line.end(RedisConnectionError("closed"))
 
     async def _opened(self) -> _Line:
         async with self._opening:
@@ -71,48 +72,47 @@ class Connection:
             return self._line
 
 
-class _Line:
-    """One connection that was made, until it is lost. ``lost`` says why it was."""
+class _Line(asyncio.Protocol):
+    """One connection that was made, until it is lost. ``lost`` says why it was.
+
+    redis-py connects and signs in; then its transport is ours, because its own reading and packing costs a turn more
+    than all else that is done with the store (tests/integration/test_connection.py names what is used of it).
+    """
 
     def __init__(self, connection: Any, answer_seconds: float) -> None:
         self.lost: Exception | None = None
-        self._connection = connection
+        self._connection = connection  # its writer would close the transport when it is collected
+        self._transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
+        error_of = connection._parser.parse_error  # noqa: SLF001
+        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=_NOT_YET)
         self._answer_seconds = answer_seconds
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._unsent: list[bytes] = []
-        self._more = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._tasks = [self._loop.create_task(work) for work in (self._read(), self._write(), self._look())]
+        self._transport.set_protocol(self)
+        self._looking = self._loop.call_later(_LOOK_SECONDS, self._look)
 
-    async def ask(self, words: tuple[Word, ...]) -> Any:
-        """The reply to one command. Raises as ``Connection.ask``."""
+    def ask(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
+        """The reply to one command. It fails as ``Connection.ask``."""
+        packed = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says: of one word
+        if not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent.append(packed)
         future = self._loop.create_future()
-        self._unsent += self._connection.pack_command(*words)
         self._waiting.append((future, time.monotonic()))
-        self._more.set()
-        return await future
+        return future
 
-    async def _write(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            while True:
-                await self._more.wait()
-                self._more.clear()
-                packed, self._unsent = self._unsent, []
-                try:
-                    await self._connection.send_packed_command(packed, check_health=False)
-                except (RedisError, OSError) as error:
-                    await self.end(_as_lost(error))
-                    return
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self.lost is None:
+            self._transport.write(b"".join(unsent))
 
-    async def _read(self) -> None:
-        while True:
-            try:
-                reply = await self._connection.read_response(disable_decoding=True, timeout=math.inf)
-            except ResponseError as error:
-                reply = error
-            except (RedisError, OSError) as error:
-                await self.end(_as_lost(error))
-                return
+    def data_received(self, data: bytes) -> None:
+        """Hand the replies to who waits for them, in the order of the commands."""
+        self._reader.feed(data)
+        while (reply := self._reader.gets()) is not _NOT_YET:
+            if isinstance(reply, hiredis.PushNotification):
+                continue
             future, _ = self._waiting.popleft()
             if future.done():
                 continue  # the asking task was cancelled
@@ -121,31 +121,27 @@ class _Line:
             else:
                 future.set_result(reply)
 
-    async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            if self._waiting and time.monotonic() - self._waiting[0][1] > self._answer_seconds:
-                await self.end(RedisTimeoutError("the store owes an answer"))
-                return
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The store closed the connection, or it broke."""
+        self.end(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
 
-    async def end(self, why: Exception) -> None:
+    def _look(self) -> None:
+        if self._waiting and time.monotonic() - self._waiting[0][1] > self._answer_seconds:
+            self.end(RedisTimeoutError("the store owes an answer"))
+        else:
+            self._looking = self._loop.call_later(_LOOK_SECONDS, self._look)
+
+    def end(self, why: RedisError) -> None:
         """Give the connection up, and fail the commands in its line."""
         if self.lost is not None:
             return
         self.lost = why
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
+        self._looking.cancel()
+        self._transport.abort()
         waiting, self._waiting = self._waiting, deque()
         for future, _ in waiting:
             if not future.done():
                 future.set_exception(why)
-        with contextlib.suppress(RedisError, OSError):
-            await self._connection.disconnect(nowait=True)
-
-
-def _as_lost(error: Exception) -> RedisError:
-    return error if isinstance(error, RedisError) else RedisConnectionError(str(error))
 
 
 def _pool_of(settings: Settings) -> Any:
