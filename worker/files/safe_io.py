@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import random
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ SHORT_OF = frozenset(
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     }
 )
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: How a folder is opened.
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
@@ -26,7 +28,7 @@ def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
     Raises:
         OSError: there is no such folder, or a link in its place.
     """
-    fd = os.open(path, _DIRECTORY, dir_fd=parent)
+    fd = os.open(path, DIRECTORY, dir_fd=parent)
     try:
         yield fd
     finally:
@@ -74,16 +76,19 @@ def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_
     Raises:
         OSError: it cannot be written; what was there before is still there.
     """
-    temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
+    temporary = f".{name}.{os.getpid()}.{random.getrandbits(64):x}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     draft = parent if by_way_of is None else by_way_of
     fd = os.open(temporary, flags, 0o644, dir_fd=draft)
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-            file.flush()
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(fd, left) :]
             if durable:
                 os.fsync(fd)
+        finally:
+            os.close(fd)
         os.replace(temporary, name, src_dir_fd=draft, dst_dir_fd=parent)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

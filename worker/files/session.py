@@ -27,7 +27,7 @@ from api_client.contract.marker import page_text
 from api_client.contract.turn import Turn
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
 from worker.files.safe_io import made, opened, read
-from worker.files.session_fence import Holding
+from worker.files.session_fence import Holding, Place
 from worker.files.template import render
 
 log = structlog.get_logger()
@@ -114,7 +114,7 @@ def prepare(holder: Holding, turn: Turn, root: Path, template: str, *, tools: bo
     _versions.put(workdir, (turn.turn_id, _files(session)))
 
 
-def accept(holder: Holding, turn: Turn, answer: Answer) -> None:
+def accept(holder: Place, turn: Turn, answer: Answer) -> None:
     """Note an accepted answer: its step for observability, and which agent session the next turn continues.
 
     Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.
@@ -241,7 +241,7 @@ def _read_status(session: int) -> dict[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
-def _write_status(holder: Holding, status: Mapping[str, Any]) -> None:
+def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
     holder.replace(STATUS, _json({**status, "updated_at": _now()}), holder.session, durable=False)
 
 
@@ -256,7 +256,7 @@ def _documents(path: Path, folder: int) -> dict[str, str]:
     return found
 
 
-def _tidy(holder: Holding, agent_session: str) -> None:
+def _tidy(holder: Place, agent_session: str) -> None:
     """Drop the transcripts that nobody can continue from any more, and what killed workers left of agents' HOMEs."""
     with contextlib.suppress(FileNotFoundError), opened("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.files.safe_io import made, opened, replace
+from worker.files.safe_io import DIRECTORY, made, opened, replace
 
 HELD = ".held"
 #: A holder that is just awake may still put files into its folder while it is cleared away: so often it is tried.
@@ -25,8 +25,8 @@ _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """One holder's right to write in a session's folder.
+class Place:
+    """A session's folder to write in, where no agent ever worked in files: the turn's token alone says who may.
 
     Attributes:
         path: the session's folder. session: the same, held open.
@@ -34,6 +34,21 @@ class Holding:
 
     path: Path
     session: int
+
+    def replace(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
+        """Write a file in ``folder``, whole or not at all. Raises ``OSError``: it cannot be written."""
+        replace(name, content, folder, durable=durable)
+
+    def remove(self, name: str, folder: int) -> None:
+        """Remove a file from ``folder``; what is not there is left alone. Raises ``OSError``: it cannot be removed."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding(Place):
+    """One holder's right to write in a session's folder."""
+
     _all: int
     _name: str
     _own: int
@@ -77,6 +92,28 @@ class Holding:
         """
         with contextlib.suppress(FileNotFoundError):
             os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self._own)
+
+
+@contextlib.contextmanager
+def place(session: Path) -> Iterator[Place | None]:
+    """A place in a session's folder, which is made when it is missing; None where it ever had a holder.
+
+    Raises:
+        OSError: as ``holding``.
+    """
+    try:
+        root = os.open(session, DIRECTORY)
+    except FileNotFoundError:
+        session.mkdir(parents=True, exist_ok=True)
+        root = os.open(session, DIRECTORY)
+    try:
+        os.stat(HELD, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        yield Place(session, root)
+    else:
+        yield None
+    finally:
+        os.close(root)
 
 
 @contextlib.contextmanager

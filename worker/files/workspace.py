@@ -22,7 +22,7 @@ import structlog
 from api_client.contract.errors import HelixError
 from api_client.contract.failpoints import reach
 from worker.files.safe_io import SHORT_OF, made, opened, read
-from worker.files.session_fence import Holding
+from worker.files.session_fence import Holding, Place
 
 log = structlog.get_logger(__name__)
 
@@ -94,7 +94,7 @@ def has_answer(session: Path) -> bool:
     return os.path.lexists(session / "output" / DONE)
 
 
-def take_answer_back(holder: Holding) -> None:
+def take_answer_back(holder: Place) -> None:
     """Take away the mark that the session's last message has its accepted answer; the answer itself stays.
 
     Raises:
@@ -160,7 +160,7 @@ def _why_refused(error: OSError) -> str:
 
 
 def publish(
-    holder: Holding, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
+    holder: Place, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
 ) -> None:
     """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
 

@@ -189,7 +189,7 @@ class Links:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         delivered, lost = Written(), list[ValidationIssue]()
-        if folders.works_in_files(self._settings, turn, self._runners):
+        if in_files := folders.works_in_files(self._settings, turn, self._runners):
             delivered, lost = await self._threads.files(folders.kept, self._settings, turn, attempts)
         history = judged(before)
         try:
@@ -210,7 +210,9 @@ class Links:
         move = decided() if quick else await self._threads.checks(decided)
         if move.outcome is None or not move.outcome.success:
             return move
-        return await self._threads.files(self._accept, lease, move, this, delivered.files)
+        if in_files:
+            return await self._threads.files(self._accept, lease, move, this, delivered.files)
+        return await self._publisher.accept(lease, Accepted(move=move, delivery=folders.delivery_of(turn, this)))
 
     async def _in_shadow(
         self, turn: Turn, case: Case, attempt: Attempt, seconds_left: float

@@ -2,6 +2,10 @@
 
 The seal comes first: a cancel that comes later is too late, and whoever takes the turn over after a crash publishes and
 commits the same. So all here may happen twice, and may stop at any line.
+
+Where the agent worked in the session's folder, the writer is fenced there too, and so takes its place in the folder
+before it asks the store (``publish``, in a thread). Else the store is asked in the loop, and a thread only writes
+(``accept``).
 """
 
 from __future__ import annotations
@@ -11,16 +15,18 @@ from dataclasses import replace
 import structlog
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import arrive, reach
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files import session, workspace
-from worker.files.session_fence import Holding, holding
+from worker.files.session_fence import Place, holding, place
 from worker.turns import folders
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
+from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.ledger import Ledger
+from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Move
 from worker.turns.transitions.texts import whole
@@ -32,11 +38,13 @@ _TRIES = 3
 
 
 class Publisher:
-    """Publishes what was accepted. One per worker process, used by many threads."""
+    """Publishes what was accepted. One per worker process. ``blocking`` is the ledger for what runs in threads."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, host: Host) -> None:
+    def __init__(self, settings: Settings, ledger: AsyncLedger, blocking: Ledger, threads: Threads, host: Host) -> None:
         self._settings = settings
         self._ledger = ledger
+        self._blocking = blocking
+        self._threads = threads
         self._host = host
 
     def finish(self, lease: Lease) -> Move:
@@ -53,6 +61,31 @@ class Publisher:
             log.error("answer.not_published", error=str(error))
             return accepted.move
 
+    async def accept(self, lease: Lease, accepted: Accepted) -> Move:
+        """As ``publish``, for an answer whose agent did not work in the session's folder. In the loop.
+
+        Raises:
+            Fenced: as ``publish``. OSError: this machine is sick: another one can judge and publish it.
+        """
+        await arrive("answer.accepted")
+        if await self._ledger.seal(lease.claim, self._sealed(lease, accepted)):
+            await self._threads.files(self._write, lease, accepted)
+        return accepted.move
+
+    def _write(self, lease: Lease, accepted: Accepted) -> None:
+        try:
+            with place(folders.folder_of(self._settings, lease.claim.turn)) as here:
+                if here is None:  # other turns' agents work in it
+                    self.publish(lease, accepted)
+                    return
+                lease.confirm(self._blocking)
+                self._put(here, lease.claim.turn, accepted)
+        except OSError as error:
+            if self._host.look():
+                raise
+            log.error("answer.not_published", error=str(error))  # as in ``publish``
+        reach("answer.published")
+
     def publish(self, lease: Lease, accepted: Accepted) -> Move:
         """Publish a success before the commit that tells of it; other moves just go on. Returns the move to commit.
 
@@ -63,17 +96,21 @@ class Publisher:
             SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
             OSError: this machine is sick, and nothing was sealed: another one can publish it.
         """
-        move, sealed = accepted.move, bool(lease.claim.accepted)
+        turn, move, sealed = lease.claim.turn, accepted.move, bool(lease.claim.accepted)
         if move.outcome is None or not move.outcome.success:
             return move
         reach("answer.accepted")
         for _ in range(_TRIES):
             try:
-                with holding(folders.folder_of(self._settings, lease.claim.turn)) as holder:
+                with holding(folders.folder_of(self._settings, turn)) as holder:
                     if not self._seal(lease, accepted):
                         return move
                     sealed = True
-                    self._put(holder, lease.claim.turn, accepted)
+                    holder.take()
+                    if turn.request.phase is None:
+                        self._put(holder, turn, accepted)
+                    else:
+                        phase_folders.publish_output(holder, turn, accepted.delivery)
             except FileNotFoundError as error:
                 # A later holder ended our right to write; or one that is late itself did: then the turn is still ours.
                 log.warning("answer.publishing_again", error=str(error))
@@ -90,16 +127,16 @@ class Publisher:
         return move
 
     def _seal(self, lease: Lease, accepted: Accepted) -> bool:
-        lease.confirm(self._ledger)
-        return self._ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(accepted.move.attempt)))
+        lease.confirm(self._blocking)
+        return self._blocking.seal(lease.claim, self._sealed(lease, accepted))
 
-    def _put(self, holder: Holding, turn: Turn, accepted: Accepted) -> None:
+    @staticmethod
+    def _sealed(lease: Lease, accepted: Accepted) -> str:
+        return accepted.to_json(lease.claim.facts(accepted.move.attempt))
+
+    def _put(self, holder: Place, turn: Turn, accepted: Accepted) -> None:
         """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
         answer = accepted.move.answer
-        holder.take()
-        if turn.request.phase is not None:
-            phase_folders.publish_output(holder, turn, accepted.delivery)
-            return
         files = workspace.written_files(holder.path / "attempts" / accepted.delivery)
         session.accept(holder, turn, answer)
         workspace.publish(

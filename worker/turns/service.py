@@ -101,7 +101,7 @@ class TurnService:
         self._announce = announce
         self._isolate = isolate
         self._host = host
-        self._publisher = Publisher(settings, blocking, host)
+        self._publisher = Publisher(settings, ledger, blocking, threads, host)
         self._links = Links(settings, ledger, blocking, threads, runners, judges, self._publisher, host)
 
     async def carry_out(
