@@ -12,8 +12,8 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -52,6 +52,10 @@ class Script:
     sha: str
     arguments: tuple[str, ...]
     rest: bool
+    names: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(self.arguments))
 
     def words(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
         """ARGV for these arguments.
@@ -59,8 +63,8 @@ class Script:
         Raises:
             TypeError: an argument is missing, or unknown to the command's header.
         """
-        if values.keys() != {*self.arguments} or (rest and not self.rest):
-            wrong = sorted(values.keys() ^ {*self.arguments})
+        if values.keys() != self.names or (rest and not self.rest):
+            wrong = sorted(values.keys() ^ self.names)
             raise TypeError(f"{self.name}.lua has other arguments: {', '.join(wrong) or 'no rest'}")
         return (turn_id, *(values[name] for name in self.arguments), *rest)
 
@@ -135,14 +139,15 @@ def _literal(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-def turn_keys(namespace: str, turn_id: str, session_id: str) -> list[str]:
+@lru_cache(maxsize=4096)  # the same for each command of a turn
+def turn_keys(namespace: str, turn_id: str, session_id: str) -> tuple[str, ...]:
     """KEYS[1..12] of every command, in the order ``lua/turn.lua`` names them.
 
     Raises:
         ValueError: ``turn_id`` has the wrong form.
     """
     keys = keys_of(namespace, turn_id)
-    return [
+    return (
         keys.turn(turn_id),
         keys.log(turn_id),
         keys.attempts(turn_id),
@@ -155,4 +160,4 @@ def turn_keys(namespace: str, turn_id: str, session_id: str) -> list[str]:
         keys.pending,
         keys.pauses,
         keys.held,
-    ]
+    )

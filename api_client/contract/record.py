@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from api_client.contract.marker import read_spans
@@ -80,6 +80,15 @@ def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = 
         return Turn(**_values(_TURN, raw, markers=markers, **known))
     except KeyError as error:
         raise ValueError(f"not a turn's record: {error.args[0]} is missing") from error
+    except (AttributeError, TypeError) as error:  # JSON of another shape
+        raise ValueError(f"not a turn's record: {error}") from error
+
+
+def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
+    """A turn that is not finished, with the fields that were stored since. Raises as ``decode_turn``."""
+    raw = {key.decode(): value.decode("utf-8", "replace") for key, value in changed.items()}
+    try:
+        return replace(turn, **{name: read(raw[stored]) for name, stored, read, _ in _TURN if stored in raw})
     except (AttributeError, TypeError) as error:  # JSON of another shape
         raise ValueError(f"not a turn's record: {error}") from error
 

@@ -411,7 +411,7 @@ class Schedule:
 
     def _keys_of(self, turn: PretendTurn) -> list[str]:
         if turn.turn_id not in self._keys:
-            self._keys[turn.turn_id] = turn_keys(self._namespace, turn.turn_id, turn.session_id)
+            self._keys[turn.turn_id] = [*turn_keys(self._namespace, turn.turn_id, turn.session_id)]
         return self._keys[turn.turn_id]
 
 

@@ -78,7 +78,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def ask(self, name: str, turn_id: str, *args: Any, key: str = "") -> list[Any]:
         """The server's reply, as texts and numbers."""
         session, owner = self.submits[turn_id][:2]
-        keys = turn_keys(_NAMESPACE, turn_id, session)
+        keys = [*turn_keys(_NAMESPACE, turn_id, session)]
         if name == "submit":
             keys.append(keys_of(_NAMESPACE, turn_id).idempotency(owner, key or turn_id))
         sha = self.shas[name]

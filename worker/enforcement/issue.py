@@ -53,7 +53,8 @@ class ValidationIssue:
     adr: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "severity", Severity(self.severity))
+        if type(self.severity) is not Severity:
+            object.__setattr__(self, "severity", Severity(self.severity))
         if type(self.part) is not str:  # a ``Part``
             object.__setattr__(self, "part", str(self.part))
 

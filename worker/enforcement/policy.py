@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
@@ -63,6 +64,12 @@ class Action(StrEnum):
 DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
 
 
+@lru_cache(maxsize=256)
+def _actions(names: tuple[str, ...]) -> tuple[Action, ...]:
+    """Raises ``ValueError``: one of them does not exist."""
+    return tuple(map(Action, names))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How much is tried, and in what order.
@@ -95,12 +102,11 @@ class Policy:
         if self.locale not in LOCALES:
             raise ValueError(f"locale must be one of {', '.join(LOCALES)}, not {self.locale!r}")
         for order in (*self.order.values(), self.default):
-            for action in order:
-                Action(action)
+            _actions(tuple(order))
 
     def actions(self, validator: str) -> tuple[Action, ...]:
         """What is tried for a validator's errors, in order."""
-        return tuple(Action(action) for action in self.order.get(validator, self.default))
+        return _actions(tuple(self.order.get(validator, self.default)))
 
     def repairs(self, validator: str) -> bool:
         """True when the validator's errors are repaired before anything else is tried."""

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import structlog
@@ -47,6 +48,7 @@ class DeliveryTaken(HelixError):
         self.directory = directory
 
 
+@lru_cache(maxsize=1024)  # asked for at every step of a turn
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
     """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")

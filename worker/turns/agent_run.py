@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Sequence
+from typing import cast
 
 import structlog
 
@@ -21,13 +22,14 @@ from worker.files.workspace import DeliveryTaken, has_answer
 from worker.runners.base import (
     AgentEvent,
     AnyRunner,
-    AsyncRunner,
     BuildRunner,
     Emit,
     ErrorKind,
     Order,
+    Runner,
     RunResult,
     config_error,
+    in_loop,
     needs_folder,
     not_begun,
     reads_files,
@@ -94,7 +96,7 @@ class AgentRun:
             Fenced: another worker has the turn.
         """
         try:
-            runner, order = await self._threads.files(self._ready) if self._blocks() else self._ready()
+            runner, order = await self._threads.files(self._ready, True) if self._blocks() else self._ready(False)
         except (SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
@@ -116,31 +118,31 @@ class AgentRun:
 
     async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
         """The agent's run: as a coroutine, or in a thread when its runner blocks."""
-        if isinstance(runner, AsyncRunner):
+        if in_loop(runner):
             return await runner.run_async(order, emit, self._lease)
         loop = asyncio.get_running_loop()
 
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
 
-        return await self._threads.runs(runner.run, order, emit_from_thread, self._lease)
+        return await self._threads.runs(cast("Runner", runner).run, order, emit_from_thread, self._lease)
 
     def _blocks(self) -> bool:
         """Whether making ready has to wait: for files, for what is left of an earlier delivery, or for the store."""
         turn, lease = self._turn, self._lease
         if turn.request.phase is not None or lease.lapsed or (turn.delivery > 1 and not lease.went_on):
             return True
-        return folders.works_in_files(self._settings, turn, self._runners) or has_answer(
-            folders.folder_of(self._settings, turn)
-        )
+        if folders.works_in_files(self._settings, turn, self._runners):
+            return True
+        return not lease.went_on and has_answer(folders.folder_of(self._settings, turn))
 
-    def _ready(self) -> tuple[AnyRunner, Order]:
-        """The runner and its order, with the turn confirmed to be ours. May block. Raises as ``_prepared``."""
+    def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
+        """The runner and its order, with the turn confirmed to be ours. Raises as ``_prepared``."""
         reach("run.claimed")
         if self._turn.request.phase is not None:
             self._require_gates()
             self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
-        prepared = self._prepared()
+        prepared = self._prepared(may_block)
         reach("folder.made")
         self._lease.confirm(self._ledger)
         return prepared
@@ -154,7 +156,25 @@ class AgentRun:
         if refused := phase_folders.fence_of(self._settings, self._turn).refusal(phase_folders.phase_of(self._turn)):
             raise SettingsError([refused])
 
-    def _prepared(self) -> tuple[AnyRunner, Order]:
+    def _begin(self, settings: Settings, runner: AnyRunner) -> None:
+        """Make the folder ready. Raises as ``_prepared``."""
+        turn = self._turn
+        needed = turn.request.phase is not None or needs_folder(runner)
+        folders.begin(
+            settings,
+            turn,
+            self._lease.claim.link.attempt,
+            self._history,
+            functools.partial(self._lease.confirm, self._ledger),
+            needed=needed,
+            template=self._template(settings) if needed else "",
+            tools=reads_files(runner),
+        )
+        # Nobody is left to end what an agent started when its worker and its guard were killed together.
+        if turn.delivery > 1 and not self._lease.went_on and (left := sweep_before(turn.turn_id, turn.delivery)):
+            log.error("attempt.left_processes", pids=left)
+
+    def _prepared(self, may_block: bool) -> tuple[AnyRunner, Order]:
         """The runner and what it is asked, with a fresh directory for this delivery where the runner works in one.
 
         Raises:
@@ -169,21 +189,8 @@ class AgentRun:
             raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
         runner, option = self._runners(model)
         attempt = self._lease.claim.link.attempt
-        needed = turn.request.phase is not None or needs_folder(runner)
-        confirm = functools.partial(self._lease.confirm, self._ledger)
-        directory = folders.begin(
-            settings,
-            turn,
-            attempt,
-            self._history,
-            confirm,
-            needed=needed,
-            template=self._template(settings) if needed else "",
-            tools=reads_files(runner),
-        )
-        # Nobody is left to end what an agent started when its worker and its guard were killed together.
-        if turn.delivery > 1 and not self._lease.went_on and (left := sweep_before(turn.turn_id, turn.delivery)):
-            log.error("attempt.left_processes", pids=left)
+        if may_block:
+            self._begin(settings, runner)
         order = Order(
             turn_id=turn.turn_id,
             session_id=turn.request.session_id,
@@ -192,7 +199,7 @@ class AgentRun:
             prompt=self.prompt,
             messages=turn.request.messages,
             workdir=folders.folder_of(settings, turn),
-            directory=directory,
+            directory=folders.own_folder(settings, turn, attempt),
             agent_session=turn.agent_session,
             so_far=self._so_far,
             model=name,

@@ -82,8 +82,7 @@ def begin(
         DeliveryTaken: this delivery was started before. OSError: the folder cannot be written. SettingsError: as
             ``folder_of``. What ``confirm`` raises.
     """
-    workdir = folder_of(settings, turn)
-    directory = workdir / "attempts" / delivery_name(turn.turn_id, attempt, turn.delivery)
+    workdir, directory = folder_of(settings, turn), own_folder(settings, turn, attempt)
     if not needed and not has_answer(workdir):
         return directory
     with holding(workdir) as holder:
@@ -98,6 +97,11 @@ def begin(
         else:
             phase_folders.begin(holder, directory, turn, history)
     return directory
+
+
+def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
+    """The folder of the delivery that runs now, made or not. Raises as ``folder_of``, ``ValueError``: no turn's id."""
+    return folder_of(settings, turn) / "attempts" / delivery_name(turn.turn_id, attempt, turn.delivery)
 
 
 def delivery_of(turn: Turn, record: AttemptRecord) -> str:

@@ -36,7 +36,6 @@ class AsyncLedger:
     def __init__(self, settings: Settings, worker: str) -> None:
         self.worker = worker
         self._connection = Connection(settings)
-        self._noting: set[asyncio.Future[None]] = set()
         self._changes = Changes(settings, worker)
 
     async def close(self) -> None:
@@ -85,14 +84,7 @@ class AsyncLedger:
 
     def note_task(self, claim: Claim, task_id: str) -> None:
         """As ``Changes.note_task``; nobody waits for it, for it is not vital: it goes out before what is sent later."""
-        noting = asyncio.ensure_future(self._do(self._changes.note_task(claim, task_id)))
-        self._noting.add(noting)
-        noting.add_done_callback(self._noted)
-
-    def _noted(self, noting: asyncio.Future[None]) -> None:
-        self._noting.discard(noting)
-        if not noting.cancelled():
-            noting.exception()  # the store is away: operators see the task run for longer than it did
+        self._connection.tell(*self._changes.note_task(claim, task_id).words)
 
     async def knows(self, turn_id: str) -> bool:
         """Whether the store has this turn's record."""

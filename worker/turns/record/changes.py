@@ -18,7 +18,7 @@ from api_client.contract.commands import CANCEL, Word, load_script, plain_script
 from api_client.contract.counters import read_pending
 from api_client.contract.event_kinds import Body
 from api_client.contract.keys import Keys, bucket_lives, keys_of
-from api_client.contract.record import attempts_of, decode_turn, is_apart, read_facts
+from api_client.contract.record import attempts_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import AttemptRecord, Turn
@@ -66,7 +66,7 @@ class Changes:
         rest: Sequence[Word] = (),
     ) -> Command[T]:
         keys = turn_keys(self._settings.namespace, turn_id, session_id)
-        return Command(read, self.scripts[script].words(turn_id, values, rest), script, tuple(keys))
+        return Command(read, self.scripts[script].words(turn_id, values, rest), script, keys)
 
     def claim(
         self, turn_id: str, session_id: str, link: Link, token: str, taken_at: float, *, alone: bool = False
@@ -84,9 +84,8 @@ class Changes:
         record = _mapping(reply[2:])
         if is_apart(record):  # long: read by itself, so that the claim takes no longer for it
             record |= yield self._texts(turn_id)
-        turn, accepted = decode_turn(record), record.pop(b"accepted", b"").decode()
-        del record[b"request"]
-        claim = Claim(turn, link, token, taken_at, _seconds_left(turn, reply), accepted, record)
+        turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
+        claim = Claim(turn, link, token, taken_at, _seconds_left(turn, reply), accepted)
         if turn.delivery == 1 and link.task == RUN:
             claim.attempts = {}  # a turn's first delivery has nothing behind it
         return claim
@@ -124,7 +123,8 @@ class Changes:
         def read(reply: Any) -> Behind | Committed:
             return _fenced_or_behind(reply) or _committed(reply)
 
-        result: Committed = yield from self._numbered(claim, self._commit(claim, move, read, keep=False))
+        sent = once(move, claim.facts(move.attempt))
+        result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
         return result
 
     def advance(self, claim: Claim, move: Move, taken_at: float) -> Exchange[Claim | Committed]:
@@ -137,16 +137,16 @@ class Changes:
         def read(reply: Any) -> Behind | Claim | Committed:
             if reply[0] not in {b"went_on", b"claimed"}:
                 return _fenced_or_behind(reply) or _committed(reply)
-            record = claim.record | _mapping(reply[2:])
-            turn = decode_turn(record, request=claim.turn.request)
+            turn = with_changes(claim.turn, _mapping(reply[2:]))
             following = Claim(turn, move.next or claim.link, claim.token, taken_at, _seconds_left(turn, reply))
-            following.record, following.outbox = record, claim.outbox
+            following.outbox = claim.outbox
             if claim.attempts is not None:
-                facts = claim.facts(move.attempt)
-                following.attempts = claim.attempts | {move.attempt: facts | once(move, facts).facts}
+                following.attempts = claim.attempts | {move.attempt: known | sent.facts}
             return following
 
-        result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, move, read, keep=True))
+        known = claim.facts(move.attempt)
+        sent = once(move, known)
+        result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=True))
         return result
 
     def _commit(
@@ -154,7 +154,6 @@ class Changes:
     ) -> Command[Behind | T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep)}
         words |= self._breaker(claim.turn)
-        move = once(move, claim.facts(move.attempt))
         return self._command("commit", *_ids(claim), read, words | move.arguments(), move.rest())
 
     def _breaker(self, turn: Turn) -> dict[str, Word]:

@@ -23,8 +23,8 @@ class Claim:
         taken_at: when the claim was asked for, by ``time.monotonic()``.
         seconds_left: time to the turn's deadline at that moment, by the store's clock.
         accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
-        record: the turn as it is stored, without its request. attempts: what is stored about each
-            attempt, by its number, as far as the holder has read or written it; None: not read yet.
+        attempts: what is stored about each attempt, by its number, as far as the holder has read or written it; None:
+            not read yet.
         outbox: the numbered commands the holder sent, those of links before this one too.
     """
 
@@ -34,7 +34,6 @@ class Claim:
     taken_at: float
     seconds_left: float
     accepted: str = ""
-    record: dict[bytes, bytes] = field(default_factory=dict)
     attempts: dict[int, dict[str, str]] | None = None
     outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
 
