@@ -1,0 +1,119 @@
+"""An answer whose agent did not work in the session's folder: it is published all the same, and only by the holder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, TurnState
+from tests.accounts import disagreements
+from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
+from worker.files.session_fence import HELD
+from worker.files.workspace import check_session_done
+from worker.turns.publisher import Publisher
+
+BETTER = "Besser.\n\n<!-- STEP: done -->"
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    async with TurnsClient(settings) as client:
+        made = Bench(settings, client)
+        made.runner.needs_folder = False
+        yield made
+        made.close()
+        assert disagreements(settings) == {}
+
+
+def session(bench: Bench) -> Path:
+    return bench.settings.sessions_dir / "s"
+
+
+async def test_its_answer_is_published_and_nothing_is_held(bench: Bench) -> None:
+    turn = await bench.outcome(says(NO_MARKER), says(GOOD))
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+    assert check_session_done(session(bench))
+    assert sorted(path.name for path in session(bench).rglob("*")) == [".done", "output", "response.md", "status.json"]
+    assert (session(bench) / "output" / "response.md").read_text() == GOOD
+
+
+async def test_the_mark_of_the_answer_before_goes_when_the_next_message_is_worked_on(bench: Bench) -> None:
+    await bench.outcome(says(GOOD))
+    turn_id = await bench.submit(says(BETTER))
+    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    assert not check_session_done(session(bench))
+    bench.carry_out(turn_id, JUDGE)
+    assert (session(bench) / "output" / "response.md").read_text() == BETTER
+
+
+async def test_in_a_session_in_which_agents_worked_with_files_it_is_fenced_as_they_are(bench: Bench) -> None:
+    bench.runner.needs_folder = True
+    await bench.outcome(says(GOOD))
+    late = session(bench) / HELD / "late"
+    late.mkdir()
+    bench.runner.needs_folder = False
+    assert (await bench.outcome(says(BETTER))).outcome is Outcome.PASSED
+    assert (session(bench) / "output" / "response.md").read_text() == BETTER
+    assert not late.exists(), "who held the folder before can no longer write"
+
+
+async def test_a_cancel_before_the_seal_publishes_nothing(bench: Bench) -> None:
+    turn_id = await bench.submit(says(GOOD))
+    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    seal = bench.on_loop.seal
+
+    async def cancelled_first(claim: object, accepted: str) -> bool:
+        bench.ledger.cancel(turn_id, "s")
+        return await seal(claim, accepted)  # type: ignore[arg-type]
+
+    bench.on_loop.seal = cancelled_first  # type: ignore[method-assign, assignment]
+    bench.carry_out(turn_id, JUDGE)
+    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+    assert not session(bench).exists()
+
+
+async def test_a_sick_host_gives_the_judged_answer_to_another(bench: Bench) -> None:
+    turn_id = await bench.submit(says(GOOD))
+    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    session(bench).parent.mkdir(parents=True)
+    session(bench).write_text("no folder can be made here")
+    bench.trouble = "the disk is read-only"
+    bench.carry_out_one(JUDGE, turn_id)
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, turn.next, turn.strikes) == (TurnState.RAN, str(JUDGE), 0)
+    session(bench).unlink()
+    bench.trouble = ""
+    bench.host.look()
+    bench.announced.clear()
+    bench.carry_out(turn_id, JUDGE)
+    turn = await bench.client.get(turn_id)
+    assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 1)
+    assert check_session_done(session(bench))
+
+
+async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publishes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_id = await bench.submit(says(GOOD))
+    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+    with monkeypatch.context() as dying, pytest.raises(SystemError):
+        dying.setattr(Publisher, "_write", _dies)
+        bench.carry_out_one(JUDGE, turn_id)
+    assert not check_session_done(session(bench))
+    record = Keys(bench.settings.namespace).turn(turn_id)
+    redis.Redis.from_url(bench.settings.redis_url).hset(record, "lease_until", 1)
+    bench.ledger.recall(0)
+    assert bench.ledger.reap(turn_id, may_take=True).link == str(JUDGE)
+    bench.carry_out(turn_id, JUDGE)
+    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    assert check_session_done(session(bench))
+
+
+def _dies(*_: object) -> None:
+    raise SystemError("as if the process had died here")
