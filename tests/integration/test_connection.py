@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -42,15 +43,15 @@ async def test_many_commands_at_once_get_their_own_replies_over_one_connection(c
 
 
 async def test_a_refusal_is_an_error_of_its_kind_and_those_behind_it_are_answered(connection: Connection) -> None:
-    wrong, missing, right = await asyncio.gather(
+    found: list[Any] = await asyncio.gather(
         connection.ask("HGET", "k"),
         connection.ask("EVALSHA", "0" * 40, 0),
         connection.ask("PING"),
         return_exceptions=True,
     )
-    assert isinstance(wrong, ResponseError)
-    assert isinstance(missing, NoScriptError)
-    assert right == b"PONG"
+    assert isinstance(found[0], ResponseError)
+    assert isinstance(found[1], NoScriptError)
+    assert found[2] == b"PONG"
 
 
 async def test_a_large_reply_that_comes_in_pieces_is_whole(connection: Connection) -> None:
@@ -101,6 +102,6 @@ async def test_a_store_with_a_password_is_signed_in_to(private_broker: EmbeddedB
 async def test_redis_py_hands_over_its_transport_and_knows_the_kinds_of_errors(private_settings: Settings) -> None:
     made = redis.asyncio.ConnectionPool.from_url(private_settings.redis_url).make_connection()
     await made.connect()
-    assert isinstance(made._writer.transport, asyncio.WriteTransport)  # noqa: SLF001
-    assert isinstance(made._parser.parse_error("NOSCRIPT No matching script"), NoScriptError)  # noqa: SLF001
+    assert isinstance(made._writer.transport, asyncio.WriteTransport)
+    assert isinstance(made._parser.parse_error("NOSCRIPT No matching script"), NoScriptError)
     await made.disconnect()
