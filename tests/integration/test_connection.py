@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +43,7 @@ async def test_many_commands_at_once_get_their_own_replies_over_one_connection(c
 
 
 async def test_a_refusal_is_an_error_of_its_kind_and_those_behind_it_are_answered(connection: Connection) -> None:
-    found: list[Any] = await asyncio.gather(
+    found: Sequence[Any] = await asyncio.gather(
         connection.ask("HGET", "k"),
         connection.ask("EVALSHA", "0" * 40, 0),
         connection.ask("PING"),
