@@ -55,10 +55,12 @@ async def test_the_mark_of_the_answer_before_goes_when_the_next_message_is_worke
 async def test_in_a_session_in_which_agents_worked_with_files_it_is_fenced_as_they_are(bench: Bench) -> None:
     bench.runner.needs_folder = True
     await bench.outcome(says(GOOD))
+    bench.runner.needs_folder = False
+    turn_id = await bench.submit(says(BETTER))
+    bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
     late = session(bench) / HELD / "late"
     late.mkdir()
-    bench.runner.needs_folder = False
-    assert (await bench.outcome(says(BETTER))).outcome is Outcome.PASSED
+    bench.carry_out(turn_id, JUDGE)
     assert (session(bench) / "output" / "response.md").read_text() == BETTER
     assert not late.exists(), "who held the folder before can no longer write"
 
