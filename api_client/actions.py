@@ -17,7 +17,6 @@ from api_client.contract.values.worker_order import WorkerOrder
 from api_client.index.lists import Found
 from api_client.index.search import Search
 from api_client.index.selection import select
-from api_client.workers import fleet
 
 #: action -> what it can be done to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
@@ -83,9 +82,9 @@ async def act(
         if action == "replay":
             new = await client.replay(turn_id, model=change.model, prompt=change.prompt)
             if before.outcome is Outcome.DEAD:
-                await client.drop(turn_id)
+                await client.dead_letters.drop(turn_id)
             return Done(turn_id, True, "replayed", new)
-        await client.drop(turn_id)
+        await client.dead_letters.drop(turn_id)
         return Done(turn_id, True, "dropped")
 
 
@@ -112,14 +111,14 @@ async def decide(
     turn = await client.get(turn_id, owner=owner)
     check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
     async with client.audit.noted(kind, by=by, turn_id=turn_id, detail=f"inbox, for {name}" if name else "inbox"):
-        return await client.decide(
+        return await client.inbox.decide(
             turn_id, kind, by=by, name=name, note=note, text=text, owner=owner, decision_id=decision_id
         )
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
-    """Order a worker, then write the audit line with its whole name, which is returned. Raises as ``fleet.order``."""
-    whole = await fleet.order(client.store, name, order)
+    """Order a worker, then write the audit line with its whole name, which is returned. Raises as ``Workers.order``."""
+    whole = await client.workers.order(name, order)
     await client.audit.note(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail))))
     return whole
 

@@ -1,11 +1,12 @@
 """The client: submit a turn, read it, follow it, cancel it. Asynchronous; the web relay and the CLI use it.
 
-Here is what can be asked; each part that answers is a file of its own.
+What is asked of one turn stands here; for the rest a client has parts: ``inbox``, ``dead_letters``, ``lists``,
+``sessions``, ``workers``, ``figures``, ``pauses``, ``spending``, ``flows``, ``audit``.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Self
 
 from api_client.announcer import Announcer
@@ -17,10 +18,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState, replay_id
 from api_client.contract.values.policy import Asker, ReadPolicy
-from api_client.figures import metrics
-from api_client.figures.figures import Figures, read_figures
-from api_client.figures.stats import RetryRate, Stats
-from api_client.index.clearing import clear
+from api_client.figures.reader import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.finding import find_turn
 from api_client.index.lists import TurnLists
@@ -39,14 +37,12 @@ from api_client.tracing.backlog import Backlog
 from api_client.turns.canceller import Canceller
 from api_client.turns.inbox import Inbox
 from api_client.turns.outline import Outline
-from api_client.turns.place import Place, read_place, unfinished_of
 from api_client.turns.reader import TurnReader
+from api_client.turns.sessions import Sessions
 from api_client.turns.submission import replayed
 from api_client.turns.submitter import Submitter
-from api_client.workers import fleet
-from api_client.workers.gauges import Gauges, read_gauges
+from api_client.workers.fleet import Workers
 from api_client.workers.probe import Prober
-from api_client.workers.standing import Standing, read_standing
 
 
 class TurnsClient:
@@ -64,19 +60,22 @@ class TurnsClient:
         self.prompts = Prompts(settings)
         self.policy_replays = PolicyReplays(self.store)
         self._announcer = Announcer(settings)
-        self._reader = TurnReader(self.store)
-        self._canceller = Canceller(self.store, self._reader, self._announcer)
+        self.reader = TurnReader(self.store)
+        self._canceller = Canceller(self.store, self.reader, self._announcer)
         self.spending = Spending(self.store)
         self._submitter = Submitter(
             self.store, self._announcer, self._canceller, self.policies, self.flows, self.prompts, self.spending
         )
-        self._inbox = Inbox(self.store, self._reader, self._announcer)
-        self._dead_letters = DeadLetters(self.store, self._reader)
+        self.inbox = Inbox(self.store, self.reader, self._announcer)
+        self.dead_letters = DeadLetters(self.store, self.reader)
         self.lists = TurnLists(self.store)
         self.audit = Audit(self.store)
         self.pauses = Pauses(self.store, self.audit)
         self.notices = Notices(self.store, self.audit)
         self.prober = Prober(self.store, self._announcer)
+        self.sessions = Sessions(self.store)
+        self.workers = Workers(self.store, self.prober)
+        self.figures = FigureReader(self.store)
         self.untraced = Backlog(self.store)
         # What the relay keeps in the store besides turns.
         self.allowances = Allowances(self.store)
@@ -92,7 +91,7 @@ class TurnsClient:
 
     async def close(self) -> None:
         """Close the connections. Turns go on."""
-        await self._reader.close()
+        await self.reader.close()
         await self.store.close()
         self._announcer.close()
 
@@ -124,37 +123,13 @@ class TurnsClient:
         """An id for a turn of this session that is to be submitted."""
         return self._submitter.new_id(session_id)
 
-    async def readers(self, turn_id: str) -> int:
-        """How many clients follow the turn's events at this moment; all readers of a client count as one.
-
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return await self._reader.followers(turn_id)
-
-    async def place(self, turn_id: str, session_id: str) -> Place:
-        """Who is before a turn that waits: turns of its session, or turns of all sessions that wait for an agent.
-
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return await read_place(self.store, turn_id, session_id)
-
-    async def unfinished_of(self, turn_id: str, session_id: str) -> list[str]:
-        """The ids of a session's unfinished turns, in order; ``turn_id`` is any id of the session (``new_id``).
-
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return await unfinished_of(self.store, turn_id, session_id)
-
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """The record of a turn.
 
         Raises:
             TurnNotFound: no such turn, or not this owner's. StoreUnavailable: the store does not answer.
         """
-        return await self._reader.get(turn_id, owner=owner)
+        return await self.reader.get(turn_id, owner=owner)
 
     async def find(self, text: str, *, owner: str | None = None) -> str:
         """The id of the turn that ``text`` means: the id itself, the beginning of one turn's id, or ``last``.
@@ -169,15 +144,15 @@ class TurnsClient:
 
     async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
         """The turn's attempts, oldest first. Raises as ``get``."""
-        return await self._reader.attempts(turn_id, owner=owner)
+        return await self.reader.attempts(turn_id, owner=owner)
 
     async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
         """Every event of the turn up to now, without waiting for more. Raises as ``get``."""
-        return await self._reader.events(turn_id, owner=owner)
+        return await self.reader.events(turn_id, owner=owner)
 
     async def outline(self, turn_id: str, *, owner: str | None = None) -> Outline:
         """The turn's events so far, without the pieces of its answers. Raises as ``get``."""
-        return await self._reader.outline(turn_id, owner=owner)
+        return await self.reader.outline(turn_id, owner=owner)
 
     def follow(
         self,
@@ -199,7 +174,7 @@ class TurnsClient:
         Raises:
             TurnNotFound: as ``get``. StoreUnavailable: the store was away for longer than a minute.
         """
-        return self._reader.follow(
+        return self.reader.follow(
             turn_id, after=after, epoch=epoch, at_ms=at_ms, owner=owner, ping_seconds=ping_seconds
         )
 
@@ -209,7 +184,7 @@ class TurnsClient:
         Raises:
             TimeoutError: it did not end within ``timeout`` seconds. TurnNotFound, StoreUnavailable: as ``follow``.
         """
-        return await self._reader.result(turn_id, owner=owner, timeout=timeout)
+        return await self.reader.result(turn_id, owner=owner, timeout=timeout)
 
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
@@ -218,30 +193,6 @@ class TurnsClient:
             TurnNotFound: as ``get``. StoreUnavailable: the store does not answer.
         """
         return await self._canceller.cancel(turn_id, owner=owner)
-
-    async def dead(self) -> list[Turn]:
-        """The dead letters: turns that took down their workers too often, oldest first. They stay until dropped.
-
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return await self._dead_letters.all()
-
-    async def workers(self) -> list[dict[str, Any]]:
-        """What each worker process last told of itself. Raises as ``clear``."""
-        return await fleet.workers(self.store)
-
-    async def unfinished(self) -> int:
-        """How many turns have not ended. Raises as ``clear``."""
-        return await fleet.unfinished(self.store)
-
-    async def clear(self, *, dry_run: bool) -> dict[str, int]:
-        """Let go what finished longer ago than it is to be kept; returns how many records, events, attempts.
-
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return await clear(self.store, dry_run=dry_run)
 
     async def replay(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
         """Hand a finished turn in again, as a new turn of its session; returns the new id. Twice makes one turn.
@@ -259,56 +210,6 @@ class TurnsClient:
             request = self.policies.apply(request, Asker(owner=request.key), named=named)
         return await self.submit(request, turn_id=replay_id(turn_id, model, prompt), replay_of=turn_id)
 
-    async def drop(self, turn_id: str) -> None:
-        """Take a turn off the dead letter list; it is then kept as long as any finished turn. Idempotent.
-
-        Raises:
-            NotFinished: it is no dead letter. TurnNotFound, StoreUnavailable: as ``get``.
-        """
-        await self._dead_letters.drop(turn_id)
-
-    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-        """How often agents had to be asked again in the last ``since_seconds``, as ``metrics.retry_rate``.
-
-        Raises:
-            ValueError: what is asked for does not exist or fit together. StoreUnavailable: the store does not answer.
-        """
-        found = metrics.retry_rate(self.store, since_seconds, by, every, model)
-        rate: RetryRate = await self.store.ask(found)
-        return rate
-
-    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
-        """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
-
-        Raises:
-            ValueError: ``by`` is none of ``stats.BREAKDOWNS``. StoreUnavailable: the store does not answer.
-        """
-        found: Stats = await self.store.ask(metrics.stats(self.store, since_seconds, by, ago_seconds))
-        return found
-
-    async def totals(self) -> Mapping[str, int]:
-        """Every counter since the beginning (``contract/counters.py``). Raises as ``stats``."""
-        found: Mapping[str, int] = await self.store.ask(metrics.totals(self.store))
-        return found
-
-    async def gauges(self) -> Gauges:
-        """What is at this moment: turns by state, queues, workers. Raises as ``stats``."""
-        found: Gauges = await self.store.ask(read_gauges(self.store, await self.standing()))
-        return found
-
-    async def standing(self) -> Standing:
-        """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say.
-
-        Raises:
-            StoreUnavailable: the store does not answer, or refuses even to be read.
-        """
-        return await read_standing(self.store, self.prober)
-
-    async def figures(self, span: str) -> Figures:
-        """The figures of a span of ``figures.SPANS``, whole and over time. Raises as ``stats``."""
-        found: Figures = await self.store.ask(read_figures(self.store, span))
-        return found
-
     async def submit_phases(
         self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
     ) -> list[str]:
@@ -319,37 +220,3 @@ class TurnsClient:
         ``phases.requests_of``. Raises as ``submit``.
         """
         return await self._submitter.submit_phases(phases, directory=directory, idempotency_key=idempotency_key, **more)
-
-    async def inbox(self, *, owner: str | None = None) -> list[Turn]:
-        """The parked turns, which wait for a decision, longest waiting first; with ``owner`` only this owner's.
-
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return await self._inbox.parked(owner=owner)
-
-    async def decide(
-        self,
-        turn_id: str,
-        kind: str,
-        *,
-        by: str,
-        name: str = "",
-        note: str = "",
-        text: str = "",
-        owner: str | None = None,
-        decision_id: str = "",
-    ) -> Turn:
-        """Decide on a parked turn: approve, edit (with the text that counts), retry (with a note), reject.
-
-        A worker carries it out; the turn's record is returned as it is then. Safe to repeat with the same
-        ``decision_id``: it is decided once. ``by`` says who decided, ``name`` for whom they say they did; the record
-        has both.
-
-        Raises:
-            BadRequest: the decision can never work. NotParked: the turn waits for none. TurnNotFound,
-            StoreUnavailable: as ``get``.
-        """
-        return await self._inbox.decide(
-            turn_id, kind, by=by, name=name, note=note, text=text, owner=owner, decision_id=decision_id
-        )

@@ -66,7 +66,7 @@ class Watcher:
             found += of_breakers(await client.pauses.in_force(), now, self._url)
             found += of_budgets(await client.spending.today(), now, self._url)
         if await self._may_look("stuck", _STUCK_LOOK_SECONDS):
-            found += of_stuck(await client.standing(), self._url)
+            found += of_stuck(await client.workers.standing(), self._url)
         for notice in found:
             if await client.notices.put(notice):
                 log.warning("notice.put", kind=notice.kind, subject=notice.subject)

@@ -107,11 +107,11 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
     dead_count, dead = await lists.dead(rows)
     parked_count, parked = await lists.parked(rows)
-    standing = await client.standing()
+    standing = await client.workers.standing()
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
-        figures=await client.figures(span),
+        figures=await client.figures.over(span),
         states={state.value: states[state.value] for state in UNFINISHED},
         could_run=len(standing.waiting),
         oldest_waiting=standing.waiting_since,

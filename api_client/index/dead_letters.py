@@ -14,7 +14,7 @@ _DROP = Path(__file__).with_name("lua") / "drop.lua"
 
 
 class DeadLetters:
-    """The dead letter list. See ``TurnsClient`` for what each method promises and raises."""
+    """The dead letter list. Every method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store, reader: TurnReader) -> None:
         self._store = store
@@ -32,7 +32,11 @@ class DeadLetters:
         return sorted(found, key=lambda turn: turn.finished_at)
 
     async def drop(self, turn_id: str) -> None:
-        """Take a turn off the list; it is then kept as long as any finished turn. Idempotent."""
+        """Take a turn off the list; it is then kept as long as any finished turn. Idempotent.
+
+        Raises:
+            NotFinished: it is not among them. TurnNotFound: there is no such turn.
+        """
         turn = await self._reader.get(turn_id)
         [said] = await self._store.change(self._drop, turn_id, turn.request.session_id, {"owner": turn.request.owner})
         if said == b"alive":

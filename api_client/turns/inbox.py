@@ -23,7 +23,7 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 
 
 class Inbox:
-    """Reads the inbox and stores decisions. See ``TurnsClient`` for what each method promises and raises."""
+    """Reads the inbox and stores decisions. Every method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
         self._store = store
@@ -48,13 +48,21 @@ class Inbox:
         kind: str,
         *,
         by: str,
-        name: str,
-        note: str,
-        text: str,
-        owner: str | None,
-        decision_id: str,
+        name: str = "",
+        note: str = "",
+        text: str = "",
+        owner: str | None = None,
+        decision_id: str = "",
     ) -> Turn:
-        """Decide on a parked turn, once for each ``decision_id``; returns its record."""
+        """Decide on a parked turn: approve, edit (with the text that counts), retry (with a note), reject.
+
+        A worker carries it out; the turn's record is returned as it is then. Safe to repeat with the same
+        ``decision_id``: it is decided once. ``by`` says who decided, ``name`` for whom they say they did; the record
+        has both.
+
+        Raises:
+            BadRequest: the decision can never work. NotParked: the turn waits for none. TurnNotFound: no such turn.
+        """
         turn = await self._reader.get(turn_id, owner=owner)
         check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
         # The same id with another decision is no repeat: it is refused like any other second decision.

@@ -62,7 +62,7 @@ class Readers:
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        for earlier in await self._client.unfinished_of(turn_id, request.session_id):
+        for earlier in await self._client.sessions.unfinished(turn_id, request.session_id):
             stopped = self._stops.pop(earlier, None)
             if stopped:
                 stopped.cancel()
@@ -78,7 +78,7 @@ class Readers:
         with suppress(TurnNotFound):
             asked = (await self._client.get(turn_id, owner=request.owner)).request.metadata.get(USER_MESSAGE)
             ours = request.metadata.get(USER_MESSAGE)
-            return bool(asked and ours) and asked != ours and not await self._client.readers(turn_id)
+            return bool(asked and ours) and asked != ours and not await self._client.reader.followers(turn_id)
         return False
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Readers:
         await asyncio.sleep(self._grace_seconds)
         self._stops.pop(turn_id, None)
         try:
-            if await self._client.readers(turn_id):
+            if await self._client.reader.followers(turn_id):
                 return  # through another relay, or in a terminal
             await self._client.cancel(turn_id, owner=owner)
         except StoreUnavailable as error:

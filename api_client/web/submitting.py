@@ -87,7 +87,7 @@ async def require_room(
         StoreUnavailable: the store does not answer.
     """
     most = relay.settings.max_unfinished
-    if most and await relay.client.unfinished() >= most:
+    if most and await relay.client.workers.unfinished() >= most:
         headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
         raise ApiError(429, sentence("queue_full", locale), code="queue_full", headers=headers)
     limits = caller.limits

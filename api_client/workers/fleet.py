@@ -2,68 +2,67 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import Any
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.store import Store
+from api_client.workers.gauges import Gauges, read_gauges
+from api_client.workers.probe import Prober
+from api_client.workers.reports import reported_workers
+from api_client.workers.standing import Standing, read_standing
 
 
-async def workers(store: Store) -> list[dict[str, Any]]:
-    """What each worker process last reported: name, host, queues, slots, free, deaf, at.
+class Workers:
+    """The worker processes, and the turns that they have before them.
 
-    ``slots`` and ``free`` are of agents, ``check_slots`` and ``check_free`` of answers that are judged.
-
-    Raises:
-        StoreUnavailable: the store does not answer.
+    Every method raises ``StoreUnavailable`` when the store does not answer.
     """
-    return await _told(store, Keys(store.namespace).workers)
 
+    def __init__(self, store: Store, prober: Prober) -> None:
+        self._store, self._prober = store, prober
 
-async def ended(store: Store) -> list[dict[str, Any]]:
-    """What each worker process that ended in peace within a day last reported; ``at`` is its end. Raises as above."""
-    return await _told(store, Keys(store.namespace).ended_workers)
+    async def standing(self) -> Standing:
+        """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say."""
+        return await read_standing(self._store, self._prober)
 
+    async def gauges(self) -> Gauges:
+        """What is at this moment: turns by state, queues, workers."""
+        found: Gauges = await self._store.ask(read_gauges(self._store, await self.standing()))
+        return found
 
-async def _told(store: Store, key: str) -> list[dict[str, Any]]:
-    told = []
-    for name, text in sorted((await store.ask(store.redis.hgetall(key))).items()):
-        with suppress(ValueError):
-            told.append({"name": name.decode(), **json.loads(text)})
-    return told
+    async def reported(self) -> list[dict[str, Any]]:
+        """What each worker process last reported, as ``reported_workers``."""
+        return await reported_workers(self._store)
 
+    async def unfinished(self) -> int:
+        """How many turns have not ended, those that wait for a person included.
 
-async def unfinished(store: Store) -> int:
-    """How many turns have not ended, those that wait for a person included.
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        return sum([await self._store.ask(self._store.redis.zcard(keys.due)) for keys in self._store.shards])
 
-    Raises:
-        StoreUnavailable: the store does not answer.
-    """
-    return sum([await store.ask(store.redis.zcard(keys.due)) for keys in store.shards])
+    async def order(self, name: str, what: WorkerOrder) -> str:
+        """Order a worker process to do something; it obeys with its next heartbeat. Twice makes no difference.
 
+        ``name`` is its name or the beginning of it; the whole name is returned.
 
-async def order(store: Store, name: str, what: WorkerOrder) -> str:
-    """Order a worker process, named by the beginning of its name, to do something; it obeys with its next heartbeat.
-
-    Twice makes no difference. Returns its whole name.
-
-    Raises:
-        BadRequest: no worker's name begins like this, or several do. StoreUnavailable: the store does not answer.
-    """
-    known = [each["name"] for each in await workers(store)]
-    meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
-    if len(meant) != 1:
-        why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
-        raise BadRequest(f"{why}; there are: {', '.join(meant or known) or 'none'}", param="name")
-    keys = Keys(store.namespace)
-    ordered = await store.ask(store.redis.hkeys(keys.orders))
-    if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
-        await store.ask(store.redis.hdel(keys.orders, *left))
-    if what is WorkerOrder.RESUME:
-        await store.ask(store.redis.hdel(keys.orders, meant[0]))
-    else:
-        await store.ask(store.redis.hset(keys.orders, meant[0], what.value))
-    return str(meant[0])
+        Raises:
+            BadRequest: no worker's name begins like this, or several do. StoreUnavailable: the store does not answer.
+        """
+        known = [each["name"] for each in await self.reported()]
+        meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
+        if len(meant) != 1:
+            why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
+            raise BadRequest(f"{why}; there are: {', '.join(meant or known) or 'none'}", param="name")
+        keys = Keys(self._store.namespace)
+        ordered = await self._store.ask(self._store.redis.hkeys(keys.orders))
+        if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
+            await self._store.ask(self._store.redis.hdel(keys.orders, *left))
+        if what is WorkerOrder.RESUME:
+            await self._store.ask(self._store.redis.hdel(keys.orders, meant[0]))
+        else:
+            await self._store.ask(self._store.redis.hset(keys.orders, meant[0], what.value))
+        return str(meant[0])

@@ -13,9 +13,8 @@ from api_client.contract.tasks import QUEUES
 from api_client.contract.words.store_refusals import Refusal
 from api_client.store import Store
 from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of, stuck
-from api_client.workers.fleet import ended
-from api_client.workers.fleet import workers as heard_of
 from api_client.workers.probe import Prober
+from api_client.workers.reports import ended_workers, reported_workers
 from api_client.workers.roster import WorkerLine, roster
 from api_client.workers.waiting import FIELDS, Row, Waiting, row, waiting
 
@@ -90,14 +89,14 @@ async def read_standing(store: Store, prober: Prober) -> Standing:
             for (turn_id, score), values in zip(batch, await store.ask(pipe.execute()), strict=True):
                 if found := row(turn_id, score, values):
                     rows.append(found)
-    told = tuple(await heard_of(store))
+    told = tuple(await reported_workers(store))
     fleet = fleet_of(told, time.time())
     ready = tuple(waiting(rows, now, store.settings.announce_seconds))
     waits_in_vain = tuple(stuck(fleet, ready, now))
     return Standing(
         at=now,
         refusal=refusal,
-        workers=tuple(roster(told, rows, time.time(), await ended(store))),
+        workers=tuple(roster(told, rows, time.time(), await ended_workers(store))),
         told=told,
         fleet=fleet,
         states=Counter(each.state.value for each in rows),

@@ -77,7 +77,7 @@ async def measure(models: int) -> None:
                 took = []
                 for _ in range(_ROUNDS):
                     begin = time.perf_counter()
-                    await client.stats(30 * 86_400, by)
+                    await client.figures.stats(30 * 86_400, by)
                     took.append((time.perf_counter() - begin) * 1000)
                 print(f"{'30 days' + (f' by {by}' if by else ''):28} {statistics.median(took):8.1f} {max(took):8.1f}")
 

@@ -47,7 +47,7 @@ def remount(worker: WorkerProcess, settings: Settings, how: str) -> None:
 
 async def sick(client: TurnsClient) -> dict[str, str]:
     """Which worker processes say that their machine is sick, with why."""
-    return {told["name"]: told["sick"] for told in await client.workers() if told["sick"]}
+    return {told["name"]: told["sick"] for told in await client.workers.reported() if told["sick"]}
 
 
 async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
@@ -70,7 +70,7 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
         told = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, check=False)
         wrong = [one["message"] for one in json.loads(told.stdout)["findings"] if one["state"] == "wrong"]
         assert any(f"{_SICK} carries out no turns" in line and "Read-only" in line for line in wrong), wrong
-        assert (await client.gauges()).sick_workers
+        assert (await client.workers.gauges()).sick_workers
 
         worker_process(settings=settings)  # a healthy one
         for turn_id in turn_ids:

@@ -137,11 +137,11 @@ async def test_turns_that_could_run_and_do_not_call(
     worker_process("--foreground", settings=called)
     relay_process(called)
     async with TurnsClient(called) as client:
-        [worker] = await client.workers()
+        [worker] = await client.workers.reported()
         assert run(called, "workers", "quiet", worker["name"]).returncode == 0
 
         async def obeys() -> bool:
-            return any(each.get("quiet") for each in await client.workers())
+            return any(each.get("quiet") for each in await client.workers.reported())
 
         await wait_until(obeys)
         turn_id = await ask(client, "one")

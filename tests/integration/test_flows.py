@@ -78,7 +78,7 @@ async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(
             assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
             assert turn.outcome is (Outcome.FAILED if wanted == "v3" else Outcome.PASSED)
         assert {turn.flow for turn in turns} == {"v2", "v3"}
-        listed = {row.name: row.turns for row in (await client.stats(3600, "flow")).rows}
+        listed = {row.name: row.turns for row in (await client.figures.stats(3600, "flow")).rows}
         assert listed == Counter(turn.flow for turn in turns)
 
 

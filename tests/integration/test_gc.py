@@ -18,6 +18,7 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.index.clearing import clear
 from tests.conftest import environ_of
 from worker.cli import main
 from worker.files.clearing import GONE, Old, old_folders, remove
@@ -210,17 +211,17 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
 
     shorter = replace(settings, event_retention_seconds=DAY)
     async with TurnsClient(shorter) as client:
-        assert await client.clear(dry_run=True) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
+        assert await clear(client.store, dry_run=True) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
         assert len(await client.events(turns["finished"])) > 0
-        assert await client.clear(dry_run=False) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
+        assert await clear(client.store, dry_run=False) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
         assert await client.events(turns["finished"]) == []
         assert [event async for event in client.follow(turns["finished"])] == []  # and it does not wait for ever
         assert (await client.result(turns["finished"], timeout=60)).outcome == "cancelled"
         for name in ("waiting", "dead"):
             assert await client.store.redis.ttl(keys.turn(turns[name])) == -1
             assert len(await client.events(turns[name])) > 0
-        assert await client.clear(dry_run=False) == {"records": 0, "events": 0, "attempts": 0, "policies": 0}
+        assert await clear(client.store, dry_run=False) == {"records": 0, "events": 0, "attempts": 0, "policies": 0}
     async with TurnsClient(replace(settings, retention_seconds=DAY)) as client:
-        assert (await client.clear(dry_run=False))["records"] == 1
+        assert (await clear(client.store, dry_run=False))["records"] == 1
         assert await client.store.redis.exists(keys.turn(turns["finished"])) == 0
         assert await client.store.redis.exists(keys.turn(turns["waiting"])) == 1

@@ -41,7 +41,7 @@ async def parked(bench: Bench, *more_plays: object, **more: object) -> Turn:
 
 async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
     """Decide, and carry it out as Celery would."""
-    await bench.client.decide(turn.turn_id, kind, by="alice", **more)
+    await bench.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
     bench.carry_out(turn.turn_id, Link(RESUME, turn.attempt))
     return await bench.client.get(turn.turn_id)
 
@@ -49,8 +49,8 @@ async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
 async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed(bench: Bench) -> None:
     turn = await parked(bench)
     assert (turn.next, turn.lease_until, turn.outcome, turn.decide_default) == ("", 0, None, "reject")
-    assert [found.turn_id for found in await bench.client.inbox()] == [turn.turn_id]
-    assert await bench.client.inbox(owner="somebody else") == []
+    assert [found.turn_id for found in await bench.client.inbox.parked()] == [turn.turn_id]
+    assert await bench.client.inbox.parked(owner="somebody else") == []
     kinds = [event.kind for event in await bench.client.events(turn.turn_id)]
     assert kinds[-3:] == ["attempt.rejected", "turn.escalated", "turn.parked"]
 
@@ -62,7 +62,7 @@ async def test_an_approved_answer_is_told_as_a_persons_and_published(bench: Benc
     assert turn.decision["note"] == "passt"
     [response] = bench.settings.sessions_dir.rglob("output/response.md")
     assert response.read_text() == NO_MARKER
-    assert await bench.client.inbox() == []
+    assert await bench.client.inbox.parked() == []
     [told] = [event.data for event in await bench.events(turn) if event.kind == "turn.decided"]
     assert (told["kind"], told["by"], told["note"]) == ("approve", "alice", "passt")
 
@@ -93,34 +93,34 @@ async def test_a_rejected_turn_fails_with_the_note_for_its_user(bench: Bench) ->
 async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(bench: Bench) -> None:
     turn = await parked(bench, says(NO_MARKER))
     for _ in range(2):
-        await bench.client.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
+        await bench.client.inbox.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
     with pytest.raises(NotParked, match="alice decided retry before; it is ran"):
-        await bench.client.decide(turn.turn_id, "approve", by="bob")
+        await bench.client.inbox.decide(turn.turn_id, "approve", by="bob")
     bench.carry_out(turn.turn_id, Link(RESUME, 1))
     assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
-    await bench.client.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
+    await bench.client.inbox.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
     assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED, "a late repeat decided the second parking"
 
 
 async def test_a_decision_is_known_by_its_whole_id_and_by_what_it_decides(bench: Bench) -> None:
     turn = await parked(bench)
-    await bench.client.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
+    await bench.client.inbox.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
     for decision_id, kind in (("one", "reject"), ("rival", "reject"), ("one-rival", "approve")):
         with pytest.raises(NotParked, match="bob decided reject before"):
-            await bench.client.decide(turn.turn_id, kind, by="alice", decision_id=decision_id)
-    await bench.client.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
+            await bench.client.inbox.decide(turn.turn_id, kind, by="alice", decision_id=decision_id)
+    await bench.client.inbox.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
     for wrong in ("one rival", "x" * 65, "ä"):
         with pytest.raises(BadRequest, match="decision_id"):
-            await bench.client.decide(turn.turn_id, "reject", by="bob", decision_id=wrong)
+            await bench.client.inbox.decide(turn.turn_id, "reject", by="bob", decision_id=wrong)
 
 
 async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) -> None:
     turn = await parked(bench)
     with pytest.raises(TurnNotFound):
-        await bench.client.decide(turn.turn_id, "approve", by="eve", owner="eve")
+        await bench.client.inbox.decide(turn.turn_id, "approve", by="eve", owner="eve")
     for kind, more in {"bless": {}, "retry": {}, "edit": {}, "approve": {"text": "x"}}.items():
         with pytest.raises(BadRequest):
-            await bench.client.decide(turn.turn_id, kind, by="alice", **more)
+            await bench.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
     assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
 
 
@@ -145,7 +145,7 @@ async def test_a_parked_turn_that_is_looked_at_before_its_time_stays_where_it_is
 async def test_the_deadline_stands_still_while_a_turn_is_parked(bench: Bench) -> None:
     turn = await parked(bench, deadline_seconds=700.0)
     assert turn.deadline_at == pytest.approx(turn.created_at + 700 + 86_400, abs=1)
-    again = await bench.client.decide(turn.turn_id, "approve", by="alice")
+    again = await bench.client.inbox.decide(turn.turn_id, "approve", by="alice")
     assert again.deadline_at == pytest.approx(turn.created_at + 700, abs=5)
 
 
@@ -153,11 +153,11 @@ async def test_a_parked_turn_can_be_cancelled_and_lets_the_session_go_on(bench: 
     turn = await parked(bench)
     following = await bench.submit(says(GOOD))
     assert (await bench.client.cancel(turn.turn_id)).outcome is Outcome.CANCELLED
-    assert await bench.client.inbox() == []
+    assert await bench.client.inbox.parked() == []
     bench.carry_out(following)
     assert (await bench.client.get(following)).outcome is Outcome.PASSED
     with pytest.raises(NotParked, match="it is cancelled"):
-        await bench.client.decide(turn.turn_id, "approve", by="alice")
+        await bench.client.inbox.decide(turn.turn_id, "approve", by="alice")
 
 
 async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench) -> None:
@@ -174,7 +174,9 @@ async def test_another_model_is_asked_on_its_own_before_a_person_is(bench: Bench
             escalation=escalation,
         )
         other.leases.close()
-        runs = {row.name: (row.runs, row.rejected, row.turns) for row in (await client.stats(3600, "model")).rows}  # type: ignore[union-attr]
+        runs = {
+            row.name: (row.runs, row.rejected, row.turns) for row in (await client.figures.stats(3600, "model")).rows
+        }  # type: ignore[union-attr]
     assert runs == {"scripted": (1, 1, 1), "expert": (1, 0, 0)}, "each model has its own runs, and so its own cost"
     assert (turn.outcome, turn.stage, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 1, 2)
     asked = other.runner.orders[1]

@@ -161,7 +161,7 @@ async def said(client: TurnsClient, turn_id: str) -> bool:
 
 
 async def workers_of(client: TurnsClient) -> bool:
-    return (await client.gauges()).workers >= 2
+    return (await client.workers.gauges()).workers >= 2
 
 
 async def fold_of_the_logs(client: TurnsClient, ids: list[str]) -> Counter[str]:

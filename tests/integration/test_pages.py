@@ -244,13 +244,13 @@ async def test_a_dead_letter_is_dropped_by_its_button_and_only_by_an_operator(be
     assert not page.all("form", action=drop)
     refused = await its_owner.post(drop, data=page.form(f"/turns/{turn_id}/replay"))
     assert refused.status_code == 403
-    assert [turn.turn_id for turn in await bench.client.dead()] == [turn_id]
+    assert [turn.turn_id for turn in await bench.client.dead_letters.all()] == [turn_id]
 
     assert (await read(operator, f"/turns/{turn_id}")).all("form", action=drop)
     overview = await read(operator, "/overview")
     answer = await operator.post(drop, data=overview.form(drop))
     assert (answer.status_code, answer.headers["location"]) == (303, "/overview")
-    assert await bench.client.dead() == []
+    assert await bench.client.dead_letters.all() == []
     assert not (await read(operator, f"/turns/{turn_id}")).all("form", action=drop)
     [line] = await bench.client.audit.read(turn_id=turn_id)
     assert (line.action, line.detail) == ("drop", "page")
@@ -327,7 +327,7 @@ async def test_who_may_not_see_a_parked_turn_may_not_decide_on_it(bench: Bench, 
     assert (await http.post(f"/turns/{turn.turn_id}/decision", data=approve)).status_code == 404
     assert (await http.post(f"/turns/{mine.turn_id}/decision", data={"decision": "approve"})).status_code == 403
     assert (await http.post(f"/turns/{mine.turn_id}/decision", data={**form, "decision": "x"})).status_code == 400
-    assert {each.turn_id for each in await bench.client.inbox()} == {turn.turn_id, mine.turn_id}
+    assert {each.turn_id for each in await bench.client.inbox.parked()} == {turn.turn_id, mine.turn_id}
 
 
 async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench, browser: Browser) -> None:

@@ -74,7 +74,7 @@ class PhaseBench(Bench):
         return await self.client.get(turn_id)
 
     async def decided(self, turn: Turn, kind: str, **more: str) -> Turn:
-        await self.client.decide(turn.turn_id, kind, by="alice", **more)
+        await self.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
         return await self.carried_out(turn.turn_id, Link(RESUME, turn.attempt))
 
 

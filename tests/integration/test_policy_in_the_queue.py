@@ -113,7 +113,7 @@ async def test_reactions_of_the_real_chain_escalate_to_a_person(scripted: Settin
             kinds.append(event.kind if event else "")
             if "turn.parked" in kinds:
                 break
-        assert (await client.decide(turn_id, "approve", by="test")).request.applied
+        assert (await client.inbox.decide(turn_id, "approve", by="test")).request.applied
         assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED_BY_HUMAN
 
 
@@ -289,9 +289,9 @@ async def test_figures_know_the_policy(scripted: Settings, policy: Path) -> None
     async with relay(scripted) as (http, client):
         turn = await asked(http, client, "words")
         policy_hash = turn.to_dict()["policy"]
-        (row,) = (await client.retry_rate(3600, "policy")).rows
+        (row,) = (await client.figures.retry_rate(3600, "policy")).rows
         assert (row.name, row.rejected, row.validated) == (policy_hash, 1, 1)
-        (told,) = (await client.stats(3600, "policy")).rows
+        (told,) = (await client.figures.stats(3600, "policy")).rows
         assert (told.name, told.turns, told.asked_again) == (policy_hash, 1, 1)
         assert (
             f'helix_policy_finished_total{{asked_again="1",outcome="passed_after_retry",policy="{policy_hash}"'

@@ -84,6 +84,6 @@ async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(
     worker_process(settings=made)
     async with TurnsClient(made) as client:
         turn = await answered(client, "s")
-        rows = (await client.stats(3600, "policy")).rows
+        rows = (await client.figures.stats(3600, "policy")).rows
     assert turn.policy == turn.to_dict()["policy"] == default_policy().hash
     assert [row.name for row in rows] == [default_policy().hash]

@@ -118,7 +118,7 @@ async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
             for attempt in await after.attempts(turn.turn_id)
             if attempt.completion["verdict"] == "complete"
         ]
-        totals = await after.totals()
+        totals = await after.figures.totals()
         assert totals["shadow.judged|none|scripted"] == len(judged)
         assert totals["shadow.rejected|none|scripted"] == len(judged)
         assert totals["shadow.rejected|absent|scripted"] == len(judged)

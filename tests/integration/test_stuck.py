@@ -187,9 +187,9 @@ async def test_what_waits_behind_a_parked_turn_alarms_nobody_however_long_it_wai
             server.hincrby(Keys(bench.settings.namespace).turn(turn_id), "created_at", -1_000_000)
         server.hincrby(Keys(bench.settings.namespace).turn(parked), "parked_at", -1_000_000)
     told(bench.settings)
-    standing = await bench.client.standing()
+    standing = await bench.client.workers.standing()
     assert (standing.alerts, standing.waiting, standing.stuck) == ((), (), ())
-    gauges = await bench.client.gauges()
+    gauges = await bench.client.workers.gauges()
     assert (gauges.stuck, gauges.oldest_waiting_seconds) == (0, 0.0)
     assert gauges.oldest_parked_seconds >= 1000
     assert "could run" not in top(bench.settings)
@@ -200,19 +200,19 @@ async def test_what_waits_behind_a_parked_turn_alarms_nobody_however_long_it_wai
 async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: Bench) -> None:
     turn_id = await bench.submit(session_id="forgotten")
     told(bench.settings)
-    assert not (await bench.client.standing()).alerts
+    assert not (await bench.client.workers.standing()).alerts
     with redis.Redis.from_url(bench.settings.redis_url) as server:  # announced, and not overdue: a reaper looks at it
         keys = Keys(bench.settings.namespace)
         server.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": int((time.time() - 1000) * 1000)})
         server.hincrby(keys.turn(turn_id), "created_at", -1_000_000)
         server.zadd(keys.due, {turn_id: int((time.time() + 60) * 1000)})
     words = "1 turns could run and have waited for 16 min"
-    [alert] = (await bench.client.standing()).alerts
+    [alert] = (await bench.client.workers.standing()).alerts
     assert alert.message.startswith(words)
-    assert (await bench.client.gauges()).stuck == 1
+    assert (await bench.client.workers.gauges()).stuck == 1
     assert words in top(bench.settings)
     assert words in " ".join(found["message"] for found in doctor(bench.settings))
     _, overview = await pages(bench.settings)
     assert words in overview.text
     told(bench.settings, free=0)
-    assert not (await bench.client.standing()).alerts, "every slot is at work: it waits for its place"
+    assert not (await bench.client.workers.standing()).alerts, "every slot is at work: it waits for its place"

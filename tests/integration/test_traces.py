@@ -129,7 +129,7 @@ async def test_a_turn_is_one_trace_in_which_every_run_counts_once_however_often_
     assert values(stumbled.attributes)["helix.attempt.deliveries"] == 2
     assert SECRET not in "".join(str(span) for span in receiver.spans), "prompts, answers and errors stay out"
 
-    used, totals = usage(receiver.spans), await client.totals()
+    used, totals = usage(receiver.spans), await client.figures.totals()
     assert used["gen_ai.usage.input_tokens"] == totals["tokens.input|big"] == 100 + 40 + 60 + 5 + 7
     assert used["gen_ai.usage.output_tokens"] == totals["tokens.output|big"] == 10 + 4 + 6 + 1
     assert used["helix.usage.cost_usd"] == pytest.approx(totals["cost.all|big"] / 1e6)

@@ -56,7 +56,7 @@ class Served:
 
     async def nobody_reads(self, turn_id: str) -> None:
         async def left() -> bool:
-            return not await self.client.readers(turn_id)
+            return not await self.client.reader.followers(turn_id)
 
         await wait_until(left)
 

@@ -74,7 +74,7 @@ async def test_a_reader_that_stops_reading_is_dropped_costs_little_and_can_come_
             connections = [stuck(relay, turn_id) for _ in range(4)]
 
             async def readers(count: int) -> bool:
-                return await client.readers(turn_id) == count
+                return await client.reader.followers(turn_id) == count
 
             await wait_until(lambda: readers(1))  # the relay has one subscription for all of them
             await wait_until(lambda: readers(0))  # dropped: nobody listens any more

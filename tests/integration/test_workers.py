@@ -18,7 +18,6 @@ from api_client.contract.turn import TurnRequest, TurnState
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.web.app import create_app
 from api_client.web.identity import keys
-from api_client.workers import fleet
 from api_client.workers.exits import read_exits
 from api_client.workers.roster import WorkerLine
 from tests.conftest import WorkerProcess, environ_of, turns
@@ -33,7 +32,7 @@ def asked(session_id: str, model: str = "scripted") -> TurnRequest:
 
 
 async def crew(client: TurnsClient) -> tuple[WorkerLine, ...]:
-    return (await client.standing()).workers
+    return (await client.workers.standing()).workers
 
 
 def listed(settings: Settings, code: int = 0) -> list[dict[str, Any]]:
@@ -117,7 +116,7 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
     async with TurnsClient(settings) as client:
         names = [line.name for line in await crew(client)]
         for name in names:
-            assert await fleet.order(client.store, name, WorkerOrder.QUIET) == name
+            assert await client.workers.order(name, WorkerOrder.QUIET) == name
         await wait_until(lambda: states_are(client, {"quiet"}))
         turn_id = await client.submit(asked("s"))
         done = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
@@ -128,14 +127,14 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
         assert (await client.result(turn_id, timeout=60)).outcome
         before = worker.children()
         for name in names:
-            await fleet.order(client.store, name, WorkerOrder.DRAIN)
+            await client.workers.order(name, WorkerOrder.DRAIN)
         await wait_until(lambda: worker.process.poll() is not None)
         assert worker.process.returncode == 0
         assert before
         left = {line.name: (line.state, line.doing) for line in await crew(client)}
         assert left == dict.fromkeys(names, ("signed off", ())), "it stays in the list for a day"
         assert {line["state"] for line in listed(settings)} == {"signed off"}, "and is not missed"
-        assert await client.workers() == []
+        assert await client.workers.reported() == []
         assert [line.action for line in await client.audit.read()] == ["worker resume"] * len(names)
 
 

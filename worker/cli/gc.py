@@ -11,6 +11,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.keys import GC_AT, Keys
 from api_client.contract.settings import Settings, load, require_store
+from api_client.index.clearing import clear
 from worker.cli import NO
 from worker.cli.output import json_option, write_json
 from worker.cli.turns.actions import whoami
@@ -33,7 +34,7 @@ def gc(dry_run: bool, as_json: bool) -> None:
     async def store(client: TurnsClient) -> dict[str, int]:
         if not dry_run:
             await client.audit.note("gc", by=whoami())
-        return await client.clear(dry_run=dry_run)
+        return await clear(client.store, dry_run=dry_run)
 
     told: dict[str, Any] = {
         "dry_run": dry_run,

@@ -28,7 +28,9 @@ async def show_workers(request: Request, relay: RelayOf, visitor: VisitorOf) -> 
     """Every worker process of the last day, what it does, and when it was last heard of."""
     if visitor.owner:
         return see_other("/turns")
-    return visited("workers.html", request, visitor, seen=await relay.client.standing(), refresh=_REFRESH_SECONDS)
+    return visited(
+        "workers.html", request, visitor, seen=await relay.client.workers.standing(), refresh=_REFRESH_SECONDS
+    )
 
 
 @router.post("/workers/{name}/{order}")
@@ -60,7 +62,7 @@ async def show_policies(request: Request, relay: RelayOf, visitor: VisitorOf) ->
         return see_other("/turns")
     client = relay.client
     active, gone = await client.flows.active(), await client.flows.rolled_back()
-    rows = {row.name: row for row in (await client.stats(_DAY_SECONDS, "flow")).rows}
+    rows = {row.name: row for row in (await client.figures.stats(_DAY_SECONDS, "flow")).rows}
     total = sum(active.values())
     versions = [
         {"name": name, "share": active.get(name, 0) / total, "row": rows.get(name), "gone": gone.get(name)}

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/inbox")
 @router.get("", response_model=None)
 async def list_inbox(relay: RelayOf, owner: Reach) -> Response:
     """The turns that wait for a decision, longest waiting first."""
-    turns = await relay.client.inbox(owner=owner)
+    turns = await relay.client.inbox.parked(owner=owner)
     return JSON({"object": "list", "data": [_shown(turn) for turn in turns]})
 
 

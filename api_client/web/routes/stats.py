@@ -24,9 +24,9 @@ async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: s
     if by not in {"", *BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(BREAKDOWNS)}; got {shown(by)}", param="by")
     seconds = _span("since", since)
-    body = {"object": "stats", **(await relay.client.stats(seconds, by)).to_dict()}
+    body = {"object": "stats", **(await relay.client.figures.stats(seconds, by)).to_dict()}
     if against:
-        earlier = await relay.client.stats(seconds, by, ago_seconds=_span("against", against))
+        earlier = await relay.client.figures.stats(seconds, by, ago_seconds=_span("against", against))
         body["against"] = earlier.to_dict()
     return JSON(body)
 
@@ -39,7 +39,7 @@ async def show_retry_rate(
     if by not in {"", *RETRY_BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {shown(by)}", param="by")
     try:
-        rate = await relay.client.retry_rate(_span("since", since), by, every, model)
+        rate = await relay.client.figures.retry_rate(_span("since", since), by, every, model)
     except ValueError as error:
         raise bad_request(str(error), param="model" if str(error).startswith("model") else "every") from None
     return JSON(
@@ -50,7 +50,9 @@ async def show_retry_rate(
 @router.get("/metrics", response_model=None)
 async def show_metrics(relay: RelayOf) -> Response:
     """Counters and gauges for Prometheus."""
-    text = exposition(await relay.client.totals(), await relay.client.gauges(), await read_vitals(relay))
+    text = exposition(
+        await relay.client.figures.totals(), await relay.client.workers.gauges(), await read_vitals(relay)
+    )
     return Response(text, media_type=CONTENT_TYPE)
 
 

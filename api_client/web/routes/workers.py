@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/workers")
 @router.get("", response_model=None, dependencies=[MayReadMetrics])
 async def list_workers(relay: RelayOf) -> Response:
     """Each worker process of the last day: where it is, what it does and since when, when it was last heard of."""
-    standing = await relay.client.standing()
+    standing = await relay.client.workers.standing()
     data = [{"object": "worker", **line.to_dict()} for line in standing.workers]
     return JSON({"object": "list", "data": data, "alerts": [alert.to_dict() for alert in standing.alerts]})
 

@@ -110,7 +110,7 @@ async def _waiting(relay: Relay, ask: Ask, page: Page) -> list[bytes]:
     before = others = 0
     if page.reply.status and page.progress.queued:
         with suppress(StoreUnavailable):  # the next one may tell
-            place = await relay.client.place(page.reply.turn_id, ask.request.session_id)
+            place = await relay.client.sessions.place(page.reply.turn_id, ask.request.session_id)
             before, others = place.before, place.waiting
     return [PING, *map(data_frame, page.line(page.progress.waiting(time.time(), before=before, others=others)))]
 

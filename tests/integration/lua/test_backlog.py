@@ -121,6 +121,6 @@ async def test_waiting_turns_are_counted_once_for_each_session_whatever_lies_in_
         await wait_until(lambda: store.llen(queue_of(quick)) == 3)
         store.lpush(queue_of(quick), *store.lrange(queue_of(quick), 0, -1))
         claimed(Ledger(quick, "w"), ids[3], session_id="c")
-        gauges = await client.gauges()
+        gauges = await client.workers.gauges()
     assert gauges.waiting == {"helix.run": 2, "helix.check": 0}
     assert gauges.queues["helix.run"] == 6

@@ -28,15 +28,15 @@ async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new
         await client.replay(turn_id)
     assert isinstance(ledger.claim(turn_id, "s-1", FIRST, alone=True), Claim)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead")
-    assert [turn.turn_id for turn in await client.dead()] == [turn_id]
+    assert [turn.turn_id for turn in await client.dead_letters.all()] == [turn_id]
     key = Keys(settings.namespace).turn(turn_id)
     assert store.ttl(key) == -1
     replayed = await client.replay(turn_id)
     assert await client.replay(turn_id) == replayed != turn_id
     assert (await client.get(replayed)).replay_of == turn_id
     with pytest.raises(NotFinished, match="no dead letter"):
-        await client.drop(replayed)
+        await client.dead_letters.drop(replayed)
     for _ in range(2):
-        await client.drop(turn_id)
-    assert await client.dead() == []
+        await client.dead_letters.drop(turn_id)
+    assert await client.dead_letters.all() == []
     assert store.ttl(key) > 0

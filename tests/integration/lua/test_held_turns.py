@@ -79,7 +79,7 @@ async def test_a_turn_that_was_announced_before_is_refused_to_its_worker(client:
     turn_id = await client.submit(request())
     await client.pauses.pause(MODEL)
     assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
-    gauges = await client.gauges()
+    gauges = await client.workers.gauges()
     assert (gauges.waiting["helix.run"], gauges.unfinished) == (0, 1), "no worker could take it now"
 
 

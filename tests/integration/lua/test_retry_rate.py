@@ -36,18 +36,18 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
     ledger.commit(claimed(ledger, first, Link("turn.retry", 2)), replace(PASSED, attempt=2, counters=counters))
     second = await client.submit(request("2"))
     ledger.commit(claimed(ledger, second), replace(PASSED, counters=counters))
-    whole = await client.retry_rate(3600)
+    whole = await client.figures.retry_rate(3600)
     assert (whole.turns, whole.retried, whole.rate) == (2, 1, 0.5)
-    [validator] = (await client.retry_rate(3600, "validator")).rows
+    [validator] = (await client.figures.retry_rate(3600, "validator")).rows
     assert (validator.name, validator.rejected, validator.validated) == ("step_marker", 1, 3)
-    [code] = (await client.retry_rate(3600, "code")).rows
+    [code] = (await client.figures.retry_rate(3600, "code")).rows
     assert (code.name, code.rejected) == ("MISSING_STEP_MARKER", 1)
-    [session] = (await client.retry_rate(3600, "session")).rows
+    [session] = (await client.figures.retry_rate(3600, "session")).rows
     assert (session.name, session.rejected, session.validated) == ("s-1", 1, 2)
-    [model] = (await client.retry_rate(3600, "model")).rows
+    [model] = (await client.figures.retry_rate(3600, "model")).rows
     assert (model.name, model.rejected, model.validated) == ("scripted", 1, 2)
     with pytest.raises(ValueError, match="validator, code, model"):
-        await client.retry_rate(3600, "weather")
+        await client.figures.retry_rate(3600, "weather")
 
 
 async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClient, store: redis.Redis) -> None:
@@ -59,7 +59,7 @@ async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClien
         }
         again = {"turn.finished|passed_after_retry|scripted|v2|what|1": rejected}
         store.hset(names.bucket("hour", now - back * 3600), mapping={**counted, **again})
-    rate = await client.retry_rate(3 * 3600, "validator", "hour")
+    rate = await client.figures.retry_rate(3 * 3600, "validator", "hour")
     assert (rate.retried, rate.turns, [row.rejected for row in rate.rows]) == (3, 3, [3])
     told = {piece.start: piece for piece in rate.pieces}
     quiet, loud = (told[(now - back * 3600) // 3600 * 3600] for back in (2, 1))
@@ -72,4 +72,4 @@ async def test_the_retry_rate_tells_since_when_a_rule_rejects(client: TurnsClien
                         ((60, "code", "", "m"), "not counted by model"),
                         ((4e7, "", "hour"), "is kept for"), ((172_000, "", "minute"), "pieces")]:  # fmt: skip
         with pytest.raises(ValueError, match=says):
-            await client.retry_rate(*wrong)  # type: ignore[arg-type]
+            await client.figures.retry_rate(*wrong)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from api_client.policies.files import Policies
 from api_client.policies.prompts import Prompts
 from api_client.relay_state.allowances import Limits, Refusal
 from api_client.relay_state.openwebui_seen import Sighting
-from api_client.turns.place import Place
+from api_client.turns.sessions import Place
 from api_client.web.app import create_app
 from api_client.workers.gauges import Gauges
 
@@ -206,48 +206,8 @@ class FakeNotices:
         return NoticeCounts()
 
 
-class FakeTurns:
-    """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
-
-    def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
-        self.script = list(script)
-        self.open_questions = FakeRepeats()
-        self.openwebui_seen = FakeSightings()
-        self.audit = FakeAudit()
-        self.allowances = FakeAllowances()
-        self.spending = FakeSpending()
-        self.store = FakeStore()
-        self.pauses = FakePauses()
-        self.notices = FakeNotices()
-        self.sign_ins = FakeBrowsers()
-        self.prober = FakeProber(self)
-        self.policies = Policies(Settings())
-        self.flows = FakeFlows()
-        self.prompts = Prompts(Settings())
-        self.finished_at = time.time()
-        self.submitted: list[TurnRequest] = []
-        self.keys: list[str] = []
-        self.refusal: HelixError | Exception | None = None
-        self.owner = "local"
-        self.cancelled = 0
-        self.places = Place(0, 0)
-        self.closed = False
-        self.followed: list[tuple[int, str]] = []
-        self.left = asyncio.Event()
-        self.hold: asyncio.Event | None = None
-
-    async def unfinished(self) -> int:
-        return 0
-
-    async def find(self, text: str, *, owner: str | None = None) -> str:
-        return text
-
-    async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
-        if self.refusal:
-            raise self.refusal
-        self.submitted.append(request)
-        self.keys.append(idempotency_key)
-        return TURN_ID
+class FakeFigures:
+    """Stands for ``FigureReader``: nothing happened yet."""
 
     async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         if every == "week":
@@ -259,6 +219,13 @@ class FakeTurns:
 
     async def totals(self) -> dict[str, int]:
         return {}
+
+
+class FakeWorkers:
+    """Stands for ``Workers``: no worker, no turn."""
+
+    async def unfinished(self) -> int:
+        return 0
 
     async def gauges(self) -> Gauges:
         return Gauges(
@@ -278,17 +245,73 @@ class FakeTurns:
             free_slots={},
         )
 
-    def new_id(self, session_id: str) -> str:
-        return f"t0-{len(self.submitted):032x}"
 
-    async def readers(self, turn_id: str) -> int:
+class FakeReader:
+    """Stands for ``TurnReader``, of which the relay asks one thing: nobody else reads."""
+
+    async def followers(self, turn_id: str) -> int:
         return 0
+
+
+class FakeSessions:
+    """Stands for ``Sessions``: ``places`` is the answer."""
+
+    def __init__(self, turns: FakeTurns) -> None:
+        self.turns = turns
+        self.places = Place(0, 0)
 
     async def place(self, turn_id: str, session_id: str) -> Place:
         return self.places
 
-    async def unfinished_of(self, turn_id: str, session_id: str) -> list[str]:
-        return [TURN_ID] if self.submitted else []
+    async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
+        return [TURN_ID] if self.turns.submitted else []
+
+
+class FakeTurns:
+    """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
+
+    def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
+        self.script = list(script)
+        self.open_questions = FakeRepeats()
+        self.openwebui_seen = FakeSightings()
+        self.audit = FakeAudit()
+        self.allowances = FakeAllowances()
+        self.spending = FakeSpending()
+        self.store = FakeStore()
+        self.pauses = FakePauses()
+        self.notices = FakeNotices()
+        self.sign_ins = FakeBrowsers()
+        self.prober = FakeProber(self)
+        self.policies = Policies(Settings())
+        self.flows = FakeFlows()
+        self.prompts = Prompts(Settings())
+        self.figures = FakeFigures()
+        self.workers = FakeWorkers()
+        self.reader = FakeReader()
+        self.finished_at = time.time()
+        self.submitted: list[TurnRequest] = []
+        self.keys: list[str] = []
+        self.refusal: HelixError | Exception | None = None
+        self.owner = "local"
+        self.cancelled = 0
+        self.sessions = FakeSessions(self)
+        self.closed = False
+        self.followed: list[tuple[int, str]] = []
+        self.left = asyncio.Event()
+        self.hold: asyncio.Event | None = None
+
+    async def find(self, text: str, *, owner: str | None = None) -> str:
+        return text
+
+    async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
+        if self.refusal:
+            raise self.refusal
+        self.submitted.append(request)
+        self.keys.append(idempotency_key)
+        return TURN_ID
+
+    def new_id(self, session_id: str) -> str:
+        return f"t0-{len(self.submitted):032x}"
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         if self.refusal:

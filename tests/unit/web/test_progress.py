@@ -11,7 +11,7 @@ import pytest
 
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
-from api_client.turns.place import Place
+from api_client.turns.sessions import Place
 from api_client.web.openwebui.progress import Progress
 from api_client.web.streaming.page import LivePage
 from api_client.web.streaming.reply import Reply
@@ -112,7 +112,7 @@ def test_a_long_silence_says_how_long_once_a_minute() -> None:
 async def test_who_waits_sees_who_is_before_it(place: Place, locale: str, line: str) -> None:
     queued = replace(event(1, "turn.queued", position=0), at=time.time())
     turns = FakeTurns([queued, None, None, finished(2, "passed", response="Antwort")])
-    turns.places = place
+    turns.sessions.places = place
     seen, _ = await ask(turns, locale=locale)
     assert seen.status[1:-1] == [line], "and only once, while nothing changes"
 
@@ -168,7 +168,7 @@ async def test_a_question_that_somebody_reads_elsewhere_is_left_alone(turns: Fak
     async def readers(turn_id: str) -> int:
         return 1
 
-    turns.readers = readers  # type: ignore[method-assign]
+    turns.reader.followers = readers  # type: ignore[method-assign]
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
     async with caller(app_with(turns), **PAGE) as http:
         await http.post("/v1/chat/completions", json=body)

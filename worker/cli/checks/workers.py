@@ -51,7 +51,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
 
 async def _ask(settings: Settings) -> tuple[Standing, tuple[QueueProbe, ...], dict[str, int], int | None]:
     async with TurnsClient(settings) as client:
-        standing = await client.standing()  # first: a probe that is taken says nothing about turns
+        standing = await client.workers.standing()  # first: a probe that is taken says nothing about turns
         probes = await client.prober.probe(_PROBE_SECONDS)
         untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
         return standing, probes, await client.store.ask(waiting_messages(client.store)), untraced

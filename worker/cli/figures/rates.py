@@ -43,7 +43,7 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     By validator or code: rejected attempts divided by validated attempts. What was lost to crashes does not count.
     """
     try:
-        rate = with_client(lambda client: client.retry_rate(since, by or "", every or "", model))
+        rate = with_client(lambda client: client.figures.retry_rate(since, by or "", every or "", model))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if as_json:

@@ -30,8 +30,8 @@ def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
     """
 
     async def read(client: TurnsClient) -> list[Stats]:
-        found = [await client.stats(since, by or "")]
-        return [*found, await client.stats(since, by or "", ago_seconds=against)] if against else found
+        found = [await client.figures.stats(since, by or "")]
+        return [*found, await client.figures.stats(since, by or "", ago_seconds=against)] if against else found
 
     found = with_client(read)
     if as_json:

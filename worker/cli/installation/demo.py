@@ -193,7 +193,7 @@ def _tell(result: Result, timeline: Timeline) -> None:
 
 async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Result]) -> None:
     """The retry-rate table, as ``turns retry-rate`` prints it."""
-    whole, by = await client.retry_rate(3600), await client.retry_rate(3600, "code")
+    whole, by = await client.figures.retry_rate(3600), await client.figures.retry_rate(3600, "code")
     timeline.write(Line("\nretry rate", BOLD))
     timeline.write(
         Line(

@@ -27,7 +27,7 @@ def workers(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand:
         return
-    standing = with_client(lambda client: client.standing())
+    standing = with_client(lambda client: client.workers.standing())
     if as_json:
         alerts = [alert.to_dict() for alert in standing.alerts]
         write_json({"workers": [line.to_dict() for line in standing.workers], "alerts": alerts})

@@ -33,7 +33,10 @@ def list_dead(as_json: bool) -> None:
 
     async def read(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
         exits = await read_exits(client.store)
-        return [(turn, deaths((await client.outline(turn.turn_id)).events, exits)) for turn in await client.dead()]
+        return [
+            (turn, deaths((await client.outline(turn.turn_id)).events, exits))
+            for turn in await client.dead_letters.all()
+        ]
 
     turns = with_client(read)
     if as_json:

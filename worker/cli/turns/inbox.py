@@ -32,7 +32,7 @@ def inbox() -> None:
 @json_option
 def list_inbox(as_json: bool) -> None:
     """List the turns that wait, the longest waiting first."""
-    turns = with_client(lambda client: client.inbox())
+    turns = with_client(lambda client: client.inbox.parked())
     if as_json:
         write_json([turn.to_dict() for turn in turns])
         return

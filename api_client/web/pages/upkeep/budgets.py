@@ -30,7 +30,7 @@ async def show_budgets(request: Request, relay: RelayOf, visitor: VisitorOf) -> 
         visitor,
         budgets=[(each, clock_time(each.resets_at, now)) for each in await relay.client.spending.today()],
         spent=[
-            (by, [row for row in (await relay.client.stats(_WEEK, by)).rows if row.turns][:_ROWS])  # type: ignore[union-attr]
+            (by, [row for row in (await relay.client.figures.stats(_WEEK, by)).rows if row.turns][:_ROWS])  # type: ignore[union-attr]
             for by in ("model", "key", "owner")
         ],
         refresh=0,

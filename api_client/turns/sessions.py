@@ -1,0 +1,41 @@
+"""Sessions: their unfinished turns, and where a turn that waits stands among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api_client.contract.keys import keys_of
+from api_client.contract.tasks import RUN_QUEUE
+from api_client.store import Store
+from api_client.workers.queues import waiting_messages
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``before``: unfinished turns of its session before it. ``waiting``: turns that wait for an agent, about."""
+
+    before: int
+    waiting: int
+
+
+class Sessions:
+    """The sessions' lists. Every method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def place(self, turn_id: str, session_id: str) -> Place:
+        """Who is before a turn that waits: turns of its session, or turns of all sessions that wait for an agent."""
+        found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
+        if found:
+            return Place(int(found), 0)
+        lengths = await self._store.ask(waiting_messages(self._store))
+        return Place(0, lengths[RUN_QUEUE])
+
+    async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
+        """The ids of a session's unfinished turns, in order. ``turn_id``: any of it, also one that is not stored."""
+        found = await self._store.ask(self._store.redis.lrange(self._list_of(turn_id, session_id), 0, -1))
+        return [each.decode() for each in found]
+
+    def _list_of(self, turn_id: str, session_id: str) -> str:
+        return keys_of(self._store.namespace, turn_id).session(session_id)
