@@ -172,14 +172,14 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
     with_client(lambda client: _follow(client, turn_id, after=after, as_json=as_json))
 
 
-@click.command()
-@turn_argument()
-@json_option
 def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:
     """What the turn was answered and judged by."""
     return ("version", turn.flow), ("policy", turn.policy), ("prompt template", turn.request.template)
 
 
+@click.command()
+@turn_argument()
+@json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
     turn = with_client(lambda client: client.get(turn_id))
