@@ -94,6 +94,8 @@ def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
 
 
 _IN = "_in"
+#: Stands for the fact that the user's message would be: it lies in the turn's request.
+ASKED = "request"
 
 
 def is_apart(stored: Mapping[bytes, bytes]) -> bool:
@@ -106,13 +108,13 @@ def elsewhere(name: str) -> str:
     return name + _IN
 
 
-def decode_attempts(stored: Mapping[bytes, bytes]) -> list[AttemptRecord]:
-    """The attempts in a stored hash, oldest first.
+def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[AttemptRecord]:
+    """The attempts in a stored hash, oldest first; ``asked`` is the user's message.
 
     Raises:
         ValueError: a field is not what we write.
     """
-    return attempts_of(read_facts(stored))
+    return attempts_of(read_facts(stored), asked)
 
 
 def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
@@ -124,14 +126,17 @@ def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
     return by_number
 
 
-def attempts_of(facts: Mapping[int, Mapping[str, str]]) -> list[AttemptRecord]:
-    """The attempts of which these facts are stored, oldest first. Raises as ``decode_attempts``."""
-    return [AttemptRecord(**_values(_ATTEMPT, _with_texts(facts[number]), number=number)) for number in sorted(facts)]
+def attempts_of(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
+    """The attempts of which these facts are stored, as ``decode_attempts``."""
+    return [
+        AttemptRecord(**_values(_ATTEMPT, _with_texts(facts[number], asked), number=number)) for number in sorted(facts)
+    ]
 
 
-def _with_texts(facts: Mapping[str, str]) -> dict[str, str]:
+def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
     """The facts with each text that is stored under another name."""
+    texts = {**facts, ASKED: asked}
     found = {
-        name.removesuffix(_IN): facts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
+        name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
     }
     return {**facts, **found}

@@ -83,9 +83,9 @@ class TurnReader:
 
     async def attempts(self, turn_id: str, *, owner: str | None = None) -> list[AttemptRecord]:
         """The turn's attempts, oldest first."""
-        await self.get(turn_id, owner=owner)
+        turn = await self.get(turn_id, owner=owner)
         key = keys_of(self._store.namespace, turn_id).attempts(turn_id)
-        found = decode_attempts(await self._ask(self._redis.hgetall(key)))
+        found = decode_attempts(await self._ask(self._redis.hgetall(key)), turn.request.prompt)
         return found if owner is None else [_without_instructions(each) for each in found]
 
     async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:

@@ -193,6 +193,20 @@ MUTANTS = [
         _STORE + "test_long_texts.py",
     ),
     EngineMutant(
+        "a long message is stored again as the prompt",
+        _TURNS + "transitions/texts.py",
+        'if name == "prompt" and text == asked and is_long(text):',
+        "if False:",
+        _STORE + "test_long_texts.py",
+    ),
+    EngineMutant(
+        "an attempt does not find the message it was asked with",
+        "api_client/contract/record.py",
+        "texts = {**facts, ASKED: asked}",
+        "texts = facts",
+        _STORE + "test_long_texts.py",
+    ),
+    EngineMutant(
         "a long request is not read with the claim",
         _RECORD + "changes.py",
         "        if is_apart(record):  # long",

@@ -25,7 +25,7 @@ from worker.turns.transitions.texts import whole
 
 MESSAGE = "Frage. " * 5_000
 ANSWER = "Ein Satz.\n" * 20_000 + "<!-- STEP: done -->"
-RUN_ENDED = Move(attempt=1, next=Link(VALIDATE, 1), facts={"text": ANSWER, "prompt": "p"}, run_ended=True)
+RUN_ENDED = Move(attempt=1, next=Link(VALIDATE, 1), facts={"text": ANSWER, "prompt": MESSAGE}, run_ended=True)
 PASSED = Move(
     attempt=1,
     outcome=Outcome.PASSED,
@@ -70,7 +70,7 @@ async def test_an_answer_lies_in_the_store_once_and_every_reader_finds_it(
     assert turn.markers == marker_spans(ANSWER)
     assert turn == ledger.turn(turn_id)
     [record] = await client.attempts(turn_id)
-    assert (record.text, record.answer) == (ANSWER, ANSWER)
+    assert (record.text, record.answer, record.prompt) == (ANSWER, ANSWER, MESSAGE)
     for events in (await log_of(client, turn_id), await client.events(turn_id)):
         assert events[-1].data["response"] == ANSWER
         assert "response_in" not in events[-1].data

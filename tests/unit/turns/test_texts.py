@@ -68,3 +68,17 @@ def test_an_answer_that_is_written_anew_is_no_longer_that_of_another_fact() -> N
     facts = {**stored, **once(Move(attempt=2, facts={"answer": "kurz"}), stored).facts}
     [record] = attempts_of({2: facts})
     assert record.answer == "kurz"
+
+
+def test_the_users_message_is_no_fact_of_the_attempt_that_was_asked_with_it() -> None:
+    asked = once(Move(attempt=1, facts={"prompt": LONG, "text": LONG}), {}, LONG)
+    assert asked.facts == {"prompt_in": "request", "text": LONG}
+    [record] = attempts_of({1: asked.facts}, LONG)
+    assert (record.prompt, record.text) == (LONG, LONG)
+
+
+def test_a_run_that_is_asked_to_go_on_is_no_longer_shown_with_the_users_message() -> None:
+    stored = {"prompt_in": "request"}
+    facts = {**stored, **once(Move(attempt=1, facts={"prompt": OTHER}), stored, LONG).facts}
+    [record] = attempts_of({1: facts}, LONG)
+    assert record.prompt == OTHER

@@ -123,7 +123,7 @@ class Changes:
         def read(reply: Any) -> Behind | Committed:
             return _fenced_or_behind(reply) or _committed(reply)
 
-        sent = once(move, claim.facts(move.attempt))
+        sent = once(move, claim.facts(move.attempt), claim.turn.request.prompt)
         result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
         return result
 
@@ -145,7 +145,7 @@ class Changes:
             return following
 
         known = claim.facts(move.attempt)
-        sent = once(move, known)
+        sent = once(move, known, claim.turn.request.prompt)
         result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=True))
         return result
 
@@ -229,20 +229,12 @@ class Changes:
             record[b"response"] = yield Command(lambda text: text or b"", ("HGET", attempts, place))
         return decode_turn(record)
 
-    def attempts(self, turn_id: str) -> Command[list[AttemptRecord]]:
-        """The turn's attempts, oldest first. Reading raises ``ValueError`` where they are damaged."""
-        facts = self._facts(turn_id)
-        return Command(lambda stored: attempts_of(facts.read(stored)), facts.words)
-
     def attempts_of(self, claim: Claim) -> Exchange[list[AttemptRecord]]:
         """The attempts of a claimed turn: read once, since then the holder knows what it wrote."""
         if claim.attempts is None:
-            claim.attempts = yield self._facts(claim.turn.turn_id)
-        return attempts_of(claim.attempts)
-
-    def _facts(self, turn_id: str) -> Command[dict[int, dict[str, str]]]:
-        key = keys_of(self._settings.namespace, turn_id).attempts(turn_id)
-        return Command(lambda stored: read_facts(_mapping(stored)), ("HGETALL", key))
+            key = keys_of(self._settings.namespace, claim.turn.turn_id).attempts(claim.turn.turn_id)
+            claim.attempts = yield Command(lambda stored: read_facts(_mapping(stored)), ("HGETALL", key))
+        return attempts_of(claim.attempts, claim.turn.request.prompt)
 
     def next_link(self, turn_id: str) -> Command[Link | None]:
         """The link that comes next for a turn; None when there is none."""

@@ -14,7 +14,7 @@ from api_client.contract.event_kinds import Body
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Claim, Committed, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
@@ -221,10 +221,6 @@ class Ledger:
     def knows(self, turn_id: str) -> bool:
         """Whether the store has this turn's record."""
         return self._wait_for(self._changes.knows(turn_id))
-
-    def attempts(self, turn_id: str) -> list[AttemptRecord]:
-        """The turn's attempts, oldest first."""
-        return self._wait_for(self._changes.attempts(turn_id))
 
     def server_time(self) -> float:
         """The store's clock, in seconds since the epoch."""

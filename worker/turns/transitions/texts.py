@@ -6,23 +6,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from api_client.contract.commands import SHORT_BYTES
-from api_client.contract.record import elsewhere
+from api_client.contract.record import ASKED, elsewhere
 from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.moves import Move
 
 
-def once(move: Move, stored: Mapping[str, str]) -> Move:
+def once(move: Move, stored: Mapping[str, str], asked: str = "") -> Move:
     """The same move with its long texts by reference, where a fact of its attempt has them.
 
     ``stored`` are the attempt's facts so far, and win over the move's: a text that lies there is not sent again. An
-    answer that no fact has becomes one.
+    answer that no fact has becomes one. ``asked`` is the user's message: a prompt that is it lies in the request.
     """
     places = {text: name for name, text in stored.items() if is_long(text)}
     facts: dict[str, str] = {}
     for name, text in move.facts.items():
         if stored.get(elsewhere(name)):
             facts[elsewhere(name)] = ""
-        if is_long(text) and places.setdefault(text, name) != name:
+        if name == "prompt" and text == asked and is_long(text):
+            facts[elsewhere(name)] = ASKED
+        elif is_long(text) and places.setdefault(text, name) != name:
             facts[elsewhere(name)] = places[text]
         else:
             facts[name] = text
