@@ -24,6 +24,7 @@ import structlog
 
 from api_client.client import TurnsClient
 from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
@@ -52,8 +53,9 @@ def _passed(text: str) -> Move:
 class Cost:
     """Server CPU of steps, in ms: the median of what each took."""
 
-    def __init__(self, store: redis.Redis) -> None:
+    def __init__(self, store: redis.Redis, namespace: str = "") -> None:
         self._store = store
+        self._namespace = namespace
         self.spent: dict[str, list[float]] = {}
 
     def _cpu(self) -> float:
@@ -67,6 +69,14 @@ class Cost:
         self.spent.setdefault(name, []).append((self._cpu() - before) / times)
         return result
 
+    def reading(self, turn_id: str) -> None:
+        """What of a claim is the reading of a conversation that lies apart: as many bytes leave the server again."""
+        texts = keys_of(self._namespace, turn_id).texts(turn_id)
+        if self._store.exists(texts):
+            self.of("of it reading", lambda: self._store.hmget(texts, ["request", "accepted"]))
+        else:
+            self.spent.setdefault("of it reading", []).append(0.0)
+
     def medians(self) -> dict[str, float]:
         """Name -> ms."""
         return {name: statistics.median(spent) for name, spent in self.spent.items()}
@@ -74,7 +84,7 @@ class Cost:
 
 async def cost(settings: Settings, store: redis.Redis, message: int, answer: int, turns: int) -> dict[str, float]:
     """ms of the server's CPU for each command of a turn, first try."""
-    ledger, spent = Ledger(settings, "bench"), Cost(store)
+    ledger, spent = Ledger(settings, "bench"), Cost(store, settings.namespace)
     text = "y" * answer
     async with TurnsClient(settings) as client:
         for number in range(turns):
@@ -88,6 +98,7 @@ async def cost(settings: Settings, store: redis.Redis, message: int, answer: int
 def _play(ledger: Ledger, spent: Cost, turn_id: str, session: str, text: str) -> None:
     claim = spent.of("claim", lambda: ledger.claim(turn_id, session, Link(RUN, 1)))
     assert isinstance(claim, Claim)
+    spent.reading(turn_id)
     spent.of("delta", lambda: [ledger.append(claim, [_PIECE]) for _ in range(_DELTAS)], _DELTAS)
     judging = spent.of("end of run", lambda: ledger.advance(claim, _run(text)))
     assert isinstance(judging, Claim)
@@ -147,11 +158,14 @@ async def main() -> None:
             }
             rows["answer 1,000,000 B"] = await cost(settings, store, 100, 1_000_000, 6)
             small = rows["message 100 B"]
-            print(f"{'ms of server CPU':22}" + "".join(f"{name:>12}" for name in small))
+            print(f"{'ms of server CPU':22}" + "".join(f"{name:>15}" for name in small))
             for title, row in rows.items():
-                print(f"{title:22}" + "".join(f"{row[name]:12.3f}" for name in small))
+                print(f"{title:22}" + "".join(f"{row[name]:15.3f}" for name in small))
             large = rows["message 1,000,000 B"]
-            print("message 1 MB / 100 B: " + ", ".join(f"{name} {large[name] / small[name]:.2f}" for name in small))
+            told = [name for name in small if small[name]]
+            print("message 1 MB / 100 B: " + ", ".join(f"{name} {large[name] / small[name]:.2f}" for name in told))
+            alone = large["claim"] - large["of it reading"]
+            print(f"claim without reading the conversation: {alone / small['claim']:.2f}")
             bare, text = Cost(store), "y" * 1_000_000
             for number in range(6):
                 bare.of("SET", partial(store.set, f"bare-{number}", text))
