@@ -36,7 +36,7 @@ MUTANTS = [
     Mutant("a holder that goes on does not learn what changed", "turn", "local changed = fields", "local changed = {}"),
     Mutant("a repeated commit tells but a part of the record", "commit", "  read_all()\n"),
     Mutant("a holder goes on under no number", "commit", "set('cmd', nth)"),
-    Mutant("a holder goes on before the delay is over", "commit", " and delay_ms <= 0 then", " then"),
+    Mutant("a holder goes on before the delay is over", "commit", " and delay_ms <= 0 and", " and"),
     Mutant("a holder goes on without an agent's run", "commit", "state == 'queued' and 'running' or 'v", "'v"),
     Mutant(
         "a holder goes on with what was called off",
@@ -155,7 +155,7 @@ MUTANTS = [
         "if false then",
     ),
     Mutant("a decided turn stays in the inbox", "turn", "share('ZREM', INBOX, ID)\n  look_again", "look_again"),
-    Mutant("a finished turn stays in the inbox", "turn", "if turn.state == 'parked' then share", "if false then share"),
+    Mutant("a finished turn stays in the inbox", "turn", "    share('ZREM', INBOX, ID)\n"),
     Mutant("a parked turn is in no inbox", "commit", "share('ZADD', INBOX, int(NOW), ID)"),
     Mutant("a parked turn's time goes on", "commit", "number('deadline_at') + park_ms", "number('deadline_at')"),
     Mutant("a parked turn is never looked at", "commit", "look_again(NOW + park_ms)", "share('ZREM', DUE, ID)"),
@@ -184,8 +184,8 @@ MUTANTS = [
     Mutant(
         "an agent's time begins with the submit",
         "commit",
-        "NOW - number('since'), '|' .. works",
-        "NOW - number('created_at'), '|' .. works",
+        "NOW - number('since'), '|' .. worked",
+        "NOW - number('created_at'), '|' .. worked",
     ),
     Mutant("a delivery is not counted", "turn", "number('delivery') + 1)", "number('delivery'))"),
     # Submit
