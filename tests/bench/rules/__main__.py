@@ -1,26 +1,40 @@
 """CPU of judging one 4 kB answer with ten active rules, and of replaying 10,000 recorded answers.
 
-Run: ``python -m tests.bench.rules [ANSWERS]``. Process time, so that other work on the machine counts little.
+Run: ``python -m tests.bench.rules [ANSWERS] [--peers]``. Process time, so that other work on the machine counts little.
+With ``--peers`` Guardrails and pydantic-ai judge the same answers by ten simple validators in the same run.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from tests.bench.rules.policy import POLICY, answer
+from tests.bench.turns.peers_home import python_of_peers
 from worker.enforcement import examine, judge
 from worker.enforcement.documents.document import parse
 from worker.enforcement.isolation import isolated
 from worker.enforcement.policies import Comparison, Judged, Subject, choose, read_policy
 
 
+def peers(texts: list[str]) -> dict[str, float]:
+    """CPU of judging one answer by each peer, in milliseconds, each in the environment of the bench."""
+    python = python_of_peers(Path(__file__).with_name("requirements.txt"))
+    script = str(Path(__file__).with_name("peers.py"))
+    done = subprocess.run([str(python), script], input=json.dumps(texts), capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
 def main() -> None:
     """Measure and print."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
+    count = numbers[0] if numbers else 10_000
     chosen = choose(read_policy(POLICY), Subject(), root=Path())
     texts = [answer(number) for number in range(200)]
     assert examine(texts[0], chosen.validators) == []
@@ -34,6 +48,9 @@ def main() -> None:
     print(
         f"{len(texts[0])} characters, {len(chosen.validators)} rules: {statistics.median(spent):.3f} ms CPU an answer"
     )
+    if "--peers" in sys.argv:
+        for name, ms in peers(texts[:60]).items():
+            print(f"{name}, ten simple validators: {ms:.3f} ms CPU an answer")
 
     comparison = Comparison()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
