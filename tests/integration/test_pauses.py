@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
@@ -20,6 +21,7 @@ from api_client.web.app import create_app
 from api_client.web.identity.local_token import make_token
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.integration.conftest import async_client
+from tests.integration.lua.test_held_turns import time_passes
 from tests.integration.test_engine import GOOD
 from tests.integration.test_web_pages import HI, PAGE, serving
 from tests.support import playing, wait_until
@@ -52,9 +54,9 @@ async def test_a_chat_user_reads_why_and_until_when_and_gets_the_answer_when_the
 ) -> None:
     used = playing(settings, GOOD_SCRIPT)
     worker_process(settings=used)
-    paused = run(used, "pause", "model", "scripted", "--reason", "Wartung", "--for", "4s")
+    paused = run(used, "pause", "model", "scripted", "--reason", "Wartung", "--for", "1h")
     assert paused.returncode == 0, paused.stderr
-    page = Reader()
+    page, ended = Reader(), False
     async with (
         serving(used) as relay,
         relay.http.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}, headers=PAGE) as answer,
@@ -62,6 +64,10 @@ async def test_a_chat_user_reads_why_and_until_when_and_gets_the_answer_when_the
         async for line in answer.aiter_lines():
             if line.startswith("data: {"):
                 page.read([json.loads(line.removeprefix("data: "))])
+            if any(said.startswith("Pausiert") for said in page.status) and not ended:
+                ended = True
+                with redis.Redis.from_url(used.redis_url) as store:
+                    time_passes(store, used)
     [told] = [line for line in page.status if line.startswith("Pausiert")]
     assert re.fullmatch(r"Pausiert bis \d\d:\d\d \S+: Wartung", told)
     assert page.status.index("Es geht weiter") > page.status.index(told)
@@ -123,12 +129,12 @@ def _request(model: str, session: str) -> TurnRequest:
 
 async def test_a_paused_intake_answers_503_with_retry_after_in_openais_shape(settings: Settings) -> None:
     async with serving(settings) as relay:
-        assert run(settings, "pause", "intake", "--reason", "update", "--for", "90s").returncode == 0
+        assert run(settings, "pause", "intake", "--reason", "update", "--for", "1h").returncode == 0
         async with async_client(str(relay.http.base_url), max_retries=0) as client:
             with pytest.raises(openai.InternalServerError) as refused:
                 await client.chat.completions.create(model="scripted", messages=HI)  # type: ignore[call-overload]
         assert (refused.value.status_code, refused.value.code) == (503, "intake_paused")
-        assert 80 <= int(refused.value.response.headers["retry-after"]) <= 90
+        assert 3000 <= int(refused.value.response.headers["retry-after"]) <= 3600
         assert "update" in refused.value.message
         assert (await relay.http.get("/healthz")).status_code == 200
         assert run(settings, "resume", "--all").returncode == 0
