@@ -38,7 +38,7 @@ def measure(plan: Plan, say: Say) -> dict[str, Any]:
     found: dict[str, Any] = {"rows": {row.name: {} for row in rows}, "commands": {}}
     with tempfile.TemporaryDirectory(prefix="turns-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        with EmbeddedBroker(folder / "store", durability=plan.durability, port=_free_port()) as store:
+        with EmbeddedBroker(folder / "store", durability=plan.durability, port=free_port()) as store:
             found["store"] = f"valkey {store.server.version}"
             for number in range(plan.rounds):
                 for row in random.sample(rows, len(rows)):
@@ -103,7 +103,8 @@ def _line(number: int, row: Row, figures: dict[str, float], plan: Plan, seconds:
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
