@@ -35,6 +35,7 @@ from api_client.web.identity.local_token import LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
 from api_client.web.pages import front, operators, sign_in, turn, turn_list
+from api_client.web.pages.page_route import error_page
 from api_client.web.pages.upkeep import budgets as budget_pages
 from api_client.web.pages.upkeep import notices as notice_pages
 from api_client.web.pages.upkeep import pauses as pause_pages
@@ -141,7 +142,14 @@ async def _answer(request: Request, error: Exception) -> Response:
     default = relay_of(request).settings.locale
     answer = _api_error(error, request.method, language_of(request, default))
     answer.message = readable(answer, request, default)
+    if answer.status == 404 and _is_browser(request):
+        return error_page(answer)
     return JSON(answer.body(), answer.status, answer.headers)
+
+
+def _is_browser(request: Request) -> bool:
+    """Whether somebody looks for a page: programs ask below /v1, or for JSON."""
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 
 def _api_error(error: Exception, method: str, locale: str) -> ApiError:

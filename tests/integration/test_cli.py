@@ -133,7 +133,7 @@ def test_waiting_for_a_turn_that_does_not_pass_is_exit_code_1(settings: Settings
         assert process.stderr is not None
         turn_id = process.stderr.readline().split()[1]
         run("cancel", turn_id)
-        assert process.stderr.read().startswith("turns: cancelled\n")
+        assert process.stderr.read().startswith("turns: the turn ended as cancelled\n")
     assert process.returncode == 1
 
 

@@ -13,7 +13,9 @@ from api_client.contract.errors import NotFinished
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.process_exit import ProcessExit
+from api_client.index.search import Search
 from api_client.web.identity.access import owner_of_key
+from api_client.web.pages.render import facts, with_code
 from tests.conftest import environ_of
 from tests.html import Document
 from tests.integration.test_engine import GOOD, Bench, bench, says
@@ -116,3 +118,33 @@ async def test_an_action_that_was_refused_is_said_to_be_refused_in_the_audit(ben
     rows = [row for row in page.text.split("cancel") if "replay" in row]
     assert rows
     assert page.text.count("refused") == 1
+
+
+async def test_an_address_without_a_page_is_a_page_for_browsers_and_an_error_object_for_programs(
+    browser: Browser,
+) -> None:
+    http = await browser()
+    shown = await http.get("/nowhere", headers={"accept": "text/html,*/*"})
+    assert (shown.status_code, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "Not found" in Document(shown.text).text
+    for address, accept in (("/nowhere", "*/*"), ("/v1/nowhere", "text/html")):
+        told = await http.get(address, headers={"accept": accept})
+        assert (told.status_code, told.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_facts_of_any_depth_are_names_and_values_and_commands_are_code() -> None:
+    found = {"verdict": "complete", "evidence": {"exit_code": 0, "marks": ["a", "b"], "why": None}, "busy": False}
+    assert facts(found) == [
+        ("verdict", "complete"), ("evidence exit code", "0"), ("evidence marks", "a, b"), ("busy", "no"),
+    ]  # fmt: skip
+    assert with_code("run `turns <up>` & wait") == "run <code>turns &lt;up&gt;</code> &amp; wait"
+
+
+async def test_only_a_dead_letter_is_replayed_as_one(bench: Bench, settings: Settings) -> None:
+    import asyncio
+
+    turn = await play(bench, says(GOOD))
+    done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "replay", turn.turn_id], env=environ_of(settings))
+    assert isinstance(done.exception, NotFinished)
+    assert "is no dead letter" in str(done.exception)
+    assert [each.turn_id for each in (await bench.client.lists.page(Search())).turns] == [turn.turn_id]

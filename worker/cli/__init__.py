@@ -155,7 +155,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="helix-turns", prog_name="turns")
+@click.version_option(None, "--version", "-V", package_name="helix-turns", prog_name="turns")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Durable, enforced turns for LLM agents.
@@ -175,6 +175,8 @@ def main(arguments: list[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["help"]:  # `turns help submit` is `turns submit --help`
+        arguments = [*arguments[1:], "--help"]
     try:
         refuse_odd(arguments)
         code = cli.main(args=arguments, prog_name="turns", standalone_mode=False)

@@ -51,8 +51,8 @@ def create(
     if unknown:
         offered = ", ".join(settings.models)
         raise click.UsageError(f"no model {one_line(unknown[0])!r} in HELIX_MODELS; there is: {offered}")
-    if not (name.isprintable() and name.strip()):
-        raise click.UsageError("the name must be printable and not empty")
+    if not name.isprintable() or not name or " " in name:
+        raise click.UsageError("the name must be printable, without blanks, and not empty")
     key = ring.ApiKey(
         name=name,
         hash="",

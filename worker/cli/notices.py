@@ -119,7 +119,7 @@ def test(as_json: bool) -> None:
         raise click.exceptions.Exit(NO)
 
 
-@notices.command()
+@notices.command(short_help="Make a key for HELIX_WEBHOOK_SECRET.")
 def secret() -> None:
     """Make a key for HELIX_WEBHOOK_SECRET, and for the receiver (OPENAI_WEBHOOK_SECRET of OpenAI's SDK)."""
     click.echo("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())

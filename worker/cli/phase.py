@@ -27,7 +27,7 @@ def phase() -> None:
     """Phases of a phases.yaml: work whose output is really checked (docs/WORKFLOW-SYSTEM.md)."""
 
 
-@phase.command()
+@phase.command(short_help="Run the phases of a phases.yaml.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--phase", "only", help="Only the phase of this id. Default: all, in order.")
 @click.option("--model", default="", help="One of HELIX_MODELS, for phases that name none. Default: the first.")

@@ -95,7 +95,7 @@ def check(file: str, root: Path, as_json: bool) -> None:
         click.echo(f"{file}: {number_of(len(read.rules), 'rule')}, hash {read.hash}")
 
 
-@policy.command()
+@policy.command(short_help="Show the rules that a policy FILE gives.")
 @click.argument("file")
 @subject_options
 @json_option

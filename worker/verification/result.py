@@ -93,6 +93,7 @@ def gates_result(report: GateReport) -> VerificationResult:
 
 
 def place_of(issue: Any) -> str:
-    """An issue as one sentence, with file and line before it."""
-    place = f"{issue.file}:{issue.line}: " if issue.line else f"{issue.file}: " if issue.file else ""
+    """An issue as one sentence, with file and line before it; a file that the sentence names is not named twice."""
+    named = issue.file and issue.file in issue.message
+    place = f"{issue.file}:{issue.line}: " if issue.line else f"{issue.file}: " if issue.file and not named else ""
     return f"{place}{issue.message}"

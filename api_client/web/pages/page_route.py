@@ -31,10 +31,10 @@ class _PageRoute(APIRoute):
             except NotSignedIn as refused:
                 response = see_other(sign_in_address(refused.back))
             except ApiError as error:
-                response = _error_page(error)
+                response = error_page(error)
             except HelixError as error:
                 refusal = error.refusal if isinstance(error, StoreUnavailable) else None
-                response = _error_page(from_contract(error, relay_of(request).settings.locale), refusal)
+                response = error_page(from_contract(error, relay_of(request).settings.locale), refusal)
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             return response
@@ -60,7 +60,8 @@ def see_other(address: str) -> Response:
     return RedirectResponse(address, 303)
 
 
-def _error_page(error: ApiError, refusal: Refusal | None = None) -> Response:
+def error_page(error: ApiError, refusal: Refusal | None = None) -> Response:
+    """An error as a page."""
     return page(
         "error.html", error.status, error.headers, error=error, refusal=refusal, visitor=None, refresh=0, path=""
     )

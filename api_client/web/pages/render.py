@@ -6,6 +6,7 @@ Whatever stands in a page is escaped, and a page loads nothing from elsewhere.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 import api_client
@@ -32,6 +34,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
+_CODE = re.compile(r"`([^`\n]{1,200})`")
 #: Statuses that are neither at work nor bad.
 _TONES = {
     "passed": "good",
@@ -100,6 +103,30 @@ def cut(text: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+def with_code(text: str) -> Markup:
+    """One of our sentences, with what stands in backticks set as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+
+
+def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Facts of any depth as names and values; without those that say nothing."""
+    told: list[tuple[str, str]] = []
+    for name, value in found.items():
+        called = f"{before} {name.replace('_', ' ')}".strip()
+        match value:
+            case dict():
+                told += facts(value, called)
+            case list() | tuple():
+                told += [(called, ", ".join(map(str, value)))] if value else []
+            case bool():
+                told.append((called, "yes" if value else "no"))
+            case None | "":
+                pass
+            case _:
+                told.append((called, str(value)))
+    return told
+
+
 def tone(status: str) -> str:
     """The colour of a state or outcome: good, again, repaired, bad, quiet or busy."""
     return _TONES.get(status, "bad" if status in set(Outcome) else "busy")
@@ -125,7 +152,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter_ in (seconds, ago, moment, percent, number, dollars, cut, tone, status_of, runs_allowed):
+    for filter_ in (
+        seconds,
+        ago,
+        moment,
+        percent,
+        number,
+        dollars,
+        cut,
+        with_code,
+        facts,
+        tone,
+        status_of,
+        runs_allowed,
+    ):
         environment.filters[filter_.__name__] = filter_
     environment.globals.update(asset_version=VERSION, version=api_client.__version__)
     return environment

@@ -33,7 +33,12 @@ Info = Mapping[str, Any]
 def brokers(settings: Settings) -> Iterator[Finding]:
     """Every finding about the broker and the store; one server for both is looked at once."""
     if not settings.store_url:
-        yield Finding("store", "warning", "no store is set and none runs here", "set REDIS_URL, or run `turns up`")
+        yield Finding(
+            "store",
+            "wrong",
+            f"no store is set, and no installation runs in {settings.root}",
+            "go to its folder (or set HELIX_ROOT), set REDIS_URL, or run `turns up`",
+        )
         return
     found = [*server("store", settings)]
     yield from found

@@ -52,12 +52,14 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     click.echo(f"{percent(rate.rate)} of {number_of(rate.turns, 'finished turn')} asked again ({rate.retried})")
     if by and rate.rows:
         click.echo()
-        told = ("rejected", "of validated", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
+        told = ("rejected", "of judged", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
         rows = [(one_line(r.name, 60), str(r.rejected), str(r.validated), percent(r.rate)) for r in rate.rows]
         write_table([(by, *told), *rows])
     if rate.pieces:
         click.echo()
         write_table(_course(rate))
+        if still := sum(not piece.turns for piece in rate.pieces):
+            click.echo(f"left out: {number_of(still, str(every))} without a finished turn")
 
 
 def _course(rate: RetryRate) -> list[tuple[str, ...]]:
@@ -65,9 +67,9 @@ def _course(rate: RetryRate) -> list[tuple[str, ...]]:
     names = [row.name for row in rate.rows[:_COLUMNS]]
     head = ("from", "turns", "again", "rate", *(one_line(name, 30) for name in names))
     lines = [head]
-    for piece in rate.pieces:
+    for piece in (each for each in rate.pieces if each.turns):
         rows = {row.name: row for row in piece.rows}
-        when = f"{datetime.fromtimestamp(piece.start):%Y-%m-%d %H:%M}"
+        when = f"{datetime.fromtimestamp(piece.start).astimezone():%Y-%m-%d %H:%M%z}"
         whole = (when, str(piece.turns), str(piece.retried), percent(piece.rate))
         lines.append((*whole, *(_cell(rows.get(name)) for name in names)))
     return lines

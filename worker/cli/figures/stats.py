@@ -14,7 +14,7 @@ from worker.cli.turns.turn import with_client
 
 _TURNS_HEAD = ("turns", "passed", "again", "repaired", "gave up", "errors", "cancelled")
 _USED_HEAD = ("runs", "rejected", "tokens", "failed", "cost $", "failed $")
-_RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "fallback", "handed on", "neither", "gave up")
+_RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "repaired", "escalated", "none of these", "gave up")
 
 
 @click.command()

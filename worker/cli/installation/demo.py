@@ -201,7 +201,7 @@ async def _conclude(client: TurnsClient, timeline: Timeline, results: list[Resul
         )
     )
     sys.stdout.flush()
-    head = ("  code", "rejected", "of validated", "rate")
+    head = ("  code", "rejected", "of judged", "rate")
     rows = [(f"  {row.name}", str(row.rejected), str(row.validated), percent(row.rate)) for row in by.rows]
     write_table([head, *rows])
     good = sum(not result.problems for result in results)

@@ -26,7 +26,7 @@ from worker.cli.output import json_option, number_of, one_line, write_json, writ
 from worker.cli.reading import read_text
 from worker.cli.turns.filters import filter_options, search_of
 from worker.cli.turns.turn import with_client
-from worker.cli.turns.turn_id import turn_argument
+from worker.cli.turns.turn_id import offered_models, turn_argument
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
 #: What each action's filter may ask for: it is done to nothing else.
@@ -99,7 +99,13 @@ def cancel(turn_id: str | None, **options: Any) -> None:
 
 
 @_filters("replay")
-@click.option("--as-model", default="", metavar="NAME", help="Ask this model instead of the turn's own.")
+@click.option(
+    "--as-model",
+    default="",
+    metavar="NAME",
+    help="Ask this model instead of the turn's own.",
+    shell_complete=offered_models,
+)
 @click.option("--message", default="", metavar="TEXT", help="Send this message instead; - reads standard input.")
 def replay(turn_id: str | None, as_model: str, message: str, **options: Any) -> None:
     """Hand the finished turn TURN_ID in again, as a new turn; or every finished turn that the filters name.

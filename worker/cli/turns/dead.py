@@ -7,8 +7,9 @@ from datetime import datetime
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import NotFinished
 from api_client.contract.events import Event
-from api_client.contract.turn import Turn
+from api_client.contract.turn import Outcome, Turn
 from api_client.turns.history import Death, deaths
 from api_client.workers.exits import read_exits
 from worker.cli.output import json_option, one_line, write_json, write_table
@@ -80,11 +81,14 @@ def _told(death: Death) -> str:
     return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
 
 
-@dead.command()
+@dead.command(short_help="Hand a dead letter in again.")
 @turn_argument()
 @json_option
 def replay(turn_id: str, as_json: bool) -> None:
     """Hand a dead letter in again as a new turn, and take it off the list. Twice makes one new turn."""
+    turn = with_client(lambda client: client.get(turn_id))
+    if turn.outcome is not Outcome.DEAD:
+        raise NotFinished(turn_id, "is no dead letter: `turns replay` replays it")
     act_on_one("replay", turn_id, as_json)
 
 

@@ -10,6 +10,7 @@ import click
 
 from api_client.index.search import STATUSES, Search
 from worker.cli.figures.rates import span
+from worker.cli.turns.turn_id import offered_models
 
 Command = Callable[..., Any]
 
@@ -21,7 +22,7 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
     """
     known = list(statuses)
     options = [
-        click.option("--model", default="", help="Only of this model."),
+        click.option("--model", default="", help="Only of this model.", shell_complete=offered_models),
         click.option("--session", "session_id", default="", help="Only of this session."),
         click.option("--owner", default="", help="Only of this owner (the hash that --json shows)."),
         click.option("--rule", default="", help="Only with an answer that broke this rule, or with this code."),

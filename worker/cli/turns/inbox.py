@@ -55,7 +55,7 @@ def _time(at: float) -> str:
     return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}" if at else ""
 
 
-@inbox.command()
+@inbox.command(short_help="Show what there is to decide.")
 @turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
@@ -99,7 +99,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
     _decide(turn_id, DecisionKind.APPROVE, as_json, note=note)
 
 
-@inbox.command()
+@inbox.command(short_help="Accept your own text or files.")
 @turn_argument()
 @click.option(
     "--text",

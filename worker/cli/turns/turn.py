@@ -19,7 +19,7 @@ from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
-from worker.cli.turns.turn_id import turn_argument
+from worker.cli.turns.turn_id import offered_models, turn_argument
 from worker.logs import configure_logging
 from worker.policies import read_source
 
@@ -44,7 +44,7 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
 @click.command()
 @click.argument("message")
 @click.option("--session", help="Session the turn belongs to; its turns run in order. Default: a new one.")
-@click.option("--model", help="One of HELIX_MODELS. Default: the first.")
+@click.option("--model", help="One of HELIX_MODELS. Default: the first.", shell_complete=offered_models)
 @click.option(
     "--validator",
     "validators",
@@ -138,7 +138,7 @@ def _accepted(turn_id: str, request: TurnRequest, as_json: bool) -> None:
 def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
     if turn.outcome and not turn.outcome.success:
         if show_error:
-            for text in (turn.outcome.value, *error_lines(turn.error)):
+            for text in (f"the turn ended as {turn.outcome.value}", *error_lines(turn.error)):
                 click.echo(f"turns: {text}", err=True)
         raise click.exceptions.Exit(NO)
 
