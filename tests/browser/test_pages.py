@@ -84,6 +84,11 @@ def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(t
             f"/turns/{retried}",
             f"/turns/{waiting}",
             "/turns/none",
+            "/turns/bulk?action=cancel",
+            "/workers",
+            "/audit",
+            "/paused",
+            "/nowhere",
         )
         for scheme, width in [("light", 1200), ("dark", 390)]:
             steps = [["new", {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}]]
