@@ -135,6 +135,18 @@ def test_who_came_later_is_not_before_it_and_a_long_wait_says_how_long() -> None
     assert progress.waiting(queued.at + 30, others=9) is None, "an agent works, since a moment"
 
 
+def test_a_turn_that_was_held_back_counts_anew_who_is_before_it() -> None:
+    progress, resumed = Progress("en"), event(3, "turn.resumed")
+    progress.take(event(1, "turn.queued", position=0))
+    progress.waiting(1_005.0, others=2)
+    progress.take(event(2, "turn.paused", what="model", reason="", until=0))
+    assert progress.waiting(1_200.0, others=9) is None, "it waits for its model, not for an agent"
+    progress.take(resumed)
+    status = progress.waiting(resumed.at + 5, others=9)
+    assert status is not None
+    assert status["data"]["description"] == "Waiting for a free agent; about 8 questions are before this one"
+
+
 async def test_a_lost_stream_ends_its_line_and_says_how_to_get_the_answer() -> None:
     seen, text = await ask(FakeTurns([event(1, "turn.queued", position=0), STARTED, StoreUnavailable("gone")]))
     assert seen.status[-1] == "Die Verbindung ist abgerissen; „Neu generieren“ bringt die Antwort"
