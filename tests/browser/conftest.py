@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.browser.webui import HERE, answers, drive, free_port, open_webui
+from tests.browser.webui import answers, drive, free_port, open_webui, script
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import wait_for
 
@@ -32,7 +32,7 @@ def installation(
     settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
 ) -> Iterator[Settings]:
     """Worker and relay, with the scripted agent of this folder."""
-    models = {"helix": f"scripted:{HERE / 'script.yaml'}"}
+    models = {"helix": f"scripted:{script('script.yaml', tmp_path)}"}
     used = replace(
         settings,
         models=models,

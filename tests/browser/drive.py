@@ -11,6 +11,9 @@ A question is {"text", "name"} and what goes with it:
 - "marks", name to a pattern: "seconds" says how long after Enter each stood in the last answer.
 - "refused": Open WebUI itself refuses the image, so that nothing is asked; only its words are seen.
 
+A long answer waits in its middle for the file FOLDER/gate. It is made when what is done "once" has been done, or the
+answer has ended: so nothing has to be done fast.
+
 What was seen of each: the texts that stood on the page one after the other, status lines included, and the messages as
 they are stored. Screenshots go to the folder.
 """
@@ -56,6 +59,7 @@ class Visitor:
     def __init__(self, page: Page, address: str, folder: Path, user: dict[str, str] | None = None) -> None:
         page.set_default_timeout(PATIENCE_SECONDS * 1000)
         self.page, self.address, self.folder, self.user = page, address, folder, user
+        self.gate = folder / "gate"
         self.token = ""
         self.token = self._call("/api/v1/auths/signin", user or {"email": "", "password": ""})["token"]
 
@@ -72,6 +76,7 @@ class Visitor:
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Ask in a new chat, do what is to be done, and watch until the answer has ended."""
         name, temporary = question["name"], question.get("temporary", False)
+        self.gate.unlink(missing_ok=True)
         wanted = {"temporary-chat": "true"} if temporary else {}
         if models := question.get("models"):
             wanted["models"] = ",".join(models)
@@ -87,6 +92,7 @@ class Visitor:
             self.page.evaluate(_OBSERVE, marks)
         self._say(question["text"])
         seen = self._watch(name, question)
+        self.gate.touch()
         if marks:
             seen["seconds"] = self.page.evaluate("window.seen")
         if then := question.get("then"):
@@ -174,6 +180,8 @@ class Visitor:
                 if other := self._do(question):
                     other._until(lambda: once in other._text())
                     seen["second_tab"] = [other._text()]
+                if question["do"] != "stop":  # until the page has stopped
+                    self.gate.touch()
                 once = ""
             return bool(text) and not new and not once and text != other_than and self._ended()
 

@@ -35,6 +35,7 @@ from tests.browser.webui import (
     lines_of,
     missing,
     open_webui,
+    script,
 )
 from tests.conftest import turns
 from worker.cli.installation.openwebui import icon
@@ -46,6 +47,7 @@ USER = {"email": "ben@example.org", "password": "a-password-of-ben"}
 LONG = {"text": "A long answer please", "once": "Part one of the long answer."}
 ENDLESS = {"text": "An endless answer please", "once": "Part one of the endless answer."}
 WHOLE = "Part one of the long answer. Part two of the long answer."
+SLOW = "The slow answer."
 SHORT = "A short answer, word for word."
 #: Where pictures for the docs go; none are kept without it.
 PICTURES = os.environ.get("OPENWEBUI_PICTURES", "")
@@ -94,9 +96,9 @@ def printed_environ(told: dict[str, Any], key: str) -> dict[str, str]:
 @pytest.fixture
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """The installation; a parameter adds to Open WebUI's environment."""
-    root, script = tmp_path / "project", HERE / "installed.yaml"
+    root, played = tmp_path / "project", script("installed.yaml", tmp_path)
     root.mkdir()
-    models = f"helix=scripted:{script},second=scripted:{script}"
+    models = f"helix=scripted:{played},second=scripted:{played}"
     given = {"HELIX_MODELS": models, "HELIX_VISION_MODELS": "helix", "HELIX_LOCALE": "en", "HELIX_FLOWER_PORT": "0"}
     with installation(root, **given, HELIX_WEB_PORT=str(free_port()), HELIX_STOP_GRACE_SECONDS="30") as told:
         key = json.loads(command(told, "keys", "create", "webui", "--forwards-users", "--json"))["key"]
@@ -129,7 +131,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
             "then": "say",
             "more": "A short answer please",
         },
-        {"name": "two-models", "text": LONG["text"], "models": ["helix", "second"]},
+        {"name": "two-models", "text": "A slow answer please", "models": ["helix", "second"]},
     )
     ada, ben, read, not_read, two = (seen[name] for name in ("ada", "ben", "read", "not-read", "two-models"))
     assert seen["chats"] == {ADMIN["email"]: 2, USER["email"]: 3}, "nobody sees the other's chats"
@@ -142,7 +144,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
     refused, after = answers_of(not_read)
     assert refused["error"]["content"].startswith("Dieses Modell liest keine Bilder."), "in the language of its model"
     assert after["content"] == SHORT, "the chat goes on"
-    assert {answer["model"]: answer["content"] for answer in answers_of(two)} == {"helix": WHOLE, "second": WHOLE}
+    assert {answer["model"]: answer["content"] for answer in answers_of(two)} == {"helix": SLOW, "second": SLOW}
     told = {answer["model"]: [line["description"] for line in answer["statusHistory"]] for answer in answers_of(two)}
     assert (told["helix"][-1], told["second"][-1]) == ("Checked", "Geprüft")
     waited = {"1 of your questions is before this one", "Vor dieser Frage ist noch 1 deiner Fragen"}

@@ -38,6 +38,13 @@ def missing() -> str:
     return "" if shutil.which("chromium") else "no chromium"
 
 
+def script(name: str, folder: Path) -> Path:
+    """A script of this folder, below ``folder``; its long answers wait for the file ``drive.py`` makes there."""
+    written = folder / name
+    written.write_text((HERE / name).read_text().replace("GATE", str(folder / "openwebui" / "gate")))
+    return written
+
+
 def free_port() -> int:
     """A port that nobody listens on."""
     with socket.socket() as probe:
