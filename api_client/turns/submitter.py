@@ -75,6 +75,7 @@ class Submitter:
         check(request, self._settings)
         await self._store.require_shards()
         request = await self._with_template(await self._with_kept_policy(request))
+        reach("policy.kept")
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self._settings.shards > 1:
             turn_id = await self._reserve(request, idempotency_key, own_id)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,7 +22,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies.kept import clear_policies
 from api_client.web.app import create_app
-from tests.conftest import WorkerProcess, environ_of
+from tests.conftest import WorkerProcess, environ_of, turns
 from tests.fault.conftest import message
 from tests.support import playing
 from tests.unit.web.conftest import caller
@@ -297,3 +300,31 @@ async def test_figures_know_the_policy(scripted: Settings, policy: Path) -> None
             f'helix_policy_finished_total{{asked_again="1",outcome="passed_after_retry",policy="{policy_hash}"'
             in (await http.get("/metrics")).text
         )
+
+
+async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_next_submit_uses_and_gc_removes(
+    settings: Settings, policy: Path, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    policy.write_text(RULE + "reactions: [fail]}")
+    kept = replace(playing(settings, SCRIPT), policy=str(policy))
+    command = turns("submit", "always", "--session", "s")
+    killed = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        env=environ_of(kept, HELIX_FAILPOINT="policy.kept=kill"),
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    keys, policy_hash = Keys(settings.namespace), read_source(policy.read_text(), "").hash
+    async with TurnsClient(kept, read_source) as client:
+        redis = client.store.redis
+        assert await redis.hexists(keys.policies, policy_hash)
+        assert await redis.zcard(keys.due) == 0, "there is no turn"
+        worker_process(settings=settings)
+        turn = await client.result(await client.submit(message("always", "s")), timeout=60)
+        assert (turn.outcome, turn.policy) == (Outcome.FAILED, policy_hash)
+        await redis.delete(keys.finished)
+        await redis.zadd(keys.policies_used, dict.fromkeys(await redis.hkeys(keys.policies), 1))
+        await clear_policies(client.store, dry_run=False)
+        assert await redis.exists(keys.policies) == 0
