@@ -29,6 +29,7 @@ POINTS = {
     "agent.started": "run: the agent is started, nothing read from it",
     "output.received": "run: in the middle of the agent's output",
     "agent.ended": "run: the agent ended, its verdict not found",
+    "run.adopted": "run: a finished run of a lost delivery is adopted, nothing committed",
     "answer.accepted": "validate: the answer is accepted, nothing stored or published",
     "answer.published": "validate: the answer and .done are published, nothing committed",
     "run.committed": "run: the run is committed, its validation not begun",

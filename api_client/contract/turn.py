@@ -149,6 +149,11 @@ class TurnRequest:
         """The user's message: the last of the conversation."""
         return self.messages[-1]["content"] if self.messages else ""
 
+    @property
+    def reserve(self) -> tuple[int, int]:
+        """What a lost run is charged, because nobody knows what it used: tokens, and millionths of a US dollar."""
+        return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
+
     def to_json(self) -> str:
         """The request as it is stored; keys sorted, so that equal requests give equal text.
 

@@ -23,6 +23,7 @@ _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy":
 def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> dict[str, Word]:
     """The arguments of ``submit.lua``; ``keyed`` says that the request came with an idempotency key."""
     cost_budget = int(request.cost_budget_usd * 1e6)
+    tokens, cost = request.reserve
     return {
         "request": request.to_json(),
         "epoch": secrets.token_hex(6),
@@ -36,8 +37,8 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "replay_of": replay_of,
         "token_budget": request.token_budget,
         "cost_budget": cost_budget,
-        "token_reserve": request.token_budget // request.max_attempts,
-        "cost_reserve": cost_budget // request.max_attempts,
+        "token_reserve": tokens,
+        "cost_reserve": cost,
         "model_label": label(request.model),
         "policy_hash": policy_hash(request, settings),
         "flow": request.flow,

@@ -1,4 +1,4 @@
-"""The crash matrix: at each of the seventeen boundaries a process is killed, frozen or fails, or the broker is killed.
+"""The crash matrix: at each of the eighteen boundaries a process is killed, frozen or fails, or the broker is killed.
 
 Whatever happens, the turn ends once and rightly, its session goes on, its counters and files are those of its log, and
 the agent ran as often as the deliveries say.
@@ -39,6 +39,7 @@ class Boundary:
         unborn: the hit delivery has no process yet; None means that it may or may not have started.
         last_word: what a worker that was frozen there says of the turn when it wakes up.
         amid: it wakes up while this delivery of another worker is at work; 0 means when all is over.
+        heirs: deliveries that adopt a finished run, and start no agent.
     """
 
     at: int = 1
@@ -46,6 +47,7 @@ class Boundary:
     unborn: bool | None = False
     last_word: str = ""
     amid: int = 0
+    heirs: frozenset[int] = frozenset()
 
 
 BOUNDARIES = {
@@ -56,7 +58,8 @@ BOUNDARIES = {
     "folder.made": Boundary(lost="running", unborn=True, last_word="turn.fenced", amid=2),
     "agent.started": Boundary(lost="running", unborn=None, last_word="turn.fenced", amid=2),
     "output.received": Boundary(lost="running", last_word="turn.fenced", amid=2),
-    "agent.ended": Boundary(lost="running", last_word="turn.fenced"),
+    "agent.ended": Boundary(lost="running", last_word="turn.fenced", heirs=frozenset({2})),
+    "run.adopted": Boundary(lost="running", last_word="turn.fenced", heirs=frozenset({2, 3})),
     "answer.accepted": Boundary(lost="validating", last_word="turn.fenced"),
     "answer.published": Boundary(lost="validating", last_word="turn.fenced"),
     "run.committed": Boundary(lost="validating", last_word="turn.fenced"),
@@ -140,6 +143,8 @@ class Case:
     def arm(self) -> None:
         action = f"meet:{self.stage.meet}/{self.name}.on" if self.action == "broker" else self.action
         self.stage.arm(self.point, f"{action}@{self.boundary.at}")
+        if self.point == "run.adopted":  # somebody has to leave a finished run first
+            self.stage.arm("agent.ended", "kill@1")
 
     async def begin(self, monkeypatch: pytest.MonkeyPatch) -> tuple[str, asyncio.Task[str]]:
         """Submit the turn that is to be hit; its id, and the wait for its answer."""
@@ -248,7 +253,7 @@ def check_outcome(case: Case, turn: Turn, events: list[Event], boundary: Boundar
     assert turn.attempt == (2 if retried else 1), "a crash adds a delivery, never an attempt"
     lost = [event.data["during"] for event in events if event.kind == "attempt.lost"]
     if case.action != "broker":  # an outage may cost a lease or not
-        assert lost == ([boundary.lost] if boundary.lost else [])
+        assert lost == [boundary.lost] * max(1, len(boundary.heirs)) if boundary.lost else not lost
     assert turn.delivery == turn.attempt + len(lost) - lost.count("validating")
     started = max(number for number, event in enumerate(events) if event.kind == "attempt.started")
     shown = "".join(event.data["text"] for event in events[started:] if event.kind == "attempt.output")
@@ -266,9 +271,12 @@ def check_runs(case: Case, turn: Turn, runs: Runs, boundary: Boundary) -> None:
     """The agent was started once per delivery that got so far, and never twice at a time."""
     deliveries, found = set(range(1, turn.delivery + 1)), runs.of(turn.turn_id)
     unborn = boundary.unborn
-    if case.action == "broker" and case.point != "turn.reaped":
+    if boundary.heirs and case.point == "run.adopted":
+        assert found == {1}, "a finished run was paid for again"
+    elif case.action == "broker" and case.point != "turn.reaped":
         assert turn.delivery in found <= deliveries
     else:
+        deliveries -= boundary.heirs
         assert deliveries - ({1} if unborn is not False else set()) <= found
         assert found <= deliveries - ({1} if unborn else set())
     assert all(late < case.stage.settings.kill_grace_seconds + 0.1 for late in runs.overlaps(turn.turn_id))

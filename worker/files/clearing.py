@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.files import recording
 from worker.files.safe_io import opened, read
 from worker.files.workspace import session_directory
 
@@ -68,6 +69,7 @@ def remove(old: Old, live: Callable[[str], bool]) -> bool:
     if old.what == "gone":
         shutil.rmtree(old.path)
         return True
+    recording.forget(old.path)
     aside = _sessions_dir(old) / f"{GONE}{secrets.token_hex(6)}"
     old.path.rename(aside)
     # Unless the session has already begun a new one: then what was put aside was old enough to go.

@@ -123,6 +123,7 @@ class Order:
         read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
         inputs: files outside the project that it may read: what earlier phases of its owner wrote.
         witness: file in which the scripted agent records what it executed, or empty.
+        recorded: its output is kept beside ``directory`` while it runs, so that a finished run can be adopted.
     """
 
     turn_id: str
@@ -143,6 +144,7 @@ class Order:
     read_only: bool = False
     inputs: tuple[Path, ...] = ()
     witness: str = ""
+    recorded: bool = False
 
     @property
     def mark(self) -> str:
@@ -154,6 +156,7 @@ class Order:
 class RunResult:
     """The result: the verdict, the text, usage, and the agent session to continue from.
 
+    ``adopted`` is the number of the earlier delivery that this was the run of; 0 for the delivery at work.
     The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
     ``sent`` is what the agent was really sent, where that is more than the order's prompt.
     """
@@ -163,6 +166,7 @@ class RunResult:
     usage: dict[str, Any] = field(default_factory=dict)
     agent_session: str = ""
     sent: Sent | None = None
+    adopted: int = 0
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
@@ -219,6 +223,15 @@ class Runner(Protocol):
 
         An agent's failure is a verdict, never an exception; when this returns, no process of the run is left.
         """
+        ...
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """A runner that knows a finished run by what it left in its delivery's folder. Optional."""
+
+    def adopt(self, order: Order) -> RunResult | None:
+        """The complete result of the delivery that ``order`` names; None where its agent must run again. May block."""
         ...
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.event_kinds import Body
-from api_client.contract.failpoints import reach
+from api_client.contract.failpoints import arrive, reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.turn import AttemptRecord
@@ -20,6 +21,7 @@ from worker.enforcement.going_on import known
 from worker.files.template import text_of
 from worker.files.workspace import DeliveryTaken, has_answer
 from worker.runners.base import (
+    Adopts,
     AgentEvent,
     AnyRunner,
     BuildRunner,
@@ -109,12 +111,32 @@ class AgentRun:
         writer = EventWriter(self._log, self._lease.claim)
         try:
             continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
-            result = await self._played(runner, order, continuation.emit if continuation else writer.emit)
+            emit = continuation.emit if continuation else writer.emit
+            result = await self._adopted(runner, order, emit) or await self._played(runner, order, emit)
             if result.completion.kind is ErrorKind.HOST:
                 result = await self._threads.files(self._host.weighed, result, self._turn.delivery)
             return continuation.ended(result) if continuation else result
         finally:
             self.unsent = await writer.close()
+
+    async def _adopted(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult | None:
+        """The result of an earlier delivery whose agent finished and whose worker died with it: nobody pays twice."""
+        if order.delivery == 1 or self._lease.went_on or not order.recorded or not isinstance(runner, Adopts):
+            return None
+        result = await self._threads.files(self._finished_before, runner, order)
+        if result:
+            emit(AgentEvent(kind="output", text=result.text))
+            await arrive("run.adopted")
+        return result
+
+    def _finished_before(self, runner: Adopts, order: Order) -> RunResult | None:
+        for number in range(order.delivery - 1, 0, -1):
+            folder = folders.delivery_beside(order.directory, self._turn, order.attempt, number)
+            if result := runner.adopt(replace(order, delivery=number, directory=folder, recorded=False)):
+                log.warning("run.adopted", delivery=number)
+                evidence = {**result.completion.evidence, "adopted": number}
+                return replace(result, completion=replace(result.completion, evidence=evidence), adopted=number)
+        return None
 
     async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
         """The agent's run: as a coroutine, or in a thread when its runner blocks."""
@@ -209,6 +231,7 @@ class AgentRun:
             kill_grace_seconds=settings.kill_grace_seconds,
             inputs=phase_folders.own_inputs(turn, settings.root),
             witness=settings.witness,
+            recorded=needed,
         )
         return runner, order
 

@@ -12,7 +12,7 @@ from worker.enforcement.attempt import best, latest_set
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
-from worker.files import session
+from worker.files import recording, session
 from worker.files.session_fence import holding
 from worker.files.workspace import (
     RESPONSE,
@@ -102,6 +102,21 @@ def begin(
 def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
     """The folder of the delivery that runs now, made or not. Raises as ``folder_of``, ``ValueError``: no turn's id."""
     return folder_of(settings, turn) / "attempts" / delivery_name(turn.turn_id, attempt, turn.delivery)
+
+
+def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
+    """The folder of another delivery of the same turn."""
+    return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
+
+
+def forget_runs(settings: Settings, turn: Turn, attempt: int) -> None:
+    """Remove what is recorded of an attempt's runs, once its result is in the store."""
+    try:
+        attempts = folder_of(settings, turn) / "attempts"
+    except SettingsError:
+        return  # no agent of it was started here
+    for delivery in range(1, turn.delivery + 1):
+        recording.forget(attempts / delivery_name(turn.turn_id, attempt, delivery))
 
 
 def delivery_of(turn: Turn, record: AttemptRecord) -> str:

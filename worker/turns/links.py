@@ -45,6 +45,7 @@ from worker.turns.phases import phase_folders
 from worker.turns.phases.verification import Verification
 from worker.turns.publisher import Publisher
 from worker.turns.record.async_ledger import AsyncLedger
+from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
 from worker.turns.record.policies import Policies
 from worker.turns.threads import Threads
@@ -60,6 +61,7 @@ from worker.turns.transitions.usage import Usage, with_judging
 
 log = structlog.get_logger()
 
+_RUNS = frozenset({RUN, RETRY, PHASE_RUN})
 #: How long an answer waits for its rules in shadow at most. Each of them has its own time besides.
 SHADOW_SECONDS = 120.0
 
@@ -131,6 +133,11 @@ class Links:
         elif task in {RUN, RETRY}:
             await self._policies.load_template(lease.claim.turn)
         return await self._works[lease.claim.link.task](lease, attempts)
+
+    async def settle(self, claim: Claim) -> None:
+        """The link is committed: what was recorded of a run, in case its worker dies, is needed no more."""
+        if claim.link.task in _RUNS and folders.works_in_files(self._settings, claim.turn, self._runners):
+            await self._threads.files(folders.forget_runs, self._settings, claim.turn, claim.link.attempt)
 
     def _in_checks(self, work: BlockingWork) -> Work:
         return lambda lease, attempts: self._threads.checks(work, lease, attempts)

@@ -157,6 +157,7 @@ class TurnService:
             await self._fenced(claim, told)
             return None
         outcome = done.outcome if isinstance(done, Committed) else ""
+        await self._links.settle(claim)
         told.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
         if told.task_id and not isinstance(done, Claim):
             self._ledger.note_task(claim, "")

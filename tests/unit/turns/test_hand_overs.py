@@ -59,3 +59,36 @@ def test_a_worker_that_ends_hands_over_at_once_and_is_not_counted() -> None:
 
 def test_a_run_that_ended_begins_the_count_again() -> None:
     assert after("", 5, Verdict.COMPLETE).fields["handed_over"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("delivery", "strikes", "charged", "left"),
+    [(2, 1, 1000, 0), (3, 2, 2000, 0), (3, 2, 2500, 500), (2, 0, 700, 700), (4, 3, 3000, 1000)],
+)
+def test_what_was_charged_for_lost_runs_is_given_back_when_their_run_is_adopted(
+    delivery: int, strikes: int, charged: int, left: int
+) -> None:
+    """One attempt in three may use 1,000 tokens. A delivery before the adopted one really was lost."""
+    request = TurnRequest(
+        model="m",
+        messages=({"role": "user", "content": "x"},),
+        session_id="s",
+        token_budget=3000,
+        cost_budget_usd=0.003,
+    )
+    turn = Turn(
+        turn_id="t0-1",
+        epoch="e",
+        state=TurnState.RUNNING,
+        request=request,
+        delivery=delivery,
+        strikes=strikes,
+        tokens_used=charged,
+        cost_used=charged,
+    )
+    complete, adopted = Completion(verdict=Verdict.COMPLETE, reason="done"), 2 if delivery == 4 else 1
+    used = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.000042}
+    result = RunResult(completion=complete, text="x", usage=used, adopted=adopted)
+    move = after_run(turn, LINK, result, prompt="x", transient_retries=4, delays=Delays(first=1.0, busy=15.0))
+    assert (move.fields["tokens_used"], move.fields["cost_used"]) == (str(left + 42), str(left + 42))
+    assert move.facts["last_delivery"] == str(adopted)

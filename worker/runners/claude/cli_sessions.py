@@ -75,6 +75,8 @@ def base_of(order: Order) -> Base:
 
 def keep(order: Order, session: str, transcript: str, home: Path) -> bool:
     """Copy a run's transcript from its HOME to the session's; False, and logged, when it cannot be kept."""
+    if (order.workdir / TRANSCRIPTS / f"{session}.jsonl").is_file():
+        return True  # by the worker that this finished run is adopted from
     try:
         content = content_of(transcript, session, home)
         with opened(order.workdir) as root, made(root, TRANSCRIPTS) as kept:

@@ -45,7 +45,7 @@ from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.completion_gate import Evidence
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch
-from worker.runners.guard.process_runner import Play, ProcessRunner
+from worker.runners.guard.process_runner import Play, ProcessRunner, Reading
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.sent import Sent
 
@@ -68,10 +68,9 @@ class ClaudeCliRunner(ProcessRunner):
         except SettingsError as error:
             return config_error(str(error))
         home = order.workdir / claude_sessions.TRANSCRIPTS / order.directory.name
-        # What is worth keeping is copied; the rest may be large.
-        clear = functools.partial(shutil.rmtree, home, ignore_errors=True)
+        clear = _clearing(home)
         try:
-            return self._play(settings, program, home, order, clear)
+            return self._play(settings, program, home, order)
         except OSError as error:
             clear()
             return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
@@ -79,11 +78,14 @@ class ClaudeCliRunner(ProcessRunner):
             clear()
             raise
 
-    def _play(self, settings: Settings, program: str, home: Path, order: Order, clear: Callable[[], None]) -> Play:
-        """The run. Raises ``OSError`` when its folders cannot be made."""
-        base, session, stream = claude_sessions.base_of(order), claude_sessions.session_of(order), ClaudeStream()
-        settings_file = prepare(order, home, settings)
-        prompt = prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
+    def read_back(self, order: Order) -> Reading:
+        """How a run that was prepared before is read."""
+        home = order.workdir / claude_sessions.TRANSCRIPTS / order.directory.name
+        return self._reading(order, home, claude_sessions.base_of(order))
+
+    def _reading(self, order: Order, home: Path, base: Base) -> Reading:
+        session, stream = claude_sessions.session_of(order), ClaudeStream()
+        prompt = _prompt(order, base)
 
         input_text = {"role": "user", "content": prompt.decode("utf-8", "replace")}
         sent = Sent(system=instructions(home), messages=(input_text,), continues=base.knows)
@@ -92,10 +94,17 @@ class ClaudeCliRunner(ProcessRunner):
             left = left_by(order, session, prompt, base, home, stream)
             return replace(self._conclude(order, ending, stream, left, base, home, emit), sent=sent)
 
+        return Reading(take_line=stream.take_line, conclude=conclude, clear=_clearing(home))
+
+    def _play(self, settings: Settings, program: str, home: Path, order: Order) -> Play:
+        """The run. Raises ``OSError`` when its folders cannot be made."""
+        base, session = claude_sessions.base_of(order), claude_sessions.session_of(order)
+        settings_file = prepare(order, home, settings)
+        reading = self._reading(order, home, base)
         launch = Launch(
             argv=[program, *arguments(settings, order, settings_file, session, base)],
             env=environment(settings, home),
-            stdin=prompt,
+            stdin=_prompt(order, base),
             binds=binds(settings, order, Path(program), settings_file, base),
             box=settings.box,
             wanted=True,
@@ -104,7 +113,7 @@ class ClaudeCliRunner(ProcessRunner):
             outbound=outbound(settings),
             cut_env=cut_environment(settings),
         )
-        return Play(launch=launch, take_line=stream.take_line, conclude=conclude, clear=clear)
+        return Play(launch=launch, take_line=reading.take_line, conclude=reading.conclude, clear=reading.clear)
 
     def _conclude(
         self, order: Order, ending: Ending, stream: ClaudeStream, left: Left, base: Base, home: Path, emit: Emit
@@ -124,6 +133,15 @@ class ClaudeCliRunner(ProcessRunner):
         kept = completion.verdict is Verdict.COMPLETE and claude_sessions.keep(order, session, left.transcript, home)
         usage = stream.usage(base.spent)
         return RunResult(completion=completion, text=stream.text, usage=usage, agent_session=session if kept else "")
+
+
+def _clearing(home: Path) -> Callable[[], None]:
+    """Removes a run's HOME. What is worth keeping is copied; the rest may be large."""
+    return functools.partial(shutil.rmtree, home, ignore_errors=True)
+
+
+def _prompt(order: Order, base: Base) -> bytes:
+    return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
 
 
 def _evidence(order: Order, ending: Ending, stream: ClaudeStream, left: Left) -> Evidence:

@@ -12,6 +12,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from worker.files.recording import Recording
+
 _STDERR_TAIL = 4096
 
 
@@ -43,7 +45,13 @@ class AgentProcess:
     """
 
     def __init__(
-        self, mark: str, stdout: int, stderr: int, tell: Callable[[dict[str, Any]], str], kill_guard: Callable[[], None]
+        self,
+        mark: str,
+        stdout: int,
+        stderr: int,
+        tell: Callable[[dict[str, Any]], str],
+        kill_guard: Callable[[], None],
+        recording: Recording | None = None,
     ) -> None:
         self.mark = mark
         #: Its first process; 0 until the guard has said.
@@ -57,6 +65,7 @@ class AgentProcess:
         self._lock = threading.Lock()
         self._fds = {stdout, stderr}
         self._stdout = stdout
+        self._recording = recording
         self._tail = b""
         self._poll = select.poll()
         for fd in self._fds:
@@ -76,12 +85,28 @@ class AgentProcess:
 
     def _piece(self, fd: int) -> bytes:
         """What can be read of one of its outputs; empty at its end. Standard error is kept."""
-        data = os.read(fd, 65_536)
+        data = self._recorded() if fd == self._stdout else None
+        if data is None:
+            data = os.read(fd, 65_536)
         if not data:
             self._close(fd)
         if fd != self._stdout:
             self._tail = (self._tail + data)[-_STDERR_TAIL:]
         return data
+
+    def _recorded(self) -> bytes | None:
+        """The next piece of standard output, recorded; None without a recording, or when that ends here."""
+        if self._recording and (piece := self._recording.piece(self._stdout)) is not None:
+            return piece
+        if self._recording:
+            self._stop_recording()
+            self._tell({"do": "unrecorded", "mark": self.mark})
+        return None
+
+    def _stop_recording(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording:
+            recording.close()
 
     def attach(
         self,
@@ -150,6 +175,7 @@ class AgentProcess:
 
     def close(self) -> None:
         """Free what it holds."""
+        self._stop_recording()
         for fd in list(self._fds):
             self._close(fd)
 

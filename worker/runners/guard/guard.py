@@ -5,9 +5,10 @@ Why a separate process: PR_SET_PDEATHSIG fires when the *thread* that spawned di
 and a worker that is frozen, or killed, cannot stop its agents (measured: the Claude CLI lives on for seconds and writes
 its files beside the redelivered attempt).
 
-Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed
-descriptors), ``extend``, ``terminate``. Reports: ``started``, and one more per agent, ``exit`` or ``failed``, sent when
-no process of it is left. The guard is single-threaded and imports the standard library only.
+Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed descriptors,
+and those of its recording), ``extend``, ``terminate``, ``unrecorded``. Reports: ``started``, and one more per agent,
+``exit`` or ``failed``, sent when no process of it is left. The guard is single-threaded and imports little but the
+standard library.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from worker.files.recording import Kept
 from worker.runners.guard import marks
 
 #: Largest request in bytes; the kernel's own limit for one packet is lower on most machines.
@@ -53,6 +55,8 @@ class _Agent:
     give_up_at: float = math.inf
     cause: str = ""
     seen: set[int] = field(default_factory=set)
+    kept: Kept | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
@@ -68,6 +72,7 @@ class Guard:
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._pid = os.getpid()
         self._agents: dict[str, _Agent] = {}
+        self._unread: dict[str, _Agent] = {}  # finished, and maybe not all they said is in their recordings
         self._given_up: set[int] = set()
         self._outbox: collections.deque[bytes] = collections.deque()
         self._worker_lives = True
@@ -78,12 +83,13 @@ class Guard:
 
     def run(self) -> None:
         """Serve until the worker is gone, then until no agent is left."""
-        while self._worker_lives or self._agents:
+        while self._worker_lives or self._agents or self._unread:
             for key, _ in self._selector.select(self._patience()):
                 key.data()
             self._reap()
             self._look_after_agents()
             self._send_reports()
+            self._finish_recordings()
 
     def _listen_for_children(self) -> None:
         reader, writer = socket.socketpair()
@@ -104,16 +110,18 @@ class Guard:
             self._worker_gone()
 
     def _worker_gone(self) -> None:
+        self._reap()  # an agent that has ended by itself has finished, whatever became of its worker
         self._worker_lives = False
         for key in list(self._selector.get_map().values()):
             if key.fileobj is self._sock or isinstance(key.fileobj, int):
                 self._selector.unregister(key.fileobj)
         for agent in self._agents.values():
-            self._kill(agent, "worker died")
+            if agent.running:
+                self._kill(agent, "worker died")
 
     def _receive(self) -> None:
         try:
-            packet, fds, _, _ = socket.recv_fds(self._sock, MAX_REQUEST, 3, socket.MSG_CMSG_CLOEXEC)
+            packet, fds, _, _ = socket.recv_fds(self._sock, MAX_REQUEST, 5, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             packet, fds = b"", []
         if not packet:
@@ -127,15 +135,17 @@ class Guard:
                 agent.lease_ends = request["lease_ends"]
             case "terminate" if agent := self._agents.get(request["mark"]):
                 self._terminate(agent, request["grace"])
+            case "unrecorded":
+                self._drop(self._unread.pop(request["mark"], None) or self._agents.get(request["mark"]))
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         mark = request["mark"]
         try:
             if mark in self._agents:
                 raise ValueError(f"an agent with mark {mark} runs already")
-            if len(fds) != 3:  # the kernel drops what we have no room for
+            if len(fds) != (5 if request["record"] else 3):  # the kernel drops what we have no room for
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            stdin, stdout, stderr = fds
+            stdin, stdout, stderr, *recording = fds
             process = subprocess.Popen(
                 request["argv"],
                 stdin=stdin,
@@ -151,7 +161,10 @@ class Guard:
             passing = getattr(error, "errno", None) in _PASSING
             self._report(mark, event="failed", error=f"{type(error).__name__}: {error}", passing=passing)
         else:
-            self._agents[mark] = _Agent(mark, process, request["lease_ends"])
+            agent = self._agents[mark] = _Agent(mark, process, request["lease_ends"], facts=request["facts"])
+            if recording:
+                agent.kept = Kept(request["record"], *recording)
+                fds = fds[:3]
             self._report(mark, event="started", pid=process.pid)
         finally:
             for fd in fds:
@@ -245,15 +258,38 @@ class Guard:
         code = agent.process.returncode
         if code is None:  # given up: keep subprocess from waiting for it later
             agent.process.returncode = -signal.SIGKILL
-        self._report(
-            agent.mark,
-            event="exit",
-            pid=agent.process.pid,
-            code=code,
-            cause=agent.cause,
-            swept=len(agent.seen),
-            left=left,
-        )
+        facts = {"pid": agent.process.pid, "code": code, "swept": len(agent.seen)}
+        self._report(agent.mark, event="exit", cause=agent.cause, left=left, **facts)
+        if code == 0 and not agent.cause and not left:
+            agent.facts |= facts
+            self._unread[agent.mark] = agent
+        else:
+            self._drop(agent)
+
+    def _finish_recordings(self) -> None:
+        """Finish recordings of ended agents, each once its worker has read all of it; for a dead one, we do that."""
+        now = time.monotonic()
+        for agent in list(self._unread.values()):
+            kept, done = agent.kept, False
+            try:
+                if kept and kept.whole(drain=not self._worker_lives):
+                    kept.finish(agent.facts)
+                    done = True
+                elif kept and now < agent.lease_ends and self._worker_lives:
+                    continue
+            except OSError:
+                pass  # a disk that is full: the run is run again when its worker dies
+            del self._unread[agent.mark]
+            if kept and done:
+                kept.close(keep=True)
+            else:
+                self._drop(agent)
+
+    def _drop(self, agent: _Agent | None) -> None:
+        """Forget the recording of an agent that did not finish, or whose recording is not whole."""
+        if agent and agent.kept:
+            agent.kept.close(keep=False)
+            agent.kept = None
 
     def _report(self, mark: str, **facts: Any) -> None:
         self._outbox.append(json.dumps({"mark": mark, **facts}).encode())
@@ -272,7 +308,7 @@ class Guard:
 
     def _patience(self) -> float | None:
         """How long nothing has to be done, in seconds; None means until somebody writes or a child ends."""
-        if any(not agent.running for agent in self._agents.values()):
+        if self._unread or any(not agent.running for agent in self._agents.values()):
             return _SWEEP_PAUSE
         ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]
         wake = min(ends, default=math.inf)

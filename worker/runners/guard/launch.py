@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from api_client.contract.failpoints import arrive, reach
+from worker.files.recording import Finished
 from worker.runners.base import AgentEvent, Emit, Order, Stop
 from worker.runners.guard import box, forwarder
 from worker.runners.guard.agent_process import Exit
@@ -128,6 +129,8 @@ def _begun(
             stdin=launch.stdin,
             lease_ends=stop.lease_ends,
             open_files=launch.bounds.most_open_files,
+            recorded=order.directory if order.recorded else None,
+            facts={"box": level.kind, "cut": level.cut},
         )
     except BoxError as error:
         return Ending(exit=Exit(error=str(error)))
@@ -136,6 +139,16 @@ def _begun(
     reach("agent.started")
     footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
     return _Begun(Supervision(agent, order, stop, hear, footprint), level)
+
+
+def ended_before(found: Finished) -> Ending:
+    """How a run ended that is read from its recording. Raises ``OSError``: the recording does not say."""
+    try:
+        facts = dict(found.facts)
+        level = Level(facts.pop("box"), facts.pop("cut"))
+        return Ending(exit=Exit(**facts), bytes=len(found.output), box=level)
+    except (KeyError, TypeError) as error:
+        raise OSError(f"its recording has no right end: {error!r}") from error
 
 
 def _hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:

@@ -7,12 +7,18 @@ import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import structlog
+
 from api_client.contract.settings import Settings, load
-from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
+from worker.files import recording
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop, Verdict
 from worker.runners.guard import processes
-from worker.runners.guard.launch import Launch, run, run_async
+from worker.runners.guard.launch import Launch, ended_before, run, run_async
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending
+from worker.runners.transcript import AnswerTooLong
+
+log = structlog.get_logger()
 
 
 def _nothing() -> None:
@@ -20,20 +26,25 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
-    """One run that is prepared.
+class Reading:
+    """How one run is read.
 
     Attributes:
-        launch: what is started.
         take_line: makes events of a line of its output; never blocks.
         conclude: the result, once the agent has ended; may emit further events, and may block.
         clear: removes what the run needs no more, however it ended; may block.
     """
 
-    launch: Launch
     take_line: Callable[[bytes], Iterable[AgentEvent]]
     conclude: Callable[[Ending, Emit], RunResult]
     clear: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play(Reading):
+    """One run that is prepared: how it is read, and what is started."""
+
+    launch: Launch
 
 
 class ProcessRunner:
@@ -50,6 +61,32 @@ class ProcessRunner:
     def prepare(self, order: Order) -> Play | RunResult:
         """Make a run ready, or return the result that says why not. May block."""
         raise NotImplementedError
+
+    def read_back(self, order: Order) -> Reading | RunResult:
+        """How a run that was prepared before is read, in the folder that it left. May block."""
+        return self.prepare(order)
+
+    def adopt(self, order: Order) -> RunResult | None:
+        """The result of a delivery that finished and that its worker could not commit; None without one.
+
+        Only a complete run counts: anything else is to be run again. May block.
+        """
+        found = recording.finished(order.directory)
+        reading = self.read_back(order) if found else None
+        if found is None or not isinstance(reading, Reading):
+            return None
+        try:
+            for line in filter(bytes.strip, found.output.split(b"\n")):
+                reading.take_line(line)
+            result = reading.conclude(ended_before(found), lambda _: None)
+        except (AnswerTooLong, OSError) as error:
+            log.warning("run.not_adopted", mark=order.mark, error=str(error)[:200])
+            return None
+        if result.completion.verdict is not Verdict.COMPLETE:
+            log.warning("run.not_adopted", mark=order.mark, error=result.completion.reason[:200])
+            return None
+        reading.clear()
+        return result
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once, in this thread. Every failure of it is a verdict."""

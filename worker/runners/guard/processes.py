@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 import worker
+from worker.files.recording import Recording
 from worker.runners.guard import marks
 from worker.runners.guard.agent_process import AgentProcess, Exit
 
@@ -61,6 +62,8 @@ class Processes:
         stdin: bytes = b"",
         lease_ends: float,
         open_files: int = 0,
+        recorded: Path | None = None,
+        facts: Mapping[str, Any] | None = None,
     ) -> AgentProcess:
         """Start an agent. One that cannot be started ends at once, with ``Exit.error``.
 
@@ -72,20 +75,28 @@ class Processes:
             stdin: what it reads, as a file: it may be long, and nobody has to feed it.
             lease_ends: it is killed then, unless ``extend`` says otherwise.
             open_files: how many files each of its processes may have open; 0: as many as the worker's.
+            recorded: the folder beside which its output is recorded (``recording.py``); None for not at all. One that
+                cannot be recorded runs all the same.
+            facts: noted in the recording with its end; JSON-ready.
 
         Raises:
             OSError: the machine is short of descriptors, memory or processes.
         """
         request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends, "open_files": open_files}
         request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
+        recording = _recording(recorded) if recorded else None
+        request |= {"record": recording.path if recording else "", "facts": dict(facts or {})}
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            if recording:
+                ours.callback(recording.close)
             source = _file_of(stdin)
             theirs.callback(os.close, source)
             (stdout, agent_stdout), (stderr, agent_stderr) = (_pipe(ours, theirs) for _ in range(2))
             guard = self._running()
-            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill)
+            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill, recording)
             ours.pop_all()  # now the process closes them
-            guard.spawn(process, request, [source, agent_stdout, agent_stderr])
+            recorder = [recording.fd, stdout] if recording else []
+            guard.spawn(process, request, [source, agent_stdout, agent_stderr, *recorder])
             return process
 
     def _running(self) -> _Guard:
@@ -202,6 +213,14 @@ class _Guard:
             return self._sock.recv(65_536)
         except OSError:
             return b""
+
+
+def _recording(folder: Path) -> Recording | None:
+    try:
+        return Recording(folder)
+    except OSError as error:
+        log.info("run.not_recorded", folder=str(folder), error=str(error))
+        return None
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def after_run(
         "text": result.text,
         "completion": json.dumps(completion.to_dict()),
         "usage": json.dumps(result.usage),
-        "last_delivery": str(turn.delivery),
+        "last_delivery": str(result.adopted or turn.delivery),
         "goes_on": "",
     }
     if sent:
@@ -84,9 +84,10 @@ def after_run(
         move = _cannot_work(turn, link, completion, facts, ended)
     else:
         move = _incomplete(turn, link, completion, facts, ended, history)
+    tokens, cost = _uncharged(turn, result.adopted)
     used = {
-        "tokens_used": str(turn.tokens_used + usage.tokens),
-        "cost_used": str(turn.cost_used + usage.microdollars),
+        "tokens_used": str(tokens + usage.tokens),
+        "cost_used": str(cost + usage.microdollars),
     }
     if move.run_ended:
         used["handed_over"] = "0"
@@ -111,6 +112,16 @@ def service_said(completion: Completion) -> str:
     if completion.kind is ErrorKind.TRANSIENT and not completion.busy:
         return "failed"
     return "answered" if completion.busy or completion.kind in _ANSWERS else ""
+
+
+def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
+    """Tokens and money used before this run; without what reapers charged for an adopted one, whose usage is known.
+
+    Those who held the turn after it and were lost as well started no agent.
+    """
+    lost = min(turn.strikes, turn.delivery - adopted) if adopted else 0
+    tokens, cost = turn.request.reserve
+    return max(0, turn.tokens_used - lost * tokens), max(0, turn.cost_used - lost * cost)
 
 
 def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:

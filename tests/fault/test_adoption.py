@@ -1,0 +1,151 @@
+"""A run that finished is not paid for again: who takes its turn over adopts it, fenced like everything else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
+from tests.conftest import WorkerProcess, _children_of
+from tests.fault.conftest import Meeting, judged, message
+from tests.support import alive, processes_with, wait_until
+
+ANSWER = "Die Antwort, einmal bezahlt.\n\n<!-- STEP: done -->"
+USED = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.002}
+
+#: With a budget: what a lost run is charged is given back once. Its file is no ADR, and need not be one.
+QUESTION = replace(message("frag"), token_budget=3000, cost_budget_usd=1.0, validators=("step_marker",))
+
+StartWorker = Callable[..., WorkerProcess]
+
+
+class Points:
+    """Failpoints of all processes, armed by files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def arm(self, point: str, order: str) -> None:
+        (self.folder / "draft").write_text(order)
+        (self.folder / "draft").rename(self.folder / point)
+
+    async def passed(self, point: str, at: int = 1) -> int:
+        """The process that passed it."""
+        mark = self.folder / f"{point}.{at}"
+        return int(await wait_until(lambda: mark.exists() and mark.read_text()))
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> Points:
+    return Points(tmp_path / "points")
+
+
+@pytest.fixture
+def paid(mortal: Settings, meeting: Meeting, points: Points) -> Settings:
+    """An agent that writes a file, says much, and tells what it used."""
+    pieces = {"say": {"text": ANSWER, "pieces": 9}}
+    written = {"write": {"path": "output/ADR-001-wahl.md", "content": "# Notiz\n"}}
+    script = [{"when": "", "attempts": [[written, pieces, {"usage": USED}]]}]
+    meeting.script.write_text(yaml.safe_dump(script, allow_unicode=True))
+    return replace(mortal, failpoint=str(points.folder))
+
+
+def recordings(settings: Settings) -> list[str]:
+    return [path.name for path in settings.sessions_dir.glob("*/attempts/*") if not path.is_dir()]
+
+
+async def check(settings: Settings, client: TurnsClient, turn_id: str, meeting: Meeting, *, delivery: int) -> None:
+    turn, events = await judged(client, turn_id)
+    assert (turn.outcome, turn.response, turn.attempt) == (Outcome.PASSED, ANSWER, 1)
+    assert [run["delivery"] for run in meeting.runs()] == [1], "a finished run was started again"
+    assert turn.delivery == delivery
+    assert (turn.tokens_used, turn.cost_used) == (42, 2000), "what the run used counts once, and no reservation"
+    [record] = await client.attempts(turn_id)
+    assert record.last_delivery == 1
+    told = [event for event in events if event.kind == "attempt.output"]
+    if delivery > 1:
+        after = max(number for number, event in enumerate(events) if event.kind == "attempt.lost")
+        assert [event.data["text"] for event in events[after:] if event.kind == "attempt.output"] == [ANSWER]
+    assert told
+    output = settings.sessions_dir / turn.request.session_id / "output"
+    assert (output / "ADR-001-wahl.md").read_text() == "# Notiz\n", "its files are those of the run that finished"
+    await wait_until(lambda: recordings(settings) == [])
+
+
+@pytest.mark.parametrize("point", ["agent.ended", "link.decided"])
+async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent(
+    point: str, paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+) -> None:
+    points.arm(point, "kill")
+    worker_process(settings=paid)
+    turn_id = await client.submit(QUESTION)
+    await points.passed(point)
+    await check(paid, client, turn_id, meeting, delivery=2)
+
+
+async def test_a_guard_killed_after_its_agent_finished_starts_no_second_agent(
+    paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+) -> None:
+    points.arm("agent.ended", f"meet:{meeting.directory}/on")
+    worker_process(settings=paid)
+    turn_id = await client.submit(QUESTION)
+    guard = guard_of(await points.passed("agent.ended"))
+    os.kill(guard, signal.SIGKILL)
+    await wait_until(lambda: not alive(guard))
+    (meeting.directory / "on").touch()
+    await check(paid, client, turn_id, meeting, delivery=1)
+
+
+async def test_worker_and_guard_killed_together_after_the_agent_finished_start_no_second_agent(
+    paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+) -> None:
+    points.arm("agent.ended", f"meet:{meeting.directory}/on")
+    worker_process(settings=paid)
+    turn_id = await client.submit(QUESTION)
+    holder = await points.passed("agent.ended")
+    await wait_until(lambda: [name for name in recordings(paid) if name.endswith(".finished")])
+    for pid in (guard_of(holder), holder):
+        os.kill(pid, signal.SIGKILL)
+    (meeting.directory / "on").touch()
+    await check(paid, client, turn_id, meeting, delivery=2)
+
+
+async def test_a_worker_killed_again_and_again_while_it_adopts_starts_no_second_agent(
+    paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+) -> None:
+    points.arm("agent.ended", "kill")
+    points.arm("run.adopted", "kill")
+    worker_process(settings=paid)
+    turn_id = await client.submit(QUESTION)
+    await points.passed("run.adopted")
+    await check(paid, client, turn_id, meeting, delivery=3)
+
+
+async def test_an_agent_killed_with_its_worker_left_nothing_to_adopt(
+    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+) -> None:
+    worker = worker_process(settings=mortal)
+    turn_id = await client.submit(message("held"))
+    await wait_until(lambda: meeting.begun)
+    for pid in worker.children().values():
+        os.kill(pid, signal.SIGKILL)
+    await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}.1.1"))
+    await wait_until(lambda: recordings(mortal) == [])
+    meeting.go()
+    turn, _ = await judged(client, turn_id)
+    assert (turn.outcome, [run["delivery"] for run in meeting.runs()]) == (Outcome.PASSED, [1, 2])
+
+
+def guard_of(worker: int) -> int:
+    """The process id of a worker process's guard."""
+    [guard] = [pid for pid in _children_of(worker) if b"guard.guard" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return guard

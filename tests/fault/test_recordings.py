@@ -1,0 +1,169 @@
+"""What an agent said is recorded while it says it: its worker may die at any moment, and none of it is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import alive, wait_for
+from worker.files import recording
+from worker.runners.guard.processes import SOURCE_ROOT, Processes
+
+RUN = f"recording-{secrets.token_hex(4)}"
+SAYS = "print('Zeile eins'); print('Zeile zwei', end='')"
+
+#: A worker that starts an agent, may read some of what it says, and then does nothing any more.
+WORKER = """
+import sys, time
+from pathlib import Path
+from worker.runners.guard.processes import Processes
+agents = Processes()
+agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
+                     lease_ends=time.monotonic() + 600, recorded=Path(sys.argv[3]), facts={"box": "none"})
+for _ in range(int(sys.argv[4])):
+    while not agent.read(1):
+        pass
+if len(sys.argv) > 5:
+    agent.wait(600)
+print(agents.start(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "delivery"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def agents() -> Iterator[Processes]:
+    agents = Processes()
+    yield agents
+    agents.stop()
+
+
+@pytest.fixture
+def worker(folder: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(code: str, *more: str, reads: int = 0) -> tuple[subprocess.Popen[str], int]:
+        argv = [sys.executable, "-c", textwrap.dedent(WORKER), code, f"{RUN}.1.1", str(folder), str(reads), *more]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": SOURCE_ROOT})
+        started.append(process)
+        assert process.stdout is not None
+        return process, int(process.stdout.readline())
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def run_of(agents: Processes, folder: Path, code: str, *, stop: bool = False) -> bytes:
+    """Run an agent to its end, as a worker does that lives; what it said."""
+    agent = agents.spawn(
+        [sys.executable, "-S", "-c", code],
+        mark=f"{RUN}.{secrets.token_hex(4)}.1",
+        env={},
+        cwd=folder,
+        lease_ends=time.monotonic() + 600,
+        recorded=folder,
+        facts={"box": "none", "cut": False},
+    )
+    said = b""
+    if stop:
+        said += wait_for(lambda: agent.read(0.1))
+        agent.terminate(60)
+    wait_for(lambda: agent.wait(0))
+    while piece := agent.read(0.1):
+        said += piece
+    agent.close()
+    return said
+
+
+def left_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.parent.iterdir() if path != folder)
+
+
+def test_a_run_that_finished_is_recorded_with_its_end(agents: Processes, folder: Path) -> None:
+    assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
+    found = wait_for(lambda: recording.finished(folder))
+    assert found.output == b"Zeile eins\nZeile zwei"
+    assert (found.facts["code"], found.facts["box"]) == (0, "none")
+    recording.forget(folder)
+    assert left_of(folder) == []
+
+
+@pytest.mark.parametrize("code", ["print('x'); raise SystemExit(3)", "import os; print('x'); os.kill(os.getpid(), 9)"])
+def test_a_run_that_failed_leaves_no_recording(agents: Processes, folder: Path, code: str) -> None:
+    run_of(agents, folder, code)
+    wait_for(lambda: left_of(folder) == [])
+
+
+def test_a_run_that_was_stopped_leaves_no_recording_however_well_it_ended(agents: Processes, folder: Path) -> None:
+    ends_well = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('x', flush=True); time.sleep(600)"
+    )
+    run_of(agents, folder, ends_well, stop=True)
+    wait_for(lambda: left_of(folder) == [])
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_what_a_killed_worker_had_not_read_is_recorded_by_its_guard(
+    worker: Callable[..., tuple[subprocess.Popen[str], int]], folder: Path, reads: int
+) -> None:
+    process, guard = worker("for n in range(5000): print(n, flush=n == 0)", "ended", reads=reads)
+    said = b"".join(b"%d\n" % number for number in range(5000))
+    assert folder.with_name("delivery.output").stat().st_size < len(said)
+    process.kill()
+    wait_for(lambda: not alive(guard))
+    found = recording.finished(folder)
+    assert found
+    assert found.output == said
+
+
+def test_an_agent_that_was_at_work_when_its_worker_died_leaves_no_recording(
+    worker: Callable[..., tuple[subprocess.Popen[str], int]], folder: Path
+) -> None:
+    process, guard = worker("import time; print('x', flush=True); time.sleep(600)", reads=1)
+    process.kill()
+    wait_for(lambda: not alive(guard))
+    assert left_of(folder) == []
+
+
+def test_an_agent_runs_to_its_end_where_its_output_cannot_be_recorded(
+    agents: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "splice", full)
+    assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
+    wait_for(lambda: left_of(folder) == [])
+    folder.rmdir()
+    assert recording.finished(folder) is None
+
+
+def test_a_run_is_started_where_its_recording_cannot_be_made(agents: Processes, folder: Path) -> None:
+    folder.with_name("delivery.output").write_text("somebody else's")
+    assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
+    assert recording.finished(folder) is None
+
+
+@pytest.mark.parametrize("content", ["", "\n", "Zeile\n", "Zeile\n[1]\n", 'Zeile\n{"code": 0'])
+def test_a_recording_without_its_last_line_is_none(folder: Path, content: str) -> None:
+    folder.with_name("delivery.finished").write_text(content)
+    assert recording.finished(folder) is None
