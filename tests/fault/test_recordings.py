@@ -33,6 +33,7 @@ for _ in range(int(sys.argv[4])):
     while not agent.read(1):
         pass
 if len(sys.argv) > 5:
+    Path(sys.argv[5]).touch()
     agent.wait(600)
 print(agents.start(), flush=True)
 time.sleep(600)
@@ -125,7 +126,9 @@ def test_a_run_that_was_stopped_leaves_no_recording_however_well_it_ended(agents
 def test_what_a_killed_worker_had_not_read_is_recorded_by_its_guard(
     worker: Callable[..., tuple[subprocess.Popen[str], int]], folder: Path, reads: int
 ) -> None:
-    process, guard = worker("for n in range(5000): print(n, flush=n == 0)", "ended", reads=reads)
+    go = folder / "go"
+    waits = f"import os, time\nprint(0, flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+    process, guard = worker(waits + "for n in range(1, 5000): print(n)", str(go), reads=reads)
     said = b"".join(b"%d\n" % number for number in range(5000))
     assert folder.with_name("delivery.output").stat().st_size < len(said)
     process.kill()
