@@ -178,10 +178,13 @@ class AgentRun:
         if refused := phase_folders.fence_of(self._settings, self._turn).refusal(phase_folders.phase_of(self._turn)):
             raise SettingsError([refused])
 
+    def _needs_folder(self, runner: AnyRunner) -> bool:
+        return self._turn.request.phase is not None or needs_folder(runner)
+
     def _begin(self, settings: Settings, runner: AnyRunner) -> None:
         """Make the folder ready. Raises as ``_prepared``."""
         turn = self._turn
-        needed = turn.request.phase is not None or needs_folder(runner)
+        needed = self._needs_folder(runner)
         folders.begin(
             settings,
             turn,
@@ -231,7 +234,7 @@ class AgentRun:
             kill_grace_seconds=settings.kill_grace_seconds,
             inputs=phase_folders.own_inputs(turn, settings.root),
             witness=settings.witness,
-            recorded=needed,
+            recorded=may_block and self._needs_folder(runner),
         )
         return runner, order
 
