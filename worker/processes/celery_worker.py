@@ -11,11 +11,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from celery.utils.log import mlevel
-from celery.utils.nodenames import default_nodename, host_format
+from worker.processes import lean
 
-from worker.app import app, engine
-from worker.processes.program import STAYS_DOWN
+lean.leave_out_unused()
+
+from celery.utils.log import mlevel  # noqa: E402
+from celery.utils.nodenames import default_nodename, host_format  # noqa: E402
+
+from worker.app import app, engine  # noqa: E402
+from worker.processes.program import STAYS_DOWN  # noqa: E402
 
 #: How often a process says to Flower that it is there. Flower takes it for gone after twice the time.
 HEARTBEAT_SECONDS = 6.0
@@ -28,6 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("-c", dest="slots", type=int, required=True)
     parser.add_argument("--loglevel", default="info")
     options = parser.parse_args(arguments)
+    lean.lift_open_files()
     worker = app.Worker(
         hostname=host_format(default_nodename(options.name)),
         pool_cls="threads",

@@ -53,11 +53,15 @@ def machine_busy_ms() -> float:
 
 
 def store_costs(store: redis.Redis) -> dict[str, float]:
-    """What the store has spent. Commands count everything it executed, the calls inside Lua included."""
+    """What the store has spent. Commands count everything it executed, the calls inside Lua included.
+
+    Round trips are what it read from its clients: pieces of one or more commands.
+    """
     info: dict[str, Any] = store.info("everything")
     return {
         "store_cpu_ms": (info["used_cpu_user"] + info["used_cpu_sys"]) * 1000,
         "commands": sum(entry["calls"] for name, entry in info.items() if name.startswith("cmdstat_")),
+        "round_trips": info["total_reads_processed"],
         "in_bytes": info["total_net_input_bytes"],
         "out_bytes": info["total_net_output_bytes"],
         "aof_bytes": info["aof_current_size"],

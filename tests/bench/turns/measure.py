@@ -90,6 +90,7 @@ def _waiting(
         "waiting.pss_mb": [idle["idle_pss_mb"]],
         "waiting.kb_each": [(idle["idle_pss_mb"] - before) * 1024 / max(1, held["held"])],
         "waiting.commands_per_s": [idle["idle_commands_per_s"]],
+        "waiting.round_trips_per_s": [idle["idle_round_trips_per_s"]],
         "waiting.cpu_ms_per_s": [idle["idle_cpu_ms_per_s"]],
     }
 

@@ -160,6 +160,7 @@ class Running:
         return {
             "idle_pss_mb": self.memory_mb(),
             "idle_commands_per_s": (after["commands"] - before["commands"]) / took,
+            "idle_round_trips_per_s": (after["round_trips"] - before["round_trips"]) / took,
             "idle_cpu_ms_per_s": (after["worker_cpu_ms"] - before["worker_cpu_ms"]) / took,
         }
 

@@ -31,11 +31,13 @@ _REST = {
     "ready_s": "worker started to first turn ended, s",
     "idle_pss_mb": "idle worker, PSS MB",
     "idle_commands_per_s": "idle worker, commands/s",
+    "idle_round_trips_per_s": "idle worker, round trips to the store/s",
     "idle_cpu_ms_per_s": "idle worker, CPU ms/s",
     "waiting.held": "of 1,000 waiting turns begun",
     "waiting.pss_mb": "worker with them, PSS MB",
     "waiting.kb_each": "each of them, KB",
     "waiting.commands_per_s": "commands/s with them",
+    "waiting.round_trips_per_s": "round trips to the store/s with them",
     "waiting.cpu_ms_per_s": "worker CPU with them, ms/s",
 }
 

@@ -11,7 +11,7 @@ import click
 
 from api_client.contract.settings import Settings, load, require_store
 from worker.cli.output import number_of
-from worker.processes import programs
+from worker.processes import lean, programs
 
 
 def capacity(settings: Settings) -> str:
@@ -31,6 +31,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     Several may run on one host or on many; they share the broker, and HELIX_ROOT must be the same folder for all.
     A process that dies is started again. SIGTERM or Ctrl-C ends all; a second Ctrl-C does so at once.
     """
+    lean.leave_out_unused()
     settings = require_store(load())
     from worker.backup.restoring import require_whole
     from worker.turns.record.store import require_shards

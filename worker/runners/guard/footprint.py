@@ -138,31 +138,33 @@ class Process:
     resident: int
 
 
+_Seen = tuple[dict[int, Process], dict[int, list[Process]]]
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _lock = threading.Lock()
-_seen: tuple[float, dict[int, list[Process]]] = (0.0, {})
+_seen: tuple[float, _Seen] = (0.0, ({}, {}))
 
 
 def _tree(pid: int) -> list[Process]:
-    """A process and all that descend from it."""
-    children = _children()
-    found = [each for siblings in children.values() for each in siblings if each.pid == pid]
+    """A process and all that descend from it. Takes as long as they are many, whatever else runs here."""
+    processes, children = _look()
+    found = [processes[pid]] if pid in processes else []
     for each in found:
         found.extend(children.get(each.pid, ()))
     return found
 
 
-def _children() -> dict[int, list[Process]]:
-    """Every process by its parent, as of the last moments: all runs of a worker share one look."""
+def _look() -> _Seen:
+    """Every process by its number, and by its parent, as of the last moments: all runs of a worker share one look."""
     global _seen
     with _lock:
         at, found = _seen
         if time.monotonic() - at > LOOK_SECONDS / 2:
-            found = {}
+            found = ({}, {})
             for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough
                 if entry.isdecimal() and (facts := _stat(entry)):
                     parent, process = facts
-                    found.setdefault(parent, []).append(process)
+                    found[0][process.pid] = process
+                    found[1].setdefault(parent, []).append(process)
             _seen = (time.monotonic(), found)
         return found
 

@@ -1,0 +1,23 @@
+"""What a worker's processes need less, or more, of than Python gives them. Imports nothing that costs."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+
+#: Packages that libraries import where they are installed (structlog for colours, redis for its metrics), unused here.
+_UNUSED = ("rich", "opentelemetry")
+
+
+def leave_out_unused() -> None:
+    """Keep unused packages out of this process: 6 MB and 0.1 s of processor. To be called before other imports."""
+    for name in _UNUSED:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None: not to be found
+
+
+def lift_open_files() -> None:
+    """Lift the soft limit of open files, often 1,024, to the hard one: every agent takes three."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # "unlimited" is more than some systems give
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
