@@ -82,11 +82,11 @@ async def _in_use(store: Store) -> set[str]:
         for start in range(0, len(names), _BATCH):
             looks = store.redis.pipeline(transaction=False)
             for name in names[start : start + _BATCH]:
-                looks.hget(shard.turn(name.decode()), "policy")
-                looks.hget(shard.texts(name.decode()), "request")
+                looks.hmget(shard.turn(name.decode()), "policy", "request")
+                looks.hget(shard.texts(name.decode()), "request")  # a long one lies apart
             found = await store.ask(looks.execute())
-            used |= {raw.decode() for raw in found[::2] if raw}
-            used |= {template for raw in found[1::2] if raw and (template := _template_of(raw))}
+            for (policy, short), long in zip(found[::2], found[1::2], strict=True):
+                used |= {policy.decode() if policy else "", _template_of(short or long or b"{}")} - {""}
     return used
 
 

@@ -135,7 +135,7 @@ async def test_expected_files_reach_gate_and_verifier(scripted: Scripted, output
     verifier = SubAgentVerifier(settings=scripted())
     missing = await verifier.verify_phase(output, {"type": "files_exist"}, ["add.py", "test_add.py"])
     assert (missing.success, missing.ground) == (False, Ground.GATES)
-    assert missing.errors == ["test_add.py: An expected file is missing: test_add.py"]
+    assert missing.errors == ["An expected file is missing: test_add.py"]
     asked = Remembering()
     await SubAgentVerifier(settings=scripted(), runner=(asked, "")).verify_phase(output, {}, ["add.py"])
     assert "- the file `add.py`" in asked.order.prompt

@@ -39,12 +39,12 @@ def test_a_living_worker_says_how_it_is(more: dict[str, Any], state: str) -> Non
     assert (line.state, line.silent_seconds) == (state, 0)
 
 
-def test_a_silent_worker_is_gone_unless_another_took_its_place() -> None:
+def test_a_silent_worker_is_gone_unless_another_took_its_place_then_nobody_misses_it() -> None:
     silent = told(name="run-0@h", at=NOW - 600)
     [line] = roster([silent], [], NOW)
     assert (line.state, line.silent_seconds) == ("gone", 600)
     lines = roster([silent, told(started_at=500.0)], [], NOW)
-    assert [(each.name, each.state) for each in lines] == [("run-0@h", "replaced"), ("run-1@h", "idle")]
+    assert [(each.name, each.state) for each in lines] == [("run-1@h", "idle"), ("run-0@h", "replaced")]
 
 
 def test_who_is_gone_comes_first() -> None:
