@@ -58,8 +58,8 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     if rate.pieces:
         click.echo()
         write_table(_course(rate))
-        if still := sum(not piece.turns for piece in rate.pieces):
-            click.echo(f"left out: {number_of(still, str(every))} without a finished turn")
+        if still := sum(not _counts(piece) for piece in rate.pieces):
+            click.echo(f"left out: {number_of(still, str(every))} without a turn")
 
 
 def _course(rate: RetryRate) -> list[tuple[str, ...]]:
@@ -67,12 +67,17 @@ def _course(rate: RetryRate) -> list[tuple[str, ...]]:
     names = [row.name for row in rate.rows[:_COLUMNS]]
     head = ("from", "turns", "again", "rate", *(one_line(name, 30) for name in names))
     lines = [head]
-    for piece in (each for each in rate.pieces if each.turns):
+    for piece in filter(_counts, rate.pieces):
         rows = {row.name: row for row in piece.rows}
         when = f"{datetime.fromtimestamp(piece.start).astimezone():%Y-%m-%d %H:%M%z}"
         whole = (when, str(piece.turns), str(piece.retried), percent(piece.rate))
         lines.append((*whole, *(_cell(rows.get(name)) for name in names)))
     return lines
+
+
+def _counts(piece: RetryRate) -> bool:
+    """Whether a turn finished, or an answer was judged, in this piece of the time."""
+    return bool(piece.turns or any(row.validated for row in piece.rows))
 
 
 def _cell(row: Share | None) -> str:
