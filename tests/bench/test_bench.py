@@ -95,8 +95,6 @@ def test_peers_judge_answers_as_the_turns_say_they_end() -> None:
     assert not peer.right(work.REJECTED, {"attempts": 1})
 
 
-def test_another_list_of_versions_is_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = peers_home.home(tmp_path)
-    monkeypatch.setattr(peers_home, "REQUIREMENTS", tmp_path / "requirements.txt")
+def test_another_list_of_versions_is_another_environment(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("celery==5.7.0\n")
-    assert peers_home.home(tmp_path) != before
+    assert peers_home.home(tmp_path, tmp_path / "requirements.txt") != peers_home.home(tmp_path)

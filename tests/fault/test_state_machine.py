@@ -44,6 +44,8 @@ _HIDDEN = {
     *("a holder that goes on does not learn what changed", "a repeated commit tells but a part of the record"),
     *("a claim does not say that there are long texts", "a long text never expires"),
 }
+#: What takes a history that these searches seldom come by: the interleaver finds both.
+_RARE = {"seal stops no cancel", "commit keeps what was accepted and is long"}
 #: The turns and claims a rule may take: few, and mostly unfinished, so that the commands of a history meet each other.
 _TURNS = st.runner().flatmap(lambda machine: st.sampled_from(machine.near()))
 _CLAIMS = st.runner().flatmap(lambda machine: st.sampled_from(machine.claims[-4:]))
@@ -315,7 +317,7 @@ _ENOUGH = 40
 
 #: Some mutants of each command. What is published, counted per day, kept how long or answered besides the
 #: first word is the interleaver's to see, and what takes a rare history.
-_SOME = [mutant for mutant in MUTANTS if mutant.name not in _HIDDEN][::4]
+_SOME = [each for each in [mutant for mutant in MUTANTS if mutant.name not in _HIDDEN][::4] if each.name not in _RARE]
 
 
 @pytest.mark.parametrize("mutant", _SOME, ids=[mutant.name for mutant in _SOME])

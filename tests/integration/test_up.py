@@ -119,7 +119,7 @@ def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data
 
 def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
     installation = up()
-    for part in ("valkey-server", "-1@%h", "main(['web'])"):
+    for part in ("valkey-server", f"-1@{socket.gethostname()}", "main(['web'])"):
         before = installation.pid_of(part)
         os.kill(before, signal.SIGKILL)
         wait_for(lambda before=before: not alive(before))
