@@ -38,8 +38,8 @@ log = structlog.get_logger()
 
 STRATEGY = f"{__name__}:strategy"
 _READ = "_brpop_read"
-#: How long a channel waits for a message by one command, in seconds. An idle worker costs the broker that many less.
-POP_SECONDS = 10
+#: How long a channel waits for a message by one command, in seconds: an idle worker asks less often, and ends as late.
+POP_SECONDS = 3
 #: Events are sent when the engine says so, not when so many are there.
 _EVENTS_AT_ONCE = 100_000
 
