@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -87,7 +90,8 @@ def tried(version: str, wheel: Path, extras: str, folder: Path) -> bool:
         run([*pip, "install", "--quiet", f"{wheel}[{extras}]"], home, environ)
         run([*pip, "check"], home, environ)
         installed = time.monotonic()
-        run([str(turns), "doctor"], home, environ)
+        with installation(turns, home, environ):
+            run([str(turns), "doctor"], home, environ)
         demo = run([str(turns), "demo"], home, environ)
     except (Failed, subprocess.TimeoutExpired) as error:
         print(f"  {version}  FAILED after {time.monotonic() - begun:.0f} s\n{error}", flush=True)
@@ -96,6 +100,21 @@ def tried(version: str, wheel: Path, extras: str, folder: Path) -> bool:
     took = f"installed in {installed - begun:.0f} s, ran in {time.monotonic() - installed:.0f} s"
     print(f"  {version}  turns doctor and turns demo ({played} scenes) fine; {took}", flush=True)
     return True
+
+
+@contextmanager
+def installation(turns: Path, home: Path, environ: dict[str, str]) -> Iterator[None]:
+    """`turns up` in the folder, on free ports, until the block ends: without one doctor finds that there is none."""
+    ports = {"HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"}
+    command = [str(turns), "up", "--json"]
+    with subprocess.Popen(command, cwd=home, env=environ | ports, stdout=subprocess.PIPE, text=True) as up:
+        try:
+            if not (up.stdout and up.stdout.readline()):
+                raise Failed(f"{turns} up ended with {up.wait(60)}")
+            yield
+        finally:
+            up.send_signal(signal.SIGINT)
+            up.wait(60)
 
 
 def python_of(version: str) -> str | None:
