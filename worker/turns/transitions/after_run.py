@@ -65,7 +65,6 @@ def after_run(
     ended = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.told()
     )
-    move: Move
     if completion.verdict is Verdict.COMPLETE:
         move = _complete(turn, link, result.agent_session, facts, ended)
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
@@ -75,11 +74,7 @@ def after_run(
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
-        delay = delay_after(completion, turn.transients, delays)
-        if delay is None:
-            move = _cannot_work(turn, link, _too_late(completion, delays), facts, ended)
-        else:
-            move = _again_later(turn, link, completion, facts, ended, delay)
+        move = _passing(turn, link, completion, facts, ended, delays)
     elif completion.verdict is Verdict.ERROR:
         move = _cannot_work(turn, link, completion, facts, ended)
     else:
@@ -99,6 +94,16 @@ def after_run(
         service=said,
         service_reason=completion.reason[:_QUOTED] if said == "failed" else "",
     )
+
+
+def _passing(
+    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: AttemptCompleted, delays: Delays
+) -> Move:
+    """An error that passes by itself: the run is repeated, unless that would be too late."""
+    delay = delay_after(completion, turn.transients, delays)
+    if delay is None:
+        return _cannot_work(turn, link, _too_late(completion, delays), facts, ended)
+    return _again_later(turn, link, completion, facts, ended, delay)
 
 
 def service_said(completion: Completion) -> str:
