@@ -18,6 +18,7 @@ from tests.chaos.history import WITNESS
 from tests.chaos.traffic.escalations import escalating_rules
 from tests.chaos.traffic.phase_repertoire import phase_rules
 from tests.chaos.traffic.repertoire import script
+from tests.chaos.traffic.rules import POLICY
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
@@ -50,15 +51,18 @@ class Stage:
 
 
 def settings_for(directory: Path, history: Path) -> Settings:
-    """Default settings but for what a chaos run must have: its own folders and script, and impatience with silence."""
+    """Default settings but for what a chaos run must have: folders, script, policy, and impatience with silence."""
     root = directory / "root"
     root.mkdir(parents=True)
     played = directory / "script.yaml"
     played.write_text(script([*phase_rules(), *escalating_rules()]), encoding="utf-8")
+    policy = directory / "policy.yaml"
+    policy.write_text(POLICY, encoding="utf-8")
     return Settings(
         root=root,
         namespace="chaos",
         models={"scripted": f"scripted:{played}", "expert": f"scripted:{played}"},
+        policy=str(policy),
         witness=str(history / WITNESS),
         idle_seconds=3.0,
         kill_grace_seconds=1.0,

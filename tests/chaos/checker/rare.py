@@ -11,6 +11,7 @@ _LOGGED = {
     "late write refused": ("turn.fenced", "lease.fenced", "events.dropped"),
     "doubled or late message refused": ("turn.refused not_next", "turn.refused held", "turn.refused finished"),
     "turn announced again by a reaper": ("turn.announced",),
+    "finished run adopted": ("run.adopted",),
     "store away for a worker": ("store.away", "reaper.store_away"),
 }
 

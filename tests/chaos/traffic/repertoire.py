@@ -15,6 +15,11 @@ _WORDS = (
     "Jeder Schritt wird zuerst aufgeschrieben und dann getan, damit nach einem Absturz jemand anders dort weitermachen "
     "kann, wo der Erste stehen geblieben ist. Was zweimal ankommt, wird am Schein erkannt und abgewiesen. "
 )
+#: Other words: where a text says one thing twice, an agent that is to go on behind it cannot know behind which.
+_OTHER_WORDS = (
+    "Ein Lauf, der abbricht, hat nichts verloren: der nächste sieht, wie weit der letzte kam, und sagt nur den Rest. "
+    "Davor und dahinter bleibt jedes Zeichen stehen. "
+)
 _DONE = "\n\n<!-- STEP: done -->"
 
 _HALF_ADR = """---
@@ -68,7 +73,7 @@ _long, _LONG = good("long", 9.0, 3)
 _again, _AGAIN = good("again", 1.0)
 _BARE = f"Ohne Marker. {_WORDS}".strip()
 _bare = [_say(_BARE, 0.6)]
-_BROKEN = good("broken", 2.0, 2)[1]
+_BROKEN = f"Antwort (broken). {_WORDS}{_OTHER_WORDS}".strip() + _DONE
 _breaks = [_say(_BROKEN[:250], 0.8), "die"]
 
 
