@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from api_client.contract.turn import Outcome, Turn
 from api_client.contract.values.flow import flow_of
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
+from tests.hooks import HookReceiver
 from tests.support import playing, wait_until
 from worker.cli import main
 from worker.flows.guard import BY, ended, lowest
@@ -46,6 +48,12 @@ def scripted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     for name, value in environ_of(made).items():
         monkeypatch.setenv(name, value)
     return load(environ_of(made))
+
+
+@pytest.fixture
+def receiver() -> Iterator[HookReceiver]:
+    with HookReceiver() as found:
+        yield found
 
 
 @pytest.fixture
@@ -83,12 +91,13 @@ async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(
 
 
 async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_sessions_go_on_with_the_other(
-    scripted: Settings, worker_process: Callable[..., WorkerProcess]
+    scripted: Settings, receiver: HookReceiver, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     with Path(scripted.root / ".helix" / "helix.toml").open("a") as file:
         file.write(BOUND)
-    worker_process(settings=scripted)
-    worker_process(settings=scripted)
+    calling = replace(scripted, webhook_urls=(receiver.url,), webhook_internal="allowed")
+    worker_process(settings=calling)
+    worker_process(settings=calling)
     async with TurnsClient(scripted, read_source) as client:
         number = 0
 
@@ -109,6 +118,9 @@ async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_session
         await wait_until(all_to_v2)
         after = await answered(client, [f"after-{place}" for place in range(10)])
         assert {(turn.flow, turn.outcome) for turn in after} == {("v2", Outcome.PASSED)}
+        await wait_until(lambda: receiver.kinds()["flow.rolled_back"])
+        [said] = [json.loads(body) for _, body in receiver.taken if "flow.rolled_back" in body]
+        assert (said["data"]["flow"], said["data"]["why"]) == ("v3", note.why)
 
 
 async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_back(

@@ -58,6 +58,15 @@ def ended(counters: Mapping[str, int], version: str) -> tuple[int, int]:
     return failed, turns
 
 
+def notes(store: Any, keys: Keys) -> dict[str, RolledBack]:
+    """What is noted of versions that were rolled back or resumed. Raises ``RedisError``."""
+    found = {}
+    for version, text in store.hgetall(keys.flows).items():
+        with contextlib.suppress(ValueError, TypeError):  # of a later release: the settings hold
+            found[version.decode()] = RolledBack.from_json(text)
+    return found
+
+
 class FlowGuard:
     """The thread of a worker process that watches over versions with a bound. Without one it does nothing."""
 
@@ -97,14 +106,14 @@ class FlowGuard:
         """One round. Raises ``RedisError``."""
         if not self._is_mine():
             return
-        said = self._said()
+        said = notes(self._store, self._shards[0])
         for version, bound in self._bounds.items():
             note = said.get(version)
             if note and not note.resumed:
                 continue
             failed, turns = ended(self._counted(note.at if note else 0.0), version)
             if lowest(failed, turns) > bound and self._another(version, said):
-                self._roll_back(version, f"{failed} of {turns} turns failed; the bound is {bound:.0%}")
+                said[version] = self._roll_back(version, f"{failed} of {turns} turns failed; the bound is {bound:.0%}")
 
     def _is_mine(self) -> bool:
         """Whether this process looks, and no other: until it is silent for ``_HELD_MS``."""
@@ -115,13 +124,6 @@ class FlowGuard:
             return False
         self._store.pexpire(key, _HELD_MS)
         return True
-
-    def _said(self) -> dict[str, RolledBack]:
-        found = {}
-        for version, text in self._store.hgetall(self._shards[0].flows).items():
-            with contextlib.suppress(ValueError, TypeError):  # of a later release: the settings hold
-                found[version.decode()] = RolledBack.from_json(text)
-        return found
 
     def _counted(self, since: float) -> Counter[str]:
         """What was counted in the last hour, and not before the minute of ``since``; pending counters included."""
@@ -146,7 +148,8 @@ class FlowGuard:
         gone = {name for name, note in said.items() if not note.resumed}
         return bool(set(self._versions) - gone - {version})
 
-    def _roll_back(self, version: str, why: str) -> None:
+    def _roll_back(self, version: str, why: str) -> RolledBack:
         note = RolledBack(at=time.time(), by=BY, why=why)
         self._store.hset(self._shards[0].flows, version, note.to_json())
         log.error("flow.rolled_back", flow=version, why=why)
+        return note

@@ -1,4 +1,4 @@
-"""Finding what to call about: turns that ended or wait for a person, and workers that are gone.
+"""Finding what to call about: turns that ended or wait for a person, workers that are gone, versions rolled back.
 
 Turns are found in the lists that the ledger keeps anyway, from a time noted in the store on. The time moves on after
 the notices are in the outbox, so none is left out; the same notice is put once, however often it is found.
@@ -16,7 +16,9 @@ import structlog
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.contract.values.flow import RolledBack
 from api_client.contract.values.notices import Notice
+from worker.flows.guard import BY, notes
 from worker.notices.outbox import Outbox
 from worker.notices.targets import wanted
 
@@ -37,7 +39,10 @@ def gather(settings: Settings, store: redis.Redis, outbox: Outbox) -> None:
         keys = Keys(settings.namespace, shard)
         _turns(settings, store, outbox, keys, keys.finished, _of_ended)
         _turns(settings, store, outbox, keys, keys.inbox, _of_parked)
-    for notice in gone_workers(_told(store, Keys(settings.namespace).workers), time.time()):
+    found = [*gone_workers(_told(store, Keys(settings.namespace).workers), time.time())]
+    if len(settings.flow_version) > 1:
+        found += rolled_back_by_itself(settings, notes(store, Keys(settings.namespace)), time.time())
+    for notice in found:
         if wanted(settings, notice.kind):
             outbox.put(notice)
 
@@ -128,6 +133,17 @@ def _told(store: redis.Redis, workers: str) -> dict[str, dict[str, Any]]:
         if isinstance(told, dict):
             found[name.decode()] = told
     return found
+
+
+def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
+    """Flow versions that the guard rolled back; one that a day has passed since was reported before. Pure."""
+    for version, note in said.items():
+        if note.by != BY or note.resumed or now - note.at > _OLD_SECONDS:
+            continue
+        data: dict[str, str | int | float] = {"flow": version, "why": note.why}
+        if settings.public_url:
+            data["url"] = f"{settings.public_url.rstrip('/')}/policies"
+        yield Notice(kind="flow.rolled_back", subject=f"{version} {note.at}", at=note.at, data=data)
 
 
 def gone_workers(told: dict[str, dict[str, Any]], now: float) -> Iterator[Notice]:

@@ -1,0 +1,88 @@
+"""The guard of flow versions on a real store: what it rolls back by itself, and what it leaves (ADR-034)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.values.flow import RolledBack
+from worker.flows.guard import BY, FlowGuard, notes
+from worker.notices.gathering import rolled_back_by_itself
+
+BOUNDS = {"v2": {"max_failure_rate": 0.2}, "v3": {"max_failure_rate": 0.2}}
+
+
+@pytest.fixture
+def guarded(settings: Settings) -> Settings:
+    return replace(settings, flow_version={"v2": 1, "v3": 1}, flow_settings=BOUNDS, public_url="https://turns.example")
+
+
+@pytest.fixture
+def store(guarded: Settings) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(guarded.redis_url) as found:
+        yield found
+
+
+@pytest.fixture
+def rolled_back(guarded: Settings, store: redis.Redis) -> Callable[[], set[str]]:
+    """What the guard has rolled back after a round."""
+
+    def look() -> set[str]:
+        FlowGuard(guarded).look()
+        store.delete(Keys(guarded.namespace).flow_guard)
+        return {version for version, note in notes(store, Keys(guarded.namespace)).items() if not note.resumed}
+
+    return look
+
+
+def fail(store: redis.Redis, settings: Settings, version: str, turns: int = 20) -> None:
+    field = f"turn.finished|failed|scripted|{version}|none|0"
+    store.hincrby(Keys(settings.namespace).bucket("minute", time.time()), field, turns)
+
+
+def note(store: redis.Redis, settings: Settings, version: str, **more: object) -> None:
+    said = RolledBack(at=time.time(), by="anna@host", **more)  # type: ignore[arg-type]
+    store.hset(Keys(settings.namespace).flows, version, said.to_json())
+
+
+def test_a_version_that_fails_is_rolled_back_while_another_is_left(
+    guarded: Settings, store: redis.Redis, rolled_back: Callable[[], set[str]]
+) -> None:
+    assert rolled_back() == set()
+    fail(store, guarded, "v3")
+    assert rolled_back() == {"v3"}
+
+
+def test_the_last_version_is_never_rolled_back(
+    guarded: Settings, store: redis.Redis, rolled_back: Callable[[], set[str]]
+) -> None:
+    fail(store, guarded, "v2")
+    fail(store, guarded, "v3")
+    assert len(rolled_back()) == 1, "both fail: one of them stays"
+    store.delete(Keys(guarded.namespace).flows)
+    note(store, guarded, "v2")
+    assert rolled_back() == {"v2"}, "a person rolled the other one back"
+    note(store, guarded, "v2", resumed=True)
+    assert len(rolled_back()) == 1, "it is back: again one of the two goes"
+
+
+def test_what_the_guard_did_calls_once_and_what_people_did_does_not(guarded: Settings) -> None:
+    now = time.time()
+    said = {
+        "v3": RolledBack(at=now - 9, by=BY, why="9 of 9 turns failed"),
+        "v2": RolledBack(at=now - 9, by="anna@host"),
+        "v4": RolledBack(at=now - 9, by=BY, resumed=True),
+        "v5": RolledBack(at=now - 2 * 86_400, by=BY),
+    }
+    [first] = rolled_back_by_itself(guarded, said, now)
+    assert first.data == {"flow": "v3", "why": "9 of 9 turns failed", "url": "https://turns.example/policies"}
+    [second] = rolled_back_by_itself(guarded, said, now + 60)
+    assert first.notice_id == second.notice_id
+    [after] = rolled_back_by_itself(guarded, {"v3": RolledBack(at=now, by=BY)}, now)
+    assert after.notice_id != first.notice_id, "rolled back again after it was resumed"
