@@ -26,7 +26,7 @@ TIERS = {
 }
 #: Folders of which everything is short, but for LONG. Of other folders everything is long, but for SHORT.
 SHORT_FOLDERS = {"unit", "contract", "integration"}
-#: Files of tests/integration that start whole installations again and again.
+#: Files that start whole installations again and again, or try megabytes. Single tests say ``@pytest.mark.long``.
 LONG = {
     "test_again.py",
     "test_agents_in_loop.py",
@@ -45,6 +45,7 @@ LONG = {
     "test_examples.py",
     "test_flows.py",
     "test_going_on.py",
+    "test_hostile_texts.py",
     "test_judges.py",
     "test_log_lines.py",
     "test_main_path.py",

@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,17 @@ from worker.runners.base import ErrorKind
 ROOT = Path(__file__).parents[2]
 
 
-def source() -> Iterator[tuple[str, ast.AST]]:
+@cache
+def source() -> list[tuple[str, ast.AST]]:
     """Every node of our source, with the file it is in."""
-    for file in [*(ROOT / "api_client").rglob("*.py"), *(ROOT / "worker").rglob("*.py")]:
-        for node in ast.walk(ast.parse(file.read_text())):
-            yield str(file.relative_to(ROOT)), node
+    files = [*(ROOT / "api_client").rglob("*.py"), *(ROOT / "worker").rglob("*.py")]
+    return [(str(file.relative_to(ROOT)), node) for file in files for node in ast.walk(ast.parse(file.read_text()))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    source.cache_clear()  # half a million nodes
 
 
 def literals(value: ast.expr | None) -> Iterator[str]:

@@ -59,4 +59,4 @@ def test_make_test_leaves_the_long_tests_to_make_test_all(nodeid: str, long: boo
 
 
 def test_every_long_file_is_there() -> None:
-    assert {file.name for file in (ROOT / "tests/integration").glob("test_*.py")} >= LONG
+    assert {file.name for file in (ROOT / "tests").rglob("test_*.py")} >= LONG

@@ -64,6 +64,7 @@ ADVERSARIAL: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ADVERSARIAL)
 @pytest.mark.parametrize("work", [examine, repair_answer])
 def test_twice_the_text_takes_about_twice_the_time(work: Callable[..., object], kind: str) -> None:
@@ -76,6 +77,7 @@ def test_twice_the_text_takes_about_twice_the_time(work: Callable[..., object], 
     assert_linear(once)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["step_marker", "adr_structure", "file_existence"])
 def test_a_natural_megabyte_takes_about_twice_the_time_of_half_of_it(name: str) -> None:
     (validator,) = (validator for validator in ALL if validator.name == name)

@@ -119,6 +119,7 @@ def test_the_relays_text_is_the_answer_but_for_its_own_marker_streamed_or_not(
     assert PATTERN.sub("", drawn).split() == PATTERN.sub("", expected).split()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "killer", ["<!-- STEP: ", "<", "<!--" + " " * 200, "a\n", "<!-- STEP:\n\n\n", "<!-- STEP: a\n--> "]
 )

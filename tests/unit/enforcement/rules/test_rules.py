@@ -170,6 +170,7 @@ KILLERS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killer", KILLERS)
 @pytest.mark.parametrize("rule", LINEAR, ids=lambda rule: rule.kind)
 def test_twice_the_text_takes_about_twice_the_time(rule: Rule, killer: str) -> None:
