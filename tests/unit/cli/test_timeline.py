@@ -66,7 +66,7 @@ ISSUE = {
         (
             "turn.retrying",
             {"attempt": 2, "max_attempts": 3, "reason": "rejected", "delay_seconds": 0.5},
-            ["asking again in 0.5 s: attempt 2/3, rejected"],
+            ["asking again in 0.5 s: attempt 2/3 (reason: rejected)"],
         ),
         ("log.reset", {"reason": "it was lost"}, ["from the start again: it was lost"]),
         ("turn.fallback", {"attempt": 3, "codes": ["A", "B"]}, ["fallback on the best answer: A, B"]),

@@ -213,7 +213,7 @@ def _of(max_attempts: int) -> str:
 
 def _retrying(body: TurnRetrying) -> list[Line]:
     wait = f" in {body.delay_seconds:g} s" if body.delay_seconds else ""
-    reason = f", {one_line(body.reason)}" if body.reason else ""
+    reason = f" (reason: {one_line(body.reason)})" if body.reason else ""
     head = Line(f"asking again{wait}: attempt {body.attempt}{_of(body.max_attempts)}{reason}", WARN)
     feedback = [line for line in safe(body.feedback).splitlines() if line.strip()]
     return [head, *(Line(f"| {one_line(line)}", DIM, detail=True) for line in feedback)]
