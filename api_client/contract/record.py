@@ -1,18 +1,22 @@
-"""Reading the stored records: what Redis returns becomes a ``Turn`` and its ``AttemptRecord``s.
+"""The stored records: what Redis returns becomes a ``Turn`` and its ``AttemptRecord``s, and changes become texts.
 
-A field is declared once, in its dataclass: its type there says how it is read. A record may be of another version, or
-damaged: unknown fields are left alone, missing ones get their defaults.
+A field is declared once, in its dataclass: its type there says how it is read and written. A record may be of another
+version, or damaged: unknown fields are left alone, missing ones get their defaults.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, replace
-from typing import Any
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from api_client.contract.marker import read_spans
-from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.turn import AttemptRecord, Failing, Outcome, Turn, TurnRequest, TurnState
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _seconds(text: str) -> float:
@@ -28,10 +32,21 @@ _READ: dict[str, Callable[[str], Any]] = {
     "TurnState": TurnState,
     "TurnRequest": TurnRequest.from_json,
     "Outcome | None": lambda text: Outcome(text) if text else None,
+    "Failing | None": Failing.from_json,
     "dict[str, Any]": lambda text: json.loads(text or "{}"),
-    "dict[str, str]": lambda text: json.loads(text or "{}"),
     "tuple[dict[str, Any], ...]": lambda text: tuple(json.loads(text or "[]")),
     "tuple[str, ...]": lambda text: tuple(json.loads(text or "[]")),
+}
+#: How a value is written, by the same types. Only what a holder changes is written from here.
+_WRITTEN: dict[str, Callable[[Any], str]] = {
+    "str": str,
+    "int": str,
+    "bool": lambda value: "1" if value else "",
+    "float": lambda seconds: str(int(seconds * 1000)),
+    "Failing | None": lambda failing: failing.to_json() if failing else "{}",
+    "dict[str, Any]": json.dumps,
+    "tuple[dict[str, Any], ...]": json.dumps,
+    "tuple[str, ...]": json.dumps,
 }
 #: What is stored under another name than the field's, or read with the help of another field.
 _STORED_AS = {"turn_id": "id"}
@@ -140,3 +155,50 @@ def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
         name.removesuffix(_IN): texts.get(place, "") for name, place in facts.items() if name.endswith(_IN) and place
     }
     return {**facts, **found}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[T]):
+    """Some fields of a record with their new values; the others stay. ``changes_of`` makes them, typed."""
+
+    record: Callable[..., T]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __or__(self, other: Changes[T]) -> Changes[T]:
+        return Changes(self.record, {**self.values, **other.values})
+
+    def to_texts(self) -> dict[str, str]:
+        """The changes as they are stored. A name the record does not declare stays as it was read, a text."""
+        written = _written(self.record)
+        return {name: written.get(name, str)(value) for name, value in self.values.items()}
+
+    @classmethod
+    def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> Changes[T]:
+        """The other way round.
+
+        Raises:
+            ValueError: a text is not of its field's type.
+        """
+        types = _types(record)
+        return cls(record, {name: _READ[types[name]](text) if name in types else text for name, text in texts.items()})
+
+
+def changes_of(record: Callable[P, T]) -> Callable[P, Changes[T]]:
+    """A function that takes any fields of the record by name, as its constructor does, and returns the changes."""
+
+    def make(*args: P.args, **values: P.kwargs) -> Changes[T]:
+        if args:
+            raise TypeError("fields are given by name")
+        return Changes(record, values)
+
+    return make
+
+
+@cache
+def _types(record: Any) -> dict[str, str]:
+    return {each.name: str(each.type) for each in fields(record)}
+
+
+@cache
+def _written(record: Any) -> dict[str, Callable[[Any], str]]:
+    return {name: _WRITTEN[kind] for name, kind in _types(record).items()}

@@ -188,15 +188,77 @@ class TurnRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Failing:
+    """Why a turn is about to end without an answer: decided, and carried out by its ``turn.fail`` link.
+
+    Attributes:
+        code: stable code of the error (docs/errors.md).
+        reason: for operators, in English.
+        why: of an incomplete run, how it broke off (``worker.runners.base.Why``); else empty.
+    """
+
+    outcome: Outcome = Outcome.FAILED
+    code: str = "failed"
+    reason: str = ""
+    why: str = ""
+
+    def to_json(self) -> str:
+        """As the record keeps it."""
+        data = {"outcome": self.outcome.value, "code": self.code, "reason": self.reason}
+        return json.dumps(data | ({"why": self.why} if self.why else {}))
+
+    @classmethod
+    def from_json(cls, text: str) -> Failing | None:
+        """Read a stored one; None for an empty text or object.
+
+        Raises:
+            ValueError: the text is not one.
+        """
+        data = json.loads(text or "{}")
+        known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
+        return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The fields of a turn that its holder changes: each transition names those it changes and leaves the others.
+
+    Attributes:
+        agent_session: the agent's own session, which the next attempt continues; empty for a fresh one.
+        retries: attempts after a rejection.
+        transients, handed_over, unverified: passing errors, hand-overs and fruitless verifications of this attempt.
+        best: the attempt that a fallback repairs, or a person accepts; 0 for none.
+        tokens_used, cost_used: used by all attempts so far, in tokens and millionths of a US dollar.
+        allowed: attempts by now; 0: as requested.
+        stage, stage_model: of the escalation: 1 another model (this one) is at work, 2 a person was asked.
+        fresh_from: attempts up to this one left nothing that the next continues.
+        decide_default: what a parked turn's time-out decides.
+    """
+
+    agent_session: str = ""
+    retries: int = 0
+    transients: int = 0
+    handed_over: int = 0
+    unverified: int = 0
+    best: int = 0
+    tokens_used: int = 0
+    cost_used: int = 0
+    allowed: int = 0
+    stage: int = 0
+    stage_model: str = ""
+    fresh_from: int = 0
+    failing: Failing | None = None
+    decide_default: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(Progress):
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
 
-    ``cost_used`` is in millionths of a US dollar. While a turn is parked, ``deadline_at`` is the latest it can become:
-    it comes back by what is left of the time-out. ``decision`` is the last one: kind, by (the key, or user@host), for
-    (the name that was given), note, text, at. ``stage`` of the escalation: 1 another model is at work, 2 a person was
-    asked. ``allowed``: attempts by now, 0: as requested. ``fresh_from``: attempts up to this one left nothing that the
-    next goes on from. ``policy``: the hash of its policy. ``markers``: the spans of the
-    step markers in ``response`` that count (``contract/marker.py``).
+    While a turn is parked, ``deadline_at`` is the latest it can become: it comes back by what is left of the time-out.
+    ``decision`` is the last one: kind, by (the key, or user@host), for (the name that was given), note, text, at.
+    ``policy``: the hash of its policy. ``markers``: the spans of the step markers in ``response`` that count
+    (``contract/marker.py``).
     """
 
     turn_id: str
@@ -219,27 +281,13 @@ class Turn:
     lease_until: float = 0.0
     seq: int = 0
     strikes: int = 0
-    retries: int = 0
-    transients: int = 0
-    handed_over: int = 0
-    best: int = 0
-    tokens_used: int = 0
-    cost_used: int = 0
     replay_of: str = ""
-    failing: dict[str, str] = field(default_factory=dict)
-    agent_session: str = ""
     worker: str = ""
     flow: str = ""
     policy: str = ""
     parked_at: float = 0.0
     decide_by: float = 0.0
-    decide_default: str = ""
     decision: dict[str, Any] = field(default_factory=dict)
-    stage: int = 0
-    allowed: int = 0
-    stage_model: str = ""
-    fresh_from: int = 0
-    unverified: int = 0
 
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
         """True when the turn has finished, with the event of this number and time (0: not known) as its last."""
@@ -249,6 +297,8 @@ class Turn:
     def to_dict(self) -> dict[str, Any]:
         """The turn as a JSON-ready mapping, as the CLI's ``--json`` and the HTTP API show it."""
         data = asdict(self)
+        data = {name: data[name] for name in (*Turn.__annotations__, *Progress.__annotations__)}
+        data["failing"] = data["failing"] or {}
         request = data.pop("request")
         data["deliveries"] = data.pop("delivery")
         data["session_id"] = request["session_id"]
@@ -265,8 +315,8 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRecord:
-    """One agent run of a turn, as it stays queryable. Times in seconds since the epoch, 0 when not yet.
+class AttemptFacts:
+    """What is stored about one agent run of a turn. Times in seconds since the epoch, 0 when not yet.
 
     Attributes:
         prompt: what the agent was asked: the user's message, or the feedback.
@@ -285,7 +335,6 @@ class AttemptRecord:
         last_delivery: number, over the whole turn, of the delivery whose result this is.
     """
 
-    number: int
     prompt: str = ""
     sent: dict[str, Any] = field(default_factory=dict)
     text: str = ""
@@ -307,9 +356,16 @@ class AttemptRecord:
     deliveries: int = 0
     last_delivery: int = 0
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord(AttemptFacts):
+    """One agent run of a turn, as it stays queryable, with its number, from 1."""
+
+    number: int
+
     def to_dict(self) -> dict[str, Any]:
         """The attempt as a JSON-ready mapping."""
-        return asdict(self)
+        return {"number": self.number} | asdict(self)
 
 
 def new_turn_id(shard: int = 0) -> str:

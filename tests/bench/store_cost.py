@@ -32,7 +32,7 @@ from worker.processes.broker import EmbeddedBroker
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.moves import Answer, Move
+from worker.turns.transitions.moves import Answer, Move, attempt_facts, progress
 
 #: Sizes in bytes, and how many turns of each.
 _SIZES = {100: 30, 10_000: 20, 100_000: 10, 1_000_000: 6}
@@ -41,12 +41,12 @@ _PIECE = AttemptOutput(attempt=1, text="twenty characters ab")
 
 
 def _run(text: str) -> Move:
-    return Move(attempt=1, next=Link(VALIDATE, 1), facts={"text": text, "prompt": "p"}, run_ended=True)
+    return Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text=text, prompt="p"), run_ended=True)
 
 
 def _passed(text: str) -> Move:
     answer = Answer(response=text, step="what", step_source="marker")
-    facts = {"answer": text, "decision": "accept"}
+    facts = attempt_facts(answer=text, decision="accept")
     return Move(attempt=1, outcome=Outcome.PASSED, answer=answer, facts=facts, judged=True)
 
 
@@ -136,7 +136,7 @@ async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> N
     messages = ({"role": "user", "content": "?"},)
     turn_id = await client.submit(TurnRequest(model="scripted", messages=messages, session_id=session))
     claim: object = ledger.claim(turn_id, session, Link(RUN, 1))
-    again = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields={"retries": "1"}, judged=True)
+    again = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)
     for move in (_run("no"), again, replace(_run("yes"), attempt=2, next=Link(VALIDATE, 2))):
         assert isinstance(claim, Claim)
         claim = ledger.advance(claim, move)

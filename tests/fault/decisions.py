@@ -23,7 +23,8 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from tests.fault import scripts
-from worker.turns.transitions.moves import Answer, Move
+from worker.turns.transitions.moves import Answer, Move, progress
+from worker.turns.transitions.wire import wire_of
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)
@@ -37,9 +38,9 @@ _OWN = 3
 @cache
 def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[Word, ...]:
     """The arguments of a commit behind token, number and keep, as the ledger sends them."""
-    move = _MOVES[move_name](link, retries, delay_ms)
-    values = move.arguments() | {"service_errors": 10, "service_ms": 60_000}
-    return (*(values[name] for name in _COMMIT[_OWN:]), *move.rest())
+    sent = wire_of(_MOVES[move_name](link, retries, delay_ms), {})
+    values = sent.arguments() | {"service_errors": 10, "service_ms": 60_000}
+    return (*(values[name] for name in _COMMIT[_OWN:]), *sent.rest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ _JUDGED = {f"validator.judged|{name}|m": 1 for name in DEFAULT_VALIDATORS}
 _ERROR = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
 
 
-def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields: str) -> Move:
+def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields: int) -> Move:
     return Move(
         attempt=link.attempt,
         next=next_link,
@@ -113,7 +114,7 @@ def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields:
             **_WASTED,
         },
         judged=True,
-        fields=fields,
+        fields=progress(**fields),
     )
 
 
@@ -135,7 +136,7 @@ def _parked(link: Link, seconds: float) -> Move:
         next=None,
         events=[*rejected.events, body_of("turn.parked", {"attempt": link.attempt})],
         counters=rejected.counters | {"turn.escalated|2": 1},
-        fields={"decide_default": "reject"},
+        fields=progress(decide_default="reject"),
         park_seconds=seconds,
     )
 
@@ -168,7 +169,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         _again(link),
         "retry",
         body_of("turn.retrying", {"attempt": link.attempt + 1, "reason": "rejected"}),
-        retries=str(retries + 1),
+        retries=retries + 1,
     ),
     "fall back": lambda link, _r, _d: _rejected(
         link, Link(FALLBACK, link.attempt), "fallback", body_of("turn.fallback", {"attempt": link.attempt, "codes": []})

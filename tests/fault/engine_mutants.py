@@ -180,21 +180,21 @@ MUTANTS = [
     # Texts
     EngineMutant(
         "a long answer is stored again with the verdict",
-        _TURNS + "transitions/texts.py",
+        _TURNS + "transitions/wire.py",
         "if is_long(text) and places.setdefault(text, name) != name:",
         "if False:",
         _STORE + "test_long_texts.py",
     ),
     EngineMutant(
         "who takes over behind the seal has no answer",
-        _TURNS + "transitions/texts.py",
-        "    if not name:\n        return move\n",
-        "    return move\n",
+        _TURNS + "transitions/wire.py",
+        'texts.get(place, "") if place else told["response"]',
+        'told["response"]',
         _STORE + "test_long_texts.py",
     ),
     EngineMutant(
         "a long message is stored again as the prompt",
-        _TURNS + "transitions/texts.py",
+        _TURNS + "transitions/wire.py",
         'if name == "prompt" and text == asked and is_long(text):',
         "if False:",
         _STORE + "test_long_texts.py",

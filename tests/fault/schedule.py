@@ -27,7 +27,7 @@ from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
 from worker.turns.record.outbox import Outbox
-from worker.turns.transitions.moves import flat
+from worker.turns.transitions.wire import flat
 
 Ask = Generator[list[Command], list[Any], Any]
 

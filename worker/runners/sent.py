@@ -5,9 +5,9 @@ Secrets are masked. Of a very long conversation the oldest messages are left out
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 #: Characters kept of all texts together: the conversation is in the turn's request too.
 MOST_CHARS = 65_536
@@ -27,7 +27,7 @@ class Sent:
     messages: Sequence[Mapping[str, str]] = ()
     continues: str = ""
 
-    def to_json(self, redact: Callable[[str], str]) -> str:
+    def to_dict(self, redact: Callable[[str], str]) -> dict[str, Any]:
         """As it is stored: every text redacted, the newest messages first in line for the room there is."""
         left = MOST_CHARS
         kept: list[dict[str, str]] = []
@@ -35,8 +35,8 @@ class Sent:
             text = redact(message.get("content", ""))
             kept.append({"role": message.get("role", ""), "content": _end_of(text, left)})
             left -= min(left, len(text))
-        stored = {"system": _beginning_of(redact(self.system), MOST_CHARS), "messages": kept[::-1]}
-        return json.dumps(stored | ({"continues": self.continues} if self.continues else {}))
+        stored: dict[str, Any] = {"system": _beginning_of(redact(self.system), MOST_CHARS), "messages": kept[::-1]}
+        return stored | ({"continues": self.continues} if self.continues else {})
 
 
 def _beginning_of(text: str, most: int) -> str:

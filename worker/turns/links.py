@@ -28,7 +28,7 @@ from api_client.contract.tasks import (
     RUN,
     VALIDATE,
 )
-from api_client.contract.turn import AttemptRecord, Turn, TurnState
+from api_client.contract.turn import AttemptRecord, Failing, Turn, TurnState
 from api_client.contract.values.redaction import redactor
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
@@ -170,7 +170,7 @@ class Links:
             link,
             result,
             prompt=run.prompt,
-            sent=result.sent.to_json(self._redact) if result.sent else "",
+            sent=result.sent.to_dict(self._redact) if result.sent else None,
             history=history,
             stop=lease.reason,
             transient_retries=self._settings.transient_retries,
@@ -308,10 +308,9 @@ class Links:
         records = {record.number: record for record in attempts}
         shown = records.get(turn.best or link.attempt)
         issues = (shown.remaining or shown.issues) if shown else ()
-        failing = turn.failing or {"outcome": "failed", "code": "failed", "reason": ""}
         if turn.request.phase is not None:
             self._put_feedback_away(turn)
-        return after_giving_up(turn, link, failing, issues)
+        return after_giving_up(turn, link, turn.failing or Failing(), issues)
 
     def _put_feedback_away(self, turn: Turn) -> None:
         """Keep a phase's last feedback. Where its folder has vanished there is none, and the turn ends all the same."""

@@ -10,8 +10,6 @@ before it asks the store (``publish``, in a thread). Else the store is asked in 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import structlog
 
 from api_client.contract.errors import SettingsError
@@ -29,7 +27,6 @@ from worker.turns.record.ledger import Ledger
 from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Move
-from worker.turns.transitions.texts import whole
 
 log = structlog.get_logger()
 
@@ -53,8 +50,7 @@ class Publisher:
         Raises:
             Fenced: as ``publish``.
         """
-        accepted = Accepted.from_json(lease.claim.accepted)
-        accepted = replace(accepted, move=whole(accepted.move, lease.claim.facts(accepted.move.attempt)))
+        accepted = Accepted.from_json(lease.claim.accepted, lease.claim.facts)
         try:
             return self.publish(lease, accepted)
         except SettingsError as error:  # its folder went after the seal: the record keeps the answer

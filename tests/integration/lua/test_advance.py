@@ -14,10 +14,10 @@ from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
 from tests.support import wait_until
 from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
 from worker.turns.record.ledger import Ledger
-from worker.turns.transitions.moves import Move
+from worker.turns.transitions.moves import Move, attempt_facts, progress
 
-RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts={"text": "Ja."}, run_ended=True)
-AGAIN = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields={"retries": "1"}, judged=True)
+RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text="Ja."), run_ended=True)
+AGAIN = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)
 
 
 async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(client: TurnsClient, ledger: Ledger) -> None:
@@ -80,7 +80,7 @@ async def test_a_spent_budget_lets_an_answer_be_judged_but_no_agent_run_again(
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submit(request(cost_budget_usd=0.5))
-    spent = Move(attempt=1, next=Link(VALIDATE, 1), fields={"cost_used": "600000"})
+    spent = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
     judging = advanced(ledger, claimed(ledger, turn_id), spent)
     assert ledger.advance(judging, AGAIN) == Committed("", "expired")
 

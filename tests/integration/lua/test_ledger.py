@@ -17,7 +17,7 @@ from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, reques
 from tests.support import wait_until
 from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
 from worker.turns.record.ledger import Ledger
-from worker.turns.transitions.moves import Move
+from worker.turns.transitions.moves import Move, progress
 
 
 async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClient, ledger: Ledger) -> None:
@@ -167,6 +167,6 @@ async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
 
 async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submit(request(cost_budget_usd=0.5))
-    ran = Move(attempt=1, next=Link(VALIDATE, 1), fields={"cost_used": "600000"})
+    ran = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
     assert ledger.commit(claimed(ledger, turn_id), ran).outcome == ""
     assert ledger.commit(claimed(ledger, turn_id, Link(VALIDATE, 1)), PASSED).outcome == "passed"

@@ -20,16 +20,15 @@ from worker.enforcement.documents.step import marker_spans
 from worker.turns.record.claim import Claim, Refusal
 from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.moves import Answer, Move
-from worker.turns.transitions.texts import whole
+from worker.turns.transitions.moves import Answer, Move, attempt_facts
 
 MESSAGE = "Frage. " * 5_000
 ANSWER = "Ein Satz.\n" * 20_000 + "<!-- STEP: done -->"
-RUN_ENDED = Move(attempt=1, next=Link(VALIDATE, 1), facts={"text": ANSWER, "prompt": MESSAGE}, run_ended=True)
+RUN_ENDED = Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text=ANSWER, prompt=MESSAGE), run_ended=True)
 PASSED = Move(
     attempt=1,
     outcome=Outcome.PASSED,
-    facts={"answer": ANSWER, "decision": "accept"},
+    facts=attempt_facts(answer=ANSWER, decision="accept"),
     answer=Answer(response=ANSWER, step="done", step_source="marker"),
     judged=True,
 )
@@ -83,7 +82,7 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     answer: str, client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     claim = await judging(client, ledger)
-    move = replace(PASSED, facts={"answer": answer}, answer=replace(PASSED.answer, response=answer))
+    move = replace(PASSED, facts=attempt_facts(answer=answer), answer=replace(PASSED.answer, response=answer))
     sealed = Accepted(move=move, delivery="d", mended={"ADR-001.md": "# ADR\n" * 10_000})
     assert ledger.seal(claim, sealed.to_json(claim.facts(1)))
     turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
@@ -92,10 +91,10 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     assert ledger.reap(turn_id, may_take=True).what == "announce"
     later = ledger.claim(turn_id, "s-1", Link(VALIDATE, 1))
     assert isinstance(later, Claim)
-    found, facts = Accepted.from_json(later.accepted), {"text": ANSWER}
-    assert replace(found, move=whole(found.move, facts)).move.answer == move.answer
+    found = Accepted.from_json(later.accepted, lambda _: {"text": ANSWER})
+    assert found.move == move
     assert found.mended == sealed.mended
-    ledger.commit(later, whole(found.move, facts))
+    ledger.commit(later, found.move)
     assert (await client.get(turn_id)).response == answer
     assert not store.hexists(keys.texts(turn_id), "accepted")
 

@@ -17,7 +17,7 @@ from tests.support import wait_until
 from worker.turns.leases.reaper import Reaper
 from worker.turns.record.claim import Claim, Refusal
 from worker.turns.record.ledger import Ledger
-from worker.turns.transitions.moves import Move
+from worker.turns.transitions.moves import Move, progress
 
 
 async def test_a_reaper_that_may_not_take_leaves_a_lapsed_lease_alone(client: TurnsClient, ledger: Ledger) -> None:
@@ -75,7 +75,7 @@ async def test_a_turn_whose_attempts_used_up_its_budget_expires_before_the_next_
     client: TurnsClient, ledger: Ledger
 ) -> None:
     turn_id = await client.submit(request(token_budget=1000))
-    again = Move(attempt=1, state=TurnState.QUEUED, next=Link("turn.retry", 2), fields={"tokens_used": "1000"})
+    again = Move(attempt=1, state=TurnState.QUEUED, next=Link("turn.retry", 2), fields=progress(tokens_used=1000))
     assert ledger.commit(claimed(ledger, turn_id), again).outcome == "expired"
     turn = await client.get(turn_id)
     assert (turn.outcome, turn.error["reason"]) == (Outcome.EXPIRED, "tokens")

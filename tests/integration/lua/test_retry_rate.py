@@ -14,7 +14,7 @@ from api_client.contract.tasks import Link
 from api_client.contract.turn import TurnState
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from worker.turns.record.ledger import Ledger
-from worker.turns.transitions.moves import Move
+from worker.turns.transitions.moves import Move, progress
 
 
 async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: TurnsClient, ledger: Ledger) -> None:
@@ -22,7 +22,7 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
         attempt=1,
         state=TurnState.QUEUED,
         next=Link("turn.retry", 2),
-        fields={"retries": "1"},
+        fields=progress(retries=1),
         counters={
             "attempt.judged|retry|scripted": 1,
             "validator.judged|step_marker|scripted": 1,

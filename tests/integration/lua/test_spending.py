@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, new_turn_id
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from worker.turns.record.ledger import Ledger
+from worker.turns.transitions.moves import progress
 
 PROMISED = {"cost_budget_usd": 0.4}
 
@@ -30,7 +31,7 @@ async def ended(client: TurnsClient, ledger: Ledger, session: str, dollars: floa
     """A turn that has cost so much, and has ended."""
     turn_id = await client.submit(request(session_id=session, **more))
     claim = claimed(ledger, turn_id, session_id=session)
-    ledger.commit(claim, replace(PASSED, fields={"cost_used": str(int(dollars * 1e6))}))
+    ledger.commit(claim, replace(PASSED, fields=progress(cost_used=int(dollars * 1e6))))
     return turn_id
 
 
@@ -55,7 +56,7 @@ async def test_a_turn_is_charged_what_it_cost_to_each_budget_that_it_counts_for(
 async def test_what_a_turn_may_cost_is_set_aside_until_it_ends(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submit(request(owner="alice", **PROMISED))
     assert (await spent(client))["owner:alice"] == 0.4
-    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields={"cost_used": "100000"}))
+    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
     assert (await spent(client))["owner:alice"] == 0.1
 
 
@@ -77,7 +78,7 @@ async def test_what_ended_before_a_submit_counts_for_it_however_cheap_it_seemed(
     first = await client.submit(request(session_id="a", owner="alice"))
     assert (await spent(client))["owner:alice"] == 0.0
     claim = claimed(ledger, first, session_id="a")
-    ledger.commit(claim, replace(PASSED, fields={"cost_used": "1000000"}))
+    ledger.commit(claim, replace(PASSED, fields=progress(cost_used=1000000)))
     with pytest.raises(BudgetExceeded):
         await client.submit(request(session_id="b", owner="alice"))
 
@@ -111,7 +112,7 @@ async def test_a_repeated_submit_sets_aside_once_and_after_the_end_nothing(clien
     for _ in range(3):
         await client.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
     assert (await spent(client))["owner:alice"] == 0.4
-    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields={"cost_used": "100000"}))
+    ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
     await client.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
     assert (await spent(client))["owner:alice"] == 0.1
 

@@ -303,7 +303,7 @@ def test_what_was_sent_is_what_the_service_heard(ask: Ask, service: Service, tmp
     second = ask(prompt="Marker fehlt", agent_session=first.result.agent_session, attempt=2, delivery=2)
     for ran, heard in zip((first, second), service.requests, strict=True):
         assert ran.result.sent
-        told = json.loads(ran.result.sent.to_json(str))
+        told = ran.result.sent.to_dict(str)
         system = {"role": "system", "content": told["system"]}
         assert [system, *told["messages"]] == heard["messages"]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
-from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState
+from api_client.contract.turn import AttemptRecord, Failing, Outcome, Turn, TurnRequest, TurnState
 from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
 from worker.turns.transitions.moves import Move
 from worker.verification import Ground, VerificationResult
@@ -28,7 +27,7 @@ def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Move]:
     for result in results:
         record = AttemptRecord(number=turn.attempt, text="Fertig.")
         move = after_verification(turn, Link(PHASE_VERIFY, turn.attempt), record, result, stop="")
-        turn = replace(turn, unverified=int(move.fields.get("unverified", turn.unverified)))
+        turn = replace(turn, unverified=move.fields.values.get("unverified", turn.unverified))
     return turn, move
 
 
@@ -51,4 +50,4 @@ def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_
     refused = VerificationResult(success=False, errors=["no box here"], ground=Ground.REFUSED)
     _, move = verified(turn, refused)
     assert (move.next, move.judged) == (Link(FAIL, 1), False)
-    assert json.loads(move.fields["failing"]) == {"outcome": "error", "code": "config", "reason": "no box here"}
+    assert move.fields.values["failing"] == Failing(outcome=Outcome.ERROR, code="config", reason="no box here")

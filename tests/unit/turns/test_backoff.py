@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from api_client.contract.tasks import FAIL, RUN, Link
-from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.backoff import Delays, delay_after
@@ -46,7 +44,7 @@ def test_a_lost_session_is_begun_anew_at_once() -> None:
     assert waits(lost) == [0] * 6
 
 
-def after(completion: Completion, left: float, transients: int = 0) -> tuple[Link | None, int, dict[str, str]]:
+def after(completion: Completion, left: float, transients: int = 0) -> tuple[Link | None, int, Failing | None]:
     request = TurnRequest(model="m", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, transients=transients)
     move = after_run(
@@ -57,7 +55,7 @@ def after(completion: Completion, left: float, transients: int = 0) -> tuple[Lin
         transient_retries=4,
         delays=Delays(first=1.0, busy=15.0, left=left),
     )
-    return move.next, move.delay_ms, dict(move.fields)
+    return move.next, move.delay_ms, move.fields.values.get("failing")
 
 
 @pytest.mark.parametrize(("before", "milliseconds"), [(0, 15_000), (1, 30_000), (2, 60_000), (3, 120_000)])
@@ -66,8 +64,7 @@ def test_the_turn_waits_as_long(before: int, milliseconds: int) -> None:
 
 
 def test_a_wait_beyond_the_deadline_ends_the_turn_at_once_and_says_so() -> None:
-    link, delay, fields = after(passing(busy=True, retry_after=18_000), 3000.0)
+    link, delay, failing = after(passing(busy=True, retry_after=18_000), 3000.0)
     assert (link, delay) == (Link(FAIL, 1), 0)
-    failing = json.loads(fields["failing"])
-    assert failing["code"] == "transient"
-    assert failing["reason"] == "429; the service asks to wait 18000 s, and the turn has 3000 s left"
+    reason = "429; the service asks to wait 18000 s, and the turn has 3000 s left"
+    assert failing == Failing(outcome=Outcome.ERROR, code="transient", reason=reason)

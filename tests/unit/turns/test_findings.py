@@ -9,7 +9,7 @@ import pytest
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
-from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState
+from api_client.contract.turn import AttemptRecord, Failing, Turn, TurnRequest, TurnState
 from api_client.contract.words.messages import line_of
 from worker.enforcement.issue import ValidationIssue
 from worker.turns.transitions.after_decision import after_decision
@@ -59,11 +59,11 @@ def test_a_finding_is_told_with_code_place_and_message() -> None:
 def test_the_model_of_an_escalation_is_told_file_and_line() -> None:
     move = verified(Escalation(model="big"))
     assert move.next == Link(PHASE_RUN, 2)
-    assert f"- {TOLD}" in move.facts["feedback"]
+    assert f"- {TOLD}" in move.facts.values["feedback"]
 
 
 def test_the_end_message_names_file_and_line() -> None:
-    failing = {"outcome": "failed", "code": "phase_not_verified", "reason": "rejected"}
+    failing = Failing(code="phase_not_verified", reason="rejected")
     ended = after_giving_up(turn(), Link(FAIL, 1), failing, [SYNTAX.to_dict()])
     assert f"- {TOLD}" in ended.answer.error["message"]
 
@@ -73,7 +73,7 @@ def test_a_persons_decision_carries_file_and_line(kind: str) -> None:
     parked = replace(turn(Escalation()), best=1, decision={"kind": kind, "by": "me", "note": "Close it."})
     record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX.to_dict(),))
     move = after_decision(parked, 1, record)
-    told = move.facts["feedback"] if kind == "retry" else move.answer.error["message"]
+    told = move.facts.values["feedback"] if kind == "retry" else move.answer.error["message"]
     assert f"- {TOLD}" in told
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from api_client.contract.tasks import FAIL, RUN, Link
@@ -40,25 +38,25 @@ def test_a_run_that_was_not_kept_is_delivered_again_later_and_uses_up_no_attempt
     moves = [after(stop, number, **evidence) for number in range(MOST_HAND_OVERS)]
     assert {(move.next, move.state, move.run_ended) for move in moves} == {(LINK, TurnState.QUEUED, False)}
     assert [move.delay_ms for move in moves] == [int(1000 * hand_over_delay(number + 1)) for number in range(8)]
-    assert [move.fields["handed_over"] for move in moves] == [str(number + 1) for number in range(8)]
+    assert [move.fields.values["handed_over"] for move in moves] == [number + 1 for number in range(8)]
     assert moves[0].events[0].during == during  # type: ignore[union-attr]
 
 
 def test_after_the_last_one_the_turn_ends_as_an_error_that_says_so() -> None:
     move = after("fenced", MOST_HAND_OVERS)
     assert (move.next, move.delay_ms) == (Link(FAIL, 1), 0)
-    failing = json.loads(move.fields["failing"])
-    assert (failing["outcome"], failing["code"]) == ("error", "not_kept")
-    assert "9 times in a row" in failing["reason"]
+    failing = move.fields.values["failing"]
+    assert (failing.outcome, failing.code) == ("error", "not_kept")
+    assert "9 times in a row" in failing.reason
 
 
 def test_a_worker_that_ends_hands_over_at_once_and_is_not_counted() -> None:
     move = after("shutdown", MOST_HAND_OVERS)
-    assert (move.next, move.delay_ms, "handed_over" in move.fields) == (LINK, 0, False)
+    assert (move.next, move.delay_ms, "handed_over" in move.fields.values) == (LINK, 0, False)
 
 
 def test_a_run_that_ended_begins_the_count_again() -> None:
-    assert after("", 5, Verdict.COMPLETE).fields["handed_over"] == "0"
+    assert after("", 5, Verdict.COMPLETE).fields.values["handed_over"] == 0
 
 
 @pytest.mark.parametrize(
@@ -90,5 +88,5 @@ def test_what_was_charged_for_lost_runs_is_given_back_when_their_run_is_adopted(
     used = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.000042}
     result = RunResult(completion=complete, text="x", usage=used, adopted=adopted)
     move = after_run(turn, LINK, result, prompt="x", transient_retries=4, delays=Delays(first=1.0, busy=15.0))
-    assert (move.fields["tokens_used"], move.fields["cost_used"]) == (str(left + 42), str(left + 42))
-    assert move.facts["last_delivery"] == str(adopted)
+    assert (move.fields.values["tokens_used"], move.fields.values["cost_used"]) == (left + 42, left + 42)
+    assert move.facts.values["last_delivery"] == adopted

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from api_client.contract.tasks import Link
@@ -30,7 +28,7 @@ def end(completion: Completion, locale: str) -> str:
         transient_retries=0,
         delays=Delays(first=1.0, busy=15.0),
     )
-    given_up = after_giving_up(turn, Link("turn.fail", 1), json.loads(ran.fields["failing"]), [])
+    given_up = after_giving_up(turn, Link("turn.fail", 1), ran.fields.values["failing"], [])
     assert given_up.answer
     assert given_up.answer.error["reason"] == completion.reason
     return str(given_up.answer.error["message"])

@@ -24,8 +24,8 @@ from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import AttemptRecord, Turn
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
-from worker.turns.transitions.moves import Move, flat
-from worker.turns.transitions.texts import once
+from worker.turns.transitions.moves import Move
+from worker.turns.transitions.wire import Wire, flat, wire_of
 
 log = structlog.get_logger()
 
@@ -123,7 +123,7 @@ class Changes:
         def read(reply: Any) -> Behind | Committed:
             return _fenced_or_behind(reply) or _committed(reply)
 
-        sent = once(move, claim.facts(move.attempt), claim.turn.request.prompt)
+        sent = wire_of(move, claim.facts(move.attempt), claim.turn.request.prompt)
         result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
         return result
 
@@ -145,16 +145,16 @@ class Changes:
             return following
 
         known = claim.facts(move.attempt)
-        sent = once(move, known, claim.turn.request.prompt)
+        sent = wire_of(move, known, claim.turn.request.prompt)
         result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=True))
         return result
 
     def _commit(
-        self, claim: Claim, move: Move, read: Callable[[Any], Behind | T], *, keep: bool
+        self, claim: Claim, sent: Wire, read: Callable[[Any], Behind | T], *, keep: bool
     ) -> Command[Behind | T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep)}
         words |= self._breaker(claim.turn)
-        return self._command("commit", *_ids(claim), read, words | move.arguments(), move.rest())
+        return self._command("commit", *_ids(claim), read, words | sent.arguments(), sent.rest())
 
     def _breaker(self, turn: Turn) -> dict[str, Word]:
         settings = self._settings.of_model(turn.stage_model or turn.request.model)

@@ -7,12 +7,12 @@ without judging again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from api_client.contract.event_kinds import body_of, data_of
-from worker.turns.transitions.moves import Move, read_move
-from worker.turns.transitions.texts import once
+from worker.turns.transitions.moves import Move
+from worker.turns.transitions.wire import read_move, wire_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,26 +30,26 @@ class Accepted:
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
-        """As the record keeps it; ``stored``: see ``texts.once``."""
-        move = once(self.move, stored)
+        """As the record keeps it; ``stored`` are the facts of its attempt, as for ``wire_of``."""
         data = {
-            "move": move.to_dict(),
-            "events": [(body.KIND, data_of(body)) for body in move.events],
+            "move": wire_of(self.move, stored).to_dict(),
+            "events": [(body.KIND, data_of(body)) for body in self.move.events],
             "delivery": self.delivery,
             "mended": self.mended,
         }
         return json.dumps(data)
 
     @classmethod
-    def from_json(cls, text: str) -> Accepted:
-        """Read it again.
+    def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> Accepted:
+        """Read it again; ``stored`` returns the facts of an attempt, by its number.
 
         Raises:
-            ValueError: the text is none.
+            ValueError: the text is not one.
         """
         data = json.loads(text)
         events = [body_of(kind, facts) for kind, facts in data["events"]]
         move = data["move"]
         if isinstance(move, str):  # a record of version 1
             move = json.loads(move)
-        return cls(move=read_move(move, events), delivery=data["delivery"], mended=data["mended"])
+        found = read_move(move, events, stored(int(move["attempt"])))
+        return cls(move=found, delivery=data["delivery"], mended=data["mended"])

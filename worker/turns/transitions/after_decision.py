@@ -12,7 +12,7 @@ from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
 from api_client.contract.words.messages import asked_again, line_of, rejected
 from worker.enforcement.documents.step import step_of
 from worker.turns.transitions.after_judging import gave_up_counters
-from worker.turns.transitions.moves import Answer, Move, again, retrying
+from worker.turns.transitions.moves import Answer, Move, again, attempt_facts, progress, retrying
 
 
 def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
@@ -38,7 +38,7 @@ def _accepts(turn: Turn, number: int, text: str) -> Move:
     step, source = step_of(text) if turn.request.phase is None else ("", "")
     return Move(
         attempt=number,
-        facts={"decision": "accept"},
+        facts=attempt_facts(decision="accept"),
         outcome=Outcome.PASSED_BY_HUMAN,
         answer=Answer(response=text, step=step, step_source=source),
     )
@@ -55,8 +55,8 @@ def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) 
         attempt=number,
         state=TurnState.QUEUED,
         next=again(turn, number + 1),
-        fields={"allowed": str(allowed), "transients": "0"},
-        facts={"feedback": feedback},
+        fields=progress(allowed=allowed, transients=0),
+        facts=attempt_facts(feedback=feedback),
         events=[asking],
     )
 
@@ -71,7 +71,7 @@ def _rejects(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
     error = {
         "code": code,
         "message": rejected(turn.request.locale, lines, note=str(decision.get("note", "")), timed_out=timed_out),
-        "reason": turn.failing.get("reason", ""),
+        "reason": turn.failing.reason if turn.failing else "",
         "issues": list(issues),
     }
     gave_up = gave_up_counters(turn, issues)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 from api_client.contract.counters import OTHER, counter, model_of
 from api_client.contract.event_kinds import AttemptAccepted, AttemptRejected, TurnFallback, TurnMended
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
-from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import broken_off, ending, line_of
 from worker.enforcement.codes import CODES
 from worker.enforcement.content_guard import GUARD
 from worker.enforcement.documents.step import step_of
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.policy import Accept, Attempt, Decision, Fail, Fallback, Repaired, Retry, demote
+from worker.enforcement.policy import Accept, Attempt, Decision, Fallback, Repaired, Retry, demote
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, Move, asked_for, policy_of
+from worker.turns.transitions.moves import Answer, Move, asked_for, attempt_facts, policy_of, progress
 from worker.turns.transitions.usage import Usage
 
 _NOTHING = Usage()
@@ -28,28 +27,28 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
     """What follows from the validators' findings on one attempt, whose run had this ``usage``."""
     answer = attempt.answer
     issues = demote(attempt.issues, policy_of(turn), final=isinstance(decision, Accept))
-    found = [issue.to_dict() for issue in issues]
-    facts = {"answer": answer, "issues": json.dumps(found), "changes": json.dumps(list(attempt.changes))}
+    found = tuple(issue.to_dict() for issue in issues)
+    facts = attempt_facts(answer=answer, issues=found, changes=tuple(attempt.changes))
     if isinstance(decision, Accept):
         step, source = step_of(answer)
         return Move(
             attempt=link.attempt,
-            facts={**facts, "decision": "accept"},
-            events=[AttemptAccepted(attempt=link.attempt, issues=tuple(found))],
+            facts=facts | attempt_facts(decision="accept"),
+            events=[AttemptAccepted(attempt=link.attempt, issues=found)],
             counters=_judged(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
     errors = [issue for issue in issues if issue.is_error]
-    rejected = AttemptRejected(attempt=link.attempt, issues=tuple(found))
+    rejected = AttemptRejected(attempt=link.attempt, issues=found)
     if isinstance(decision, Retry):
         return Move(
             attempt=link.attempt,
             state=TurnState.QUEUED,
             next=Link(RETRY, link.attempt + 1),
-            fields={"retries": str(turn.retries + 1), "transients": "0"},
-            facts={**facts, "decision": "retry", "feedback": decision.feedback},
+            fields=progress(retries=turn.retries + 1, transients=0),
+            facts=facts | attempt_facts(decision="retry", feedback=decision.feedback),
             events=[rejected, asked_for(turn, link, "rejected", decision)],
             counters=_rejected(turn, "retry", errors, usage),
             judged=True,
@@ -59,8 +58,8 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
         return Move(
             attempt=link.attempt,
             next=Link(FALLBACK, link.attempt),
-            fields={"best": str(decision.attempt)},
-            facts={**facts, "decision": "fallback"},
+            fields=progress(best=decision.attempt),
+            facts=facts | attempt_facts(decision="fallback"),
             events=[rejected, TurnFallback(attempt=decision.attempt, codes=codes)],
             counters=_rejected(turn, "fallback", errors, usage),
             judged=True,
@@ -68,8 +67,8 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
     move = Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),
-        fields={"failing": json.dumps(_failed(decision))},
-        facts={**facts, "decision": "fail"},
+        fields=progress(failing=Failing(reason=decision.reason)),
+        facts=facts | attempt_facts(decision="fail"),
         events=[rejected],
         counters=_rejected(turn, "fail", errors, usage),
         judged=True,
@@ -109,14 +108,10 @@ def _rules(turn: Turn, issues: Sequence[dict[str, Any]]) -> tuple[set[str], set[
     return validators, {code if code in CODES else OTHER for code in (issue["code"] for issue in errors)}
 
 
-def _failed(decision: Fail) -> dict[str, str]:
-    return {"outcome": Outcome.FAILED.value, "code": "failed", "reason": decision.reason}
-
-
 def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Move:
     """What follows from the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
     left = demote(repaired.issues, policy_of(turn), final=True)
-    facts = {"changes": json.dumps(list(repaired.changes)), "mended": repaired.text}
+    facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     told = TurnMended(
         attempt=best,
         changes=tuple(repaired.changes),
@@ -132,28 +127,26 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Mov
             outcome=Outcome.PASSED_BY_FALLBACK,
             answer=Answer(response=repaired.text, step=repaired.step, step_source=repaired.step_source),
         )
-    facts["remaining"] = json.dumps([issue.to_dict() for issue in left])
-    failing = {"outcome": Outcome.FAILED.value, "code": "failed", "reason": "the fallback could not repair every error"}
     return Move(
         attempt=best,
         next=Link(FAIL, link.attempt),
-        facts=facts,
-        fields={"failing": json.dumps(failing)},
+        facts=facts | attempt_facts(remaining=tuple(issue.to_dict() for issue in left)),
+        fields=progress(failing=Failing(reason="the fallback could not repair every error")),
         events=[told] if repaired.changes else [],
     )
 
 
-def after_giving_up(turn: Turn, link: Link, failing: dict[str, str], issues: Sequence[dict[str, Any]]) -> Move:
+def after_giving_up(turn: Turn, link: Link, failing: Failing, issues: Sequence[dict[str, Any]]) -> Move:
     """The honest end of a turn that has no acceptable answer: the message its user reads."""
-    outcome = Outcome(failing["outcome"])
+    outcome = failing.outcome
     if outcome is Outcome.FAILED:
         lines = [line_of(issue) for issue in issues if issue["severity"] == "error"]
     else:
-        lines = [broken_off(failing.get("why") or failing["code"], turn.request.locale, failing["reason"])]
+        lines = [broken_off(failing.why or failing.code, turn.request.locale, failing.reason)]
     error = {
-        "code": failing["code"],
-        "message": ending(outcome.value, turn.request.locale, lines, failing["code"]),
-        "reason": failing["reason"],
+        "code": failing.code,
+        "message": ending(outcome.value, turn.request.locale, lines, failing.code),
+        "reason": failing.reason,
         "issues": list(issues),
     }
     gave_up = gave_up_counters(turn, issues) if outcome is Outcome.FAILED else {}
@@ -171,5 +164,5 @@ def gave_up_counters(turn: Turn, issues: Sequence[dict[str, Any]]) -> dict[str, 
 
 def cannot_judge(link: Link, reason: str) -> Move:
     """The validators cannot be made on this worker: the installation is wrong, and no other answer would help."""
-    failing = {"outcome": Outcome.ERROR.value, "code": "config", "reason": reason}
-    return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields={"failing": json.dumps(failing)})
+    failing = Failing(outcome=Outcome.ERROR, code="config", reason=reason)
+    return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields=progress(failing=failing))

@@ -6,22 +6,35 @@ incomplete ends ``incomplete``; a permanent error ends it as ``error``.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
+from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
-from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from api_client.contract.turn import AttemptFacts, AttemptRecord, Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, Move, again, asked_for, judged, policy_of, retrying
+from worker.turns.transitions.moves import (
+    Answer,
+    Move,
+    again,
+    asked_for,
+    attempt_facts,
+    judged,
+    policy_of,
+    progress,
+    retrying,
+)
 from worker.turns.transitions.usage import Usage
+
+Facts = Changes[AttemptFacts]
 
 #: Errors that pass by themselves.
 _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
@@ -39,7 +52,7 @@ def after_run(
     result: RunResult,
     *,
     prompt: str,
-    sent: str = "",
+    sent: Mapping[str, Any] | None = None,
     history: Sequence[AttemptRecord] = (),
     stop: str = "",
     transient_retries: int,
@@ -47,21 +60,21 @@ def after_run(
 ) -> Move:
     """What follows from an agent run.
 
-    ``sent`` is what the agent was really sent, as it is stored (``Sent.to_json``), where that is more than ``prompt``;
+    ``sent`` is what the agent was really sent, as it is stored (``Sent.to_dict``), where that is more than ``prompt``;
     ``stop`` why the run was stopped, if it was; ``history`` the attempts before this one; ``delays`` how long to
     wait after a passing error.
     """
     completion, usage = result.completion, Usage.of(result.usage)
-    facts = {
-        "prompt": prompt,
-        "text": result.text,
-        "completion": json.dumps(completion.to_dict()),
-        "usage": json.dumps(result.usage),
-        "last_delivery": str(result.adopted or turn.delivery),
-        "goes_on": "",
-    }
+    facts = attempt_facts(
+        prompt=prompt,
+        text=result.text,
+        completion=completion.to_dict(),
+        usage=dict(result.usage),
+        last_delivery=result.adopted or turn.delivery,
+        goes_on=False,
+    )
     if sent:
-        facts["sent"] = sent
+        facts |= attempt_facts(sent=dict(sent))
     ended = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.told()
     )
@@ -74,18 +87,15 @@ def after_run(
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
-        move = _passing(turn, link, completion, facts, ended, delays)
+        move = _passing(turn, link, result, facts, ended, delays)
     elif completion.verdict is Verdict.ERROR:
         move = _cannot_work(turn, link, completion, facts, ended)
     else:
-        move = _incomplete(turn, link, completion, facts, ended, history)
+        move = _incomplete(turn, link, result, facts, ended, history)
     tokens, cost = _uncharged(turn, result.adopted)
-    used = {
-        "tokens_used": str(tokens + usage.tokens),
-        "cost_used": str(cost + usage.microdollars),
-    }
+    used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if move.run_ended:
-        used["handed_over"] = "0"
+        used |= progress(handed_over=0)
     said = service_said(completion) if not stop else ""
     return replace(
         move,
@@ -96,14 +106,13 @@ def after_run(
     )
 
 
-def _passing(
-    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: AttemptCompleted, delays: Delays
-) -> Move:
+def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: AttemptCompleted, delays: Delays) -> Move:
     """An error that passes by itself: the run is repeated, unless that would be too late."""
+    completion = result.completion
     delay = delay_after(completion, turn.transients, delays)
     if delay is None:
         return _cannot_work(turn, link, _too_late(completion, delays), facts, ended)
-    return _again_later(turn, link, completion, facts, ended, delay)
+    return _again_later(turn, link, result, ended, delay)
 
 
 def service_said(completion: Completion) -> str:
@@ -141,11 +150,11 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
     return counted
 
 
-def _complete(turn: Turn, link: Link, agent_session: str, facts: dict[str, str], ended: AttemptCompleted) -> Move:
+def _complete(turn: Turn, link: Link, agent_session: str, facts: Facts, ended: AttemptCompleted) -> Move:
     return Move(
         attempt=link.attempt,
         next=Link(VALIDATE if turn.request.phase is None else PHASE_VERIFY, link.attempt),
-        fields={"agent_session": agent_session},
+        fields=progress(agent_session=agent_session),
         facts=facts,
         events=[ended],
         run_ended=True,
@@ -173,7 +182,7 @@ def _not_kept(
     completion: Completion,
     stop: str,
     usage: Usage,
-    facts: dict[str, str],
+    facts: Facts,
     ended: AttemptCompleted,
 ) -> Move:
     """The run was stopped for a reason that is not the agent's: the attempt is delivered again.
@@ -188,7 +197,7 @@ def _not_kept(
         reason = f"the worker could not keep the agent running, {number} times in a row: {completion.reason}"
         return _cannot_work(turn, link, replace(completion, reason=reason), facts, ended, code="not_kept")
     move = _handed_over(turn, link, stop or _cause(completion), usage)
-    return replace(move, fields={"handed_over": str(number)}, delay_ms=int(1000 * hand_over_delay(number)))
+    return replace(move, fields=progress(handed_over=number), delay_ms=int(1000 * hand_over_delay(number)))
 
 
 def _cause(completion: Completion) -> str:
@@ -202,7 +211,7 @@ def given_back(turn: Turn, link: Link, reason: str) -> Move:
     return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
 
 
-def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: dict[str, str], ended: AttemptCompleted) -> Move:
+def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: Facts, ended: AttemptCompleted) -> Move:
     texts = GIVEN_UP[outcome.value]
     message = texts.get(turn.request.locale, texts["en"])
     return Move(
@@ -223,22 +232,21 @@ def _too_late(completion: Completion, delays: Delays) -> Completion:
     return replace(completion, reason=f"{completion.reason}; {asked}")
 
 
-def _again_later(
-    turn: Turn, link: Link, completion: Completion, facts: dict[str, str], ended: AttemptCompleted, delay: float
-) -> Move:
+def _again_later(turn: Turn, link: Link, result: RunResult, ended: AttemptCompleted, delay: float) -> Move:
     """A passing error: the same attempt again after a while; it goes on from a text that broke off with the error."""
-    text = facts["text"] if policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT else ""
+    kind = result.completion.kind
+    text = result.text if policy_of(turn).go_on and kind is ErrorKind.TRANSIENT else ""
     goes_on = len(known(text)) >= LEAST
-    fields = {"transients": str(turn.transients + 1)}
-    if completion.kind is ErrorKind.SESSION_LOST:
-        fields["agent_session"] = ""
+    fields = progress(transients=turn.transients + 1)
+    if kind is ErrorKind.SESSION_LOST:
+        fields |= progress(agent_session="")
     asking = replace(retrying(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay)
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,
         next=link,
         fields=fields,
-        facts={"text": text, "goes_on": "1"} if goes_on else {},
+        facts=attempt_facts(text=text, goes_on=True) if goes_on else attempt_facts(),
         events=[ended, asking],
         delay_ms=int(delay * 1000),
         run_ended=True,
@@ -249,16 +257,16 @@ def _cannot_work(
     turn: Turn,
     link: Link,
     completion: Completion,
-    facts: dict[str, str],
+    facts: Facts,
     ended: AttemptCompleted,
     code: str = "",
 ) -> Move:
-    kind = code or (completion.kind.value if completion.kind else "error")
+    code = code or (completion.kind.value if completion.kind else "error")
     return Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),
         facts=facts,
-        fields={"failing": json.dumps({"outcome": Outcome.ERROR.value, "code": kind, "reason": completion.reason})},
+        fields=progress(failing=Failing(outcome=Outcome.ERROR, code=code, reason=completion.reason)),
         events=[ended],
         run_ended=True,
     )
@@ -267,39 +275,34 @@ def _cannot_work(
 def _incomplete(
     turn: Turn,
     link: Link,
-    completion: Completion,
-    facts: dict[str, str],
+    result: RunResult,
+    facts: Facts,
     ended: AttemptCompleted,
     history: Sequence[AttemptRecord],
 ) -> Move:
-    this = Attempt(number=link.attempt, text=facts["text"], answer="", complete=False, issues=())
+    this = Attempt(number=link.attempt, text=result.text, answer="", complete=False, issues=())
     decision = decide([*judged(history), this], policy_of(turn))
     if isinstance(decision, Retry):
         return Move(
             attempt=link.attempt,
             state=TurnState.QUEUED,
             next=again(turn, link.attempt + 1),
-            fields={"transients": "0"},
-            facts={**facts, "decision": "retry", "feedback": decision.feedback, "goes_on": "1" * decision.goes_on},
+            fields=progress(transients=0),
+            facts=facts | attempt_facts(decision="retry", feedback=decision.feedback, goes_on=decision.goes_on),
             events=[ended, asked_for(turn, link, "incomplete", decision)],
             run_ended=True,
         )
-    why = completion.why or Why.BROKE_OFF
-    failing = {
-        "outcome": Outcome.INCOMPLETE.value,
-        "code": "incomplete",
-        "why": why.value,
-        "reason": completion.reason,
-    }
+    reason, why = result.completion.reason, result.completion.why or Why.BROKE_OFF
+    failing = Failing(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value)
     move = Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),
-        facts={**facts, "decision": "fail"},
-        fields={"failing": json.dumps(failing)},
+        facts=facts | attempt_facts(decision="fail"),
+        fields=progress(failing=failing),
         events=[ended],
         run_ended=True,
     )
     if turn.request.phase is None:
         return move
-    told = [{"code": "INCOMPLETE_RESPONSE", "message": completion.reason, "severity": "error", "validator": ""}]
+    told = [{"code": "INCOMPLETE_RESPONSE", "message": reason, "severity": "error", "validator": ""}]
     return escalated(turn, move, best=link.attempt, reason="incomplete", issues=told) or move

@@ -6,17 +6,18 @@ sealed before its files are published. Two verifications of one attempt cannot b
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
+from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, Link
-from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from api_client.contract.turn import AttemptFacts, AttemptRecord, Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, Move, again, retrying
+from worker.turns.transitions.moves import Answer, Move, again, attempt_facts, progress, retrying
 from worker.turns.transitions.usage import Usage
 from worker.verification import Ground, VerificationResult, feedback_on
 
@@ -31,13 +32,12 @@ def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: Ve
         return _stopped(turn, link, stop)
     if result.ground is Ground.REFUSED:
         return cannot_judge(link, "; ".join(result.errors))
-    facts = {"verification": json.dumps(result.to_dict()), "answer": record.text}
     issues = _issues(result)
-    facts["issues"] = json.dumps(issues)
+    facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=tuple(issues))
     if result.success:
         return Move(
             attempt=link.attempt,
-            facts={**facts, "decision": "accept"},
+            facts=facts | attempt_facts(decision="accept"),
             events=[AttemptAccepted(attempt=link.attempt, issues=tuple(issues))],
             counters=_judged(turn, "accept"),
             judged=True,
@@ -48,7 +48,7 @@ def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: Ve
         return Move(
             attempt=link.attempt,
             next=link,
-            fields={"unverified": str(turn.unverified + 1)},
+            fields=progress(unverified=turn.unverified + 1),
             facts=facts,
             delay_ms=1000 * 2**turn.unverified,
         )
@@ -60,7 +60,7 @@ def _rejected(
     link: Link,
     record: AttemptRecord,
     result: VerificationResult,
-    facts: dict[str, str],
+    facts: Changes[AttemptFacts],
     issues: list[dict[str, Any]],
 ) -> Move:
     """Ask again while runs are left, else hand the turn on or give up."""
@@ -80,29 +80,25 @@ def _rejected(
     if link.attempt < (turn.allowed or turn.request.max_attempts) and result.judged:
         return _ask_again(turn, link, result, facts, issues, rejected, counted("retry"))
     reason = "rejected" if result.judged else "the verifier gave no verdict"
-    failing = {"outcome": Outcome.FAILED.value, "code": "phase_not_verified", "reason": reason}
+    failing = Failing(code="phase_not_verified", reason=reason)
     move = Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),
-        fields={"failing": json.dumps(failing), "unverified": "0", "best": str(link.attempt)},
-        facts={**facts, "decision": "fail"},
+        fields=progress(failing=failing, unverified=0, best=link.attempt),
+        facts=facts | attempt_facts(decision="fail"),
         events=[rejected],
-        counters=counted("escalate"),
+        counters=counted("fail"),
         judged=True,
     )
-    handed_on = escalated(turn, move, best=link.attempt, reason=reason, issues=issues)
-    if handed_on is not None:
-        return handed_on
-    move.counters.clear()
-    move.counters.update(counted("fail"))
-    return move
+    handed_on = replace(move, counters=counted("escalate"))
+    return escalated(turn, handed_on, best=link.attempt, reason=reason, issues=issues) or move
 
 
 def _ask_again(
     turn: Turn,
     link: Link,
     result: VerificationResult,
-    facts: dict[str, str],
+    facts: Changes[AttemptFacts],
     issues: list[dict[str, Any]],
     rejected: AttemptRejected,
     counters: dict[str, int],
@@ -114,8 +110,8 @@ def _ask_again(
         attempt=link.attempt,
         state=TurnState.QUEUED,
         next=again(turn, link.attempt + 1),
-        fields={"retries": str(turn.retries + 1), "transients": "0", "unverified": "0"},
-        facts={**facts, "decision": "retry", "feedback": feedback},
+        fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
+        facts=facts | attempt_facts(decision="retry", feedback=feedback),
         events=[rejected, told],
         counters=counters,
         judged=True,

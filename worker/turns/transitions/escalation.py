@@ -7,7 +7,6 @@ turn that a person had asked again comes back to that person.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 from api_client.contract.counters import counter
 from api_client.contract.escalation import Escalation
 from api_client.contract.event_kinds import TurnEscalated, TurnParked
-from api_client.contract.turn import Turn, TurnState
+from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.words.messages import consulted, line_of
-from worker.turns.transitions.moves import Move, again
+from worker.turns.transitions.moves import Move, again, attempt_facts, progress
 
 STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 
@@ -58,16 +57,17 @@ def _asks_consultant(
         state=TurnState.QUEUED,
         next=again(turn, move.attempt + 1),
         fields=move.fields
-        | {
-            "stage": str(STAGE_CONSULTANT),
-            "stage_model": escalation.model,
-            "allowed": str(move.attempt + escalation.runs),
-            "agent_session": "",
-            "fresh_from": str(move.attempt),
-            "transients": "0",
-            "best": str(best),
-        },
-        facts=move.facts | {"decision": "escalate", "feedback": consulted(_task(turn), turn.request.locale, hints)},
+        | progress(
+            stage=STAGE_CONSULTANT,
+            stage_model=escalation.model,
+            allowed=move.attempt + escalation.runs,
+            agent_session="",
+            fresh_from=move.attempt,
+            transients=0,
+            best=best,
+        ),
+        facts=move.facts
+        | attempt_facts(decision="escalate", feedback=consulted(_task(turn), turn.request.locale, hints)),
         events=[*move.events, told],
         counters={**move.counters, counter("turn.escalated", str(STAGE_CONSULTANT)): 1},
     )
@@ -94,13 +94,8 @@ def _parks(
         state=TurnState.PARKED,
         next=None,
         fields=move.fields
-        | {
-            "stage": str(STAGE_HUMAN),
-            "best": str(best),
-            "decide_default": escalation.default,
-            "failing": json.dumps({"outcome": "failed", "code": "failed", "reason": reason}),
-        },
-        facts=move.facts | {"decision": "escalate"},
+        | progress(stage=STAGE_HUMAN, best=best, decide_default=escalation.default, failing=Failing(reason=reason)),
+        facts=move.facts | attempt_facts(decision="escalate"),
         events=[*move.events, escalating, parked],
         counters={**move.counters, counter("turn.escalated", str(STAGE_HUMAN)): 1},
         park_seconds=escalation.timeout_seconds,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from api_client.contract.counters import counter, model_of
 from api_client.contract.turn import Turn
 from worker.enforcement.issue import ValidationIssue
-from worker.turns.transitions.moves import Move
+from worker.turns.transitions.moves import Move, attempt_facts
 
 
 def with_shadow(turn: Turn, move: Move, issues: Sequence[ValidationIssue]) -> Move:
@@ -20,5 +19,5 @@ def with_shadow(turn: Turn, move: Move, issues: Sequence[ValidationIssue]) -> Mo
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
     counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}
-    found = [issue.to_dict() for issue in issues]
-    return replace(move, facts=move.facts | {"shadow": json.dumps(found)}, counters={**move.counters, **counted})
+    found = attempt_facts(shadow=tuple(issue.to_dict() for issue in issues))
+    return replace(move, facts=move.facts | found, counters={**move.counters, **counted})

@@ -9,7 +9,7 @@ from typing import Any
 from api_client.contract.counters import counter, model_of
 from api_client.contract.turn import Turn
 from worker.enforcement.external.services import Spent
-from worker.turns.transitions.moves import Move
+from worker.turns.transitions.moves import Move, progress
 
 #: Whatever an agent reports beyond this it did not use.
 _MOST_USED = 1e12
@@ -73,10 +73,7 @@ def with_judging(turn: Turn, move: Move, spent: Spent) -> Move:
     if not spent:
         return move
     used = Usage.spent(spent)
-    charged = {
-        "tokens_used": str(turn.tokens_used + used.tokens),
-        "cost_used": str(turn.cost_used + used.microdollars),
-    }
+    charged = progress(tokens_used=turn.tokens_used + used.tokens, cost_used=turn.cost_used + used.microdollars)
     counters = dict(move.counters)
     for name, amount in used.counted(model_of(turn)).items():
         counters[name] = counters.get(name, 0) + amount

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any
 
 import pytest
 
@@ -10,21 +10,22 @@ from api_client.contract.record import attempts_of
 from api_client.contract.turn import Outcome
 from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.moves import Answer, Move
-from worker.turns.transitions.texts import once, whole
+from worker.turns.transitions.moves import Answer, Move, attempt_facts
+from worker.turns.transitions.wire import read_move, wire_of
 
 LONG = "Ein Satz.\n" * 4000 + "<!-- STEP: done -->\n"
 OTHER = "Etwas anderes.\n" * 4000
 
 
-def ending(response: str, **facts: str) -> Move:
+def ending(response: str, **facts: Any) -> Move:
     answer = Answer(response=response, step="done", step_source="marker")
-    return Move(attempt=2, outcome=Outcome.PASSED, facts=facts, answer=answer)
+    return Move(attempt=2, outcome=Outcome.PASSED, facts=attempt_facts(**facts), answer=answer)
 
 
 def test_short_texts_stay_where_they_are() -> None:
     move = ending("Ja.", answer="Ja.")
-    assert once(move, {"text": "Ja."}) == move
+    wire = wire_of(move, {"text": "Ja."})
+    assert (wire.facts, wire.response, wire.response_in) == ({"answer": "Ja."}, "Ja.", "")
 
 
 @pytest.mark.parametrize(
@@ -41,15 +42,14 @@ def test_short_texts_stay_where_they_are() -> None:
 def test_a_long_answer_is_sent_once_at_most_and_read_again(
     move: Move, stored: dict[str, str], place: str, sent: int
 ) -> None:
-    told = once(move, stored)
-    assert told.answer.response_in == place
-    assert told.answer.response == ""
-    assert told.answer.markers == marker_spans(LONG)
-    words = [str(word) for word in (*told.arguments().values(), *told.rest())]
+    wire = wire_of(move, stored)
+    assert (wire.response_in, wire.response) == (place, "")
+    assert wire.markers == marker_spans(LONG)
+    words = [str(word) for word in (*wire.arguments().values(), *wire.rest())]
     assert sum(len(word) > 20_000 for word in words) == sent
-    assert whole(told, stored) == dataclasses.replace(move, facts=told.facts)
-    [record] = attempts_of({2: {**stored, **told.facts}})
-    if "answer" in move.facts:
+    assert read_move(wire.to_dict(), [], stored).answer == move.answer
+    [record] = attempts_of({2: {**stored, **wire.facts}})
+    if "answer" in move.facts.values:
         assert record.answer == LONG
 
 
@@ -58,20 +58,20 @@ def test_a_seal_does_not_hold_the_text_either() -> None:
     stored = {"text": LONG}
     sealed = accepted.to_json(stored)
     assert len(sealed) < 1000
-    move = Accepted.from_json(sealed).move
-    assert whole(move, stored).answer == accepted.move.answer
-    assert once(whole(move, stored), stored) == once(accepted.move, stored)
+    found = Accepted.from_json(sealed, lambda _: stored)
+    assert found == accepted
+    assert found.to_json(stored) == sealed
 
 
 def test_an_answer_that_is_written_anew_is_no_longer_that_of_another_fact() -> None:
     stored = {"text": LONG, "answer_in": "text"}
-    facts = {**stored, **once(Move(attempt=2, facts={"answer": "kurz"}), stored).facts}
+    facts = {**stored, **wire_of(Move(attempt=2, facts=attempt_facts(answer="kurz")), stored).facts}
     [record] = attempts_of({2: facts})
     assert record.answer == "kurz"
 
 
 def test_the_users_message_is_no_fact_of_the_attempt_that_was_asked_with_it() -> None:
-    asked = once(Move(attempt=1, facts={"prompt": LONG, "text": LONG}), {}, LONG)
+    asked = wire_of(Move(attempt=1, facts=attempt_facts(prompt=LONG, text=LONG)), {}, LONG)
     assert asked.facts == {"prompt_in": "request", "text": LONG}
     [record] = attempts_of({1: asked.facts}, LONG)
     assert (record.prompt, record.text) == (LONG, LONG)
@@ -79,6 +79,6 @@ def test_the_users_message_is_no_fact_of_the_attempt_that_was_asked_with_it() ->
 
 def test_a_run_that_is_asked_to_go_on_is_no_longer_shown_with_the_users_message() -> None:
     stored = {"prompt_in": "request"}
-    facts = {**stored, **once(Move(attempt=1, facts={"prompt": OTHER}), stored, LONG).facts}
+    facts = {**stored, **wire_of(Move(attempt=1, facts=attempt_facts(prompt=OTHER)), stored, LONG).facts}
     [record] = attempts_of({1: facts}, LONG)
     assert record.prompt == OTHER

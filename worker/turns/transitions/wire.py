@@ -1,0 +1,193 @@
+"""A move as the store takes it: texts by name. A long text is stored once, and other facts name its place. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.contract.commands import SHORT_BYTES, Word
+from api_client.contract.event_kinds import Body, data_of
+from api_client.contract.marker import Span
+from api_client.contract.record import ASKED, Changes, elsewhere
+from api_client.contract.turn import AttemptFacts, Outcome, Progress
+from worker.enforcement.documents.step import marker_spans
+from worker.turns.transitions.moves import Answer, Move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """A move in the form of ``commit.lua`` and of a seal.
+
+    Attributes:
+        fields, facts: of the turn and of the move's attempt, as they are stored.
+        response: the answer; empty where ``response_in`` says which fact has it, such as ``2:text``.
+        markers: the step markers that count in the answer.
+    """
+
+    move: Move
+    fields: dict[str, str]
+    facts: dict[str, str]
+    response: str
+    response_in: str
+    markers: tuple[Span, ...]
+
+    def arguments(self) -> dict[str, Word]:
+        """What ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
+        move = self.move
+        return {
+            "next": str(move.next or ""),
+            "state": move.state.value,
+            "attempt": move.attempt,
+            "delay_ms": move.delay_ms,
+            "park_ms": int(move.park_seconds * 1000),
+            "outcome": move.outcome.value if move.outcome else "",
+            "told": self._finished_data() if move.outcome else "",
+            "counters": _lines(move.counters),
+            "end_counters": _lines(move.end_counters),
+            "run_ended": int(move.run_ended),
+            "judged": int(move.judged),
+            "service": move.service,
+            "service_reason": move.service_reason,
+            "n_fields": 2 * len(self.fields),
+            "n_facts": 2 * len(self.facts),
+            "n_answer": 2 * len(self._answer()),
+        }
+
+    def rest(self) -> list[str]:
+        """The arguments without a name: fields, facts, the answer's fields, events."""
+        pairs = [*self.fields.items(), *self.facts.items(), *self._answer().items()]
+        return [text for pair in pairs for text in pair] + flat(self.move.events)
+
+    def _answer(self) -> dict[str, str]:
+        """The fields of a finished turn's record."""
+        if self.move.outcome is None:
+            return {}
+        return {
+            **self._texts(),
+            "error": json.dumps(self.move.answer.error),
+            "markers": json.dumps(self.markers),
+        }
+
+    def _finished_data(self) -> str:
+        """The answer in the event of the end: the inside of a JSON object."""
+        return json.dumps({**self._texts(), "markers": self.markers, "error": self.move.answer.error})[1:-1]
+
+    def _texts(self) -> dict[str, str]:
+        answer = self.move.answer
+        place = {"response_in": self.response_in} if self.response_in else {}
+        return {"response": self.response, **place, "step": answer.step, "step_source": answer.step_source}
+
+    def to_dict(self) -> dict[str, Any]:
+        """An ending move as ``Accepted`` keeps it, without its events."""
+        move, answer = self.move, self.move.answer
+        return {
+            "attempt": move.attempt,
+            "fields": self.fields,
+            "facts": self.facts,
+            "counters": move.counters,
+            "end_counters": move.end_counters,
+            "outcome": move.outcome.value if move.outcome else "",
+            "answer": {
+                "response": self.response,
+                "response_in": self.response_in,
+                "markers": self.markers,
+                "step": answer.step,
+                "step_source": answer.step_source,
+                "error": answer.error,
+            },
+            "run_ended": move.run_ended,
+            "judged": move.judged,
+        }
+
+
+def wire_of(move: Move, stored: Mapping[str, str], asked: str = "") -> Wire:
+    """The move with its long texts by reference, where a fact of its attempt has them.
+
+    ``stored`` are the attempt's facts so far, and win over the move's: a text that is there is not sent again. An
+    answer that no fact has becomes one. ``asked`` is the user's message: a prompt that is it is in the request.
+    """
+    places = {text: name for name, text in stored.items() if is_long(text)}
+    facts: dict[str, str] = {}
+    for name, text in move.facts.to_texts().items():
+        if stored.get(elsewhere(name)):
+            facts[elsewhere(name)] = ""
+        if name == "prompt" and text == asked and is_long(text):
+            facts[elsewhere(name)] = ASKED
+        elif is_long(text) and places.setdefault(text, name) != name:
+            facts[elsewhere(name)] = places[text]
+        else:
+            facts[name] = text
+    response, place = move.answer.response, ""
+    if is_long(response):
+        name = places.setdefault(response, "response")
+        if name == "response":
+            facts[name] = response
+        response, place = "", f"{move.attempt}:{name}"
+    return Wire(
+        move=move,
+        fields=move.fields.to_texts(),
+        facts=facts,
+        response=response,
+        response_in=place,
+        markers=marker_spans(move.answer.response) if move.answer.step else (),
+    )
+
+
+def read_move(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
+    """An ending move again, from ``Wire.to_dict`` and its events; also as records of version 1 have it.
+
+    ``stored`` are the facts of its attempt: long texts are read from there.
+
+    Raises:
+        ValueError: it is not a move that ends a turn.
+    """
+    texts = {**stored, **data["facts"]}
+    facts = _with_texts(data["facts"], texts)
+    told = data["answer"]
+    _, _, place = told.get("response_in", "").partition(":")
+    error = json.loads(told["error"]) if isinstance(told["error"], str) else told["error"]
+    return Move(
+        attempt=int(data["attempt"]),
+        fields=Changes.from_texts(Progress, data["fields"]),
+        facts=Changes.from_texts(AttemptFacts, facts),
+        events=events,
+        counters=data["counters"],
+        end_counters=data["end_counters"],
+        outcome=Outcome(data["outcome"]),
+        answer=Answer(
+            response=texts.get(place, "") if place else told["response"],
+            step=told["step"],
+            step_source=told["step_source"],
+            error=error,
+        ),
+        run_ended=data["run_ended"],
+        judged=data["judged"],
+    )
+
+
+def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
+    """The facts with the texts they name in place of the names."""
+    suffix, found = elsewhere(""), dict[str, str]()
+    for name, text in facts.items():
+        if name.endswith(suffix) and text in texts:
+            found[name.removesuffix(suffix)] = texts[text]
+        elif not name.endswith(suffix) or text:  # an empty name says that the text is no longer elsewhere
+            found[name] = text
+    return found
+
+
+def flat(events: Sequence[Body]) -> list[str]:
+    """Events as arguments of a command: kind, data (JSON) of each."""
+    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
+
+
+def is_long(text: str) -> bool:
+    """Whether a text is stored apart."""
+    return len(text) > SHORT_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > SHORT_BYTES
+
+
+def _lines(counters: dict[str, int]) -> str:
+    """Counters as the commands take them: name, tab, number; one a line."""
+    return "\n".join(f"{name}\t{by}" for name, by in counters.items())
