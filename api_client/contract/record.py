@@ -119,7 +119,7 @@ def is_apart(stored: Mapping[bytes, bytes]) -> bool:
 
 
 def elsewhere(name: str) -> str:
-    """The fact of an attempt that says which other fact has the text of fact ``name`` (``texts.py`` of the worker)."""
+    """The fact of an attempt that says which other fact has the text of fact ``name`` (``wire.py`` of the worker)."""
     return name + _IN
 
 

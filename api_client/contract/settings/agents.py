@@ -60,9 +60,6 @@ class Agents:
     claude_path: str = setting(
         "claude", text, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).", per_model=True
     )
-    claude_model: str = setting(
-        "", text, "Model for the CLI; claude_cli:MODEL in HELIX_MODELS overrides; none: its own."
-    )
     claude_api_url: str = setting(
         "", web_address, "Base address of the Messages API for the CLI; none: its own default."
     )

@@ -98,4 +98,3 @@ class Answering:
     verifier_model: str = setting(
         "", text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
     )
-    verifier_seconds: float = setting(120.0, number(1, 3600), "A verifier that needs longer has not verified.")

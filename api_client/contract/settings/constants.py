@@ -1,4 +1,4 @@
-"""What nobody had a reason to turn: constants of the program. Tests turn them."""
+"""Constants of the program: values no installation had a reason to change. Tests change them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from api_client.contract.values.setting_values import choice, integer, number, t
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What nobody had a reason to turn: constants of the program. Tests turn them."""
+    """Constants of the program: values no installation had a reason to change. Tests change them."""
 
-    reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns nobody looks after.")
+    reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns that need attention.")
     announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
     transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")
     busy_delay_seconds: float = constant(
@@ -42,10 +42,16 @@ class Constants:
         900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
     )
     parked_seconds: float = constant(
-        300.0, number(0, 86_400), "How long a caller waits for a turn that waits for a person; then it is told."
+        300.0, number(0, 86_400), "How long a caller waits for a parked turn; then it gets the error turn_parked."
     )
     strikes: int = constant(5, integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
-    validation_seconds: float = constant(10.0, number(0.1, 3600), "Validators that need longer for one answer failed.")
+    validation_seconds: float = constant(10.0, number(0.1, 3600), "A validator that takes longer has failed.")
+    verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
+    max_messages: int = constant(2_000, integer(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = constant(2**20, integer(1, 2**24), "Characters one message may have.")
+    stop_grace_seconds: float = constant(
+        20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
+    )
     witness: str = constant("", text, "File in which the scripted agent records what it really executed (tests).")
     failpoint: str = constant("", text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
     audit_seconds: float = constant(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")
@@ -56,5 +62,5 @@ class Constants:
         "What is decided on a parked turn when nobody does in time.",
     )
     breaker_seconds: float = constant(
-        60.0, number(0.1, 86_400), "An open breaker lets one turn try after so long; doubles up to 10 minutes."
+        60.0, number(0.1, 86_400), "An open breaker lets one turn try after this long; doubles up to 10 minutes."
     )

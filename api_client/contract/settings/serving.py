@@ -11,7 +11,6 @@ from api_client.contract.values.setting_values import (
     integer,
     key_list,
     message_roles,
-    number,
     text,
     web_address,
 )
@@ -78,9 +77,4 @@ class Serving:
         "Unfinished turns with which the relay takes in no more: 429 queue_full. 0: no limit.",
     )
     max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
-    max_messages: int = setting(2_000, integer(1, 10**5), "Messages a conversation may have.")
-    max_message_chars: int = setting(2**20, integer(1, 2**24), "Characters one message may have.")
     roles: tuple[str, ...] = setting(ROLES, message_roles, "Roles a message may have.")
-    stop_grace_seconds: float = setting(
-        20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
-    )

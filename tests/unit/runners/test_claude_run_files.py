@@ -168,10 +168,11 @@ def test_the_command_forks_from_a_base_and_never_continues_blindly(order: Callab
     assert "--resume" not in arguments(Settings(root=tmp_path), order(), tmp_path / "s.json", "new", Base())
 
 
-def test_the_model_of_the_order_goes_before_that_of_the_settings(order: Callable[..., Order], tmp_path: Path) -> None:
-    given = Settings(root=tmp_path, claude_model="haiku")
-    assert "haiku" in arguments(given, order(), tmp_path, "s", Base())
-    assert "opus" in arguments(given, replace(order(), option="opus"), tmp_path, "s", Base())
+def test_the_models_option_names_the_model_of_the_cli(order: Callable[..., Order], tmp_path: Path) -> None:
+    given = Settings(root=tmp_path)
+    assert "--model" not in arguments(given, order(), tmp_path, "s", Base())
+    found = arguments(given, replace(order(), option="opus"), tmp_path, "s", Base())
+    assert found[found.index("--model") + 1] == "opus"
 
 
 def test_a_run_that_may_only_read_has_no_other_tool_whatever_the_settings_allow(

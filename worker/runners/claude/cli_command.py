@@ -98,8 +98,8 @@ def arguments(settings: Settings, order: Order, settings_file: Path, session: st
     mode = "dontAsk" if order.read_only else settings.claude_permission_mode
     tools = READING_TOOLS if order.read_only else settings.claude_tools
     found += ["--permission-mode", mode, "--tools", ",".join(tools)]
-    if model := order.option or settings.claude_model:
-        found += ["--model", model]
+    if order.option:
+        found += ["--model", order.option]
     if base.transcript is not None:
         found += ["--resume", str(base.transcript), "--fork-session"]
     return [*found, "--session-id", session]

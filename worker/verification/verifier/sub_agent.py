@@ -1,7 +1,7 @@
 """The verifier: an independent agent that judges a phase's output once the gates have passed (ADR-025).
 
-It works on a copy, with tools that only read, for at most ``HELIX_VERIFIER_SECONDS``. Only a strict verdict with the
-nonce of this very verification lets a phase pass; everything else is "not verified", with the reason.
+It works on a copy, with tools that only read, for at most ``verifier_seconds`` (a constant). Only a strict verdict with
+the nonce of this very verification lets a phase pass; everything else is "not verified", with the reason.
 """
 
 from __future__ import annotations
