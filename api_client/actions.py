@@ -69,7 +69,7 @@ async def act(
 
     Raises:
         TurnNotFound: no such turn, or not this owner's: nothing was written. NotFinished: a replay of a turn that goes
-            on, a drop of what is no dead letter. BadRequest: a replay that can never work. StoreUnavailable: as ever.
+            on, a drop of a turn that is not a dead letter. BadRequest: a replay that can never work.
     """
     before = await client.get(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))

@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 0.5
 
 
 class Announcer:
-    """Publishes Celery chains from an event loop. Celery blocks, so one thread of its own does the publishing."""
+    """Publishes Celery chains from an event loop. Celery blocks, so a separate thread publishes."""
 
     def __init__(self, settings: Settings) -> None:
         self._app = Celery("helix-turns-client", set_as_current=False)

@@ -1,6 +1,6 @@
 """The audit log: who asked for what about which turn, and when. One stream; a line is written before its action.
 
-So nobody acts without leaving a line; what came of it stands in the turn's own record and events.
+So nobody acts without leaving a line; the result is in the turn's own record and events.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class TurnsClient:
 
         ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's, or a number
         beyond the turn's last, belongs to another history: everything is sent again from the start. An event
-        ``log.reset`` says the same of what was read so far: the store lost it, all events follow anew. ``after``,
+        ``log.reset`` says the same of what was read so far: the store lost it, and all events follow again. ``after``,
         ``epoch`` and ``at_ms`` are the parts of an event id (``read_event_id``).
 
         Raises:
@@ -197,7 +197,7 @@ class TurnsClient:
     async def replay(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
         """Hand a finished turn in again, as a new turn of its session; returns the new id. Twice makes one turn.
 
-        With ``model`` another model is asked, with ``prompt`` another message is sent; each is a replay of its own.
+        With ``model`` another model is asked, with ``prompt`` another message is sent; each is a separate replay.
 
         Raises:
             NotFinished: it is still going on. BadRequest: as ``submit``. TurnNotFound, StoreUnavailable: as ``get``.

@@ -24,7 +24,7 @@ from api_client.contract.words.store_refusals import refusal_of
 
 log = structlog.get_logger()
 
-#: A store that is down must be told to the caller within two seconds; repeats are harmless, see ``TurnsClient.submit``.
+#: A caller learns within two seconds that the store is down; repeats are harmless, see ``TurnsClient.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
 #: What confirms a write, each within less than ``_ANSWER_SECONDS``, and how often it is asked for.
 _CONFIRMATIONS: dict[str, tuple[str | int, ...]] = {"power": ("WAITAOF", 1, 0, 600), "replicated": ("WAIT", 1, 600)}
@@ -223,7 +223,7 @@ def heed_cancellation() -> None:
     """For loops that ask the store: on Python 3.11 its client can swallow a cancellation, and the loop would go on.
 
     Raises:
-        CancelledError: the running task was called off.
+        CancelledError: the running task was cancelled.
     """
     if (task := asyncio.current_task()) and task.cancelling():
         raise asyncio.CancelledError

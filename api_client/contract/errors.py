@@ -101,12 +101,12 @@ class NotFinished(HelixError):
 
 
 class KeyNotFound(HelixError):
-    """No API key of this name is in force."""
+    """No API key of this name is active."""
 
     code = "key_not_found"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no key {name!r} in force")
+        super().__init__(f"no active key {name!r}")
 
 
 class NotParked(HelixError):

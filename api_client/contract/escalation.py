@@ -1,6 +1,6 @@
 """What happens when all attempts have failed: another model on its own, then a person (ADR-025, decision 3).
 
-Stored with the turn, so that whoever carries it out does what was asked for, whatever its own settings are.
+Stored with the turn, so that any worker does what was asked for, whatever its own settings are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from api_client.contract.errors import BadRequest
 
 MAX_RUNS = 10
-#: Longest time a turn can lie in the inbox, in seconds: thirty days.
+#: Longest time a turn can wait in the inbox, in seconds: thirty days.
 MAX_TIMEOUT_SECONDS = 2_592_000.0
 #: Longest note and longest edited answer, in characters.
 MAX_NOTE, MAX_TEXT = 10_000, 1_000_000
@@ -36,7 +36,7 @@ class DecisionKind(StrEnum):
     REJECT = "reject"
 
 
-#: What a time-out may decide: only what needs nobody's words.
+#: What a time-out may decide: only what needs no text from a person.
 DEFAULTS = (DecisionKind.REJECT.value, DecisionKind.APPROVE.value)
 
 
@@ -99,7 +99,7 @@ def check_decision(kind: str, note: str, text: str, *, phase: bool, decision_id:
     if len(note) > MAX_NOTE:
         raise BadRequest(f"the note must have at most {MAX_NOTE} characters", param="note")
     if kind == DecisionKind.RETRY and not note.strip():
-        raise BadRequest("retry needs a note: it is what the agent is told", param="note")
+        raise BadRequest("retry needs a note: the agent gets it as its prompt", param="note")
     if kind != DecisionKind.EDIT and text:
         raise BadRequest("only edit takes a text", param="text")
     if kind == DecisionKind.EDIT and phase and text:

@@ -71,7 +71,7 @@ class Event:
         """Read the wire form.
 
         Raises:
-            ValueError: this is no event.
+            ValueError: not an event.
         """
         try:
             raw = json.loads(wire)
@@ -101,7 +101,7 @@ def read_event_id(text: str) -> tuple[int, str, int]:
     """Split an event id into sequence number, epoch, and time in milliseconds: 0 in an id of an earlier version.
 
     Raises:
-        ValueError: this is no event id.
+        ValueError: not an event id.
     """
     seq, _, rest = text.partition("-")
     epoch, dash, at = rest.partition("-")

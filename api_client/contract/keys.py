@@ -132,12 +132,12 @@ class Keys:
 
     @property
     def workers(self) -> str:
-        """Hash: what each worker process last told of itself (JSON), by its name; of the first shard only."""
+        """Hash: each worker process's last report on itself (JSON), by its name; of the first shard only."""
         return self._name("workers")
 
     @property
     def ended_workers(self) -> str:
-        """Hash: what each worker process that ended in peace last told (JSON), for a day; of the first shard only."""
+        """Hash: the last report (JSON) of worker processes that ended in peace, for a day; first shard only."""
         return self._name("workers:ended")
 
     @property
@@ -291,6 +291,6 @@ def keys_of(namespace: str, turn_id: str) -> Keys:
     """The keys of the shard a turn lives in.
 
     Raises:
-        ValueError: this is no turn id.
+        ValueError: not a turn id.
     """
     return Keys(namespace, shard_of(turn_id))

@@ -50,7 +50,7 @@ class Marker:
 
     @property
     def step(self) -> str | None:
-        """The step it names, in lower case; None when that is none of the six."""
+        """The step it names, in lower case; None when it is another word than the six."""
         step = self.value.lower()
         return step if step in STEPS else None
 
@@ -80,7 +80,7 @@ def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 
 
 def read_spans(told: Any, text: str) -> tuple[Span, ...]:
-    """The spans that a record or an event tells of this text. Whatever they say, nothing but markers is ever cut.
+    """The spans of the text's markers that a record or an event names. Nothing but markers is ever cut.
 
     Args:
         told: a list of pairs; anything else, as of an older version, means that the markers at the end count.

@@ -1,7 +1,7 @@
 """Which validators are offered here: the built-in ones, and those of installed packages.
 
 *Offered* is what can be asked for; *active* is what judges: by HELIX_VALIDATORS, or by the request. The names of the
-offered ones come from the metadata of installed packages. No code of theirs is imported, so the relay may ask too.
+offered ones come from the metadata of installed packages. Their code is not imported, so the relay may ask too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUILT_IN = ("step_marker", "adr_structure", "file_existence")
 
 
 def installed_validators() -> Mapping[str, EntryPoint]:
-    """The entry points of installed packages, by name; a name of ours is never replaced by another package's."""
+    """The entry points of installed packages, by name; another package never replaces a built-in name."""
     return _installed(tuple(sys.path))
 
 
@@ -36,7 +36,7 @@ def offered_validators() -> tuple[str, ...]:
 def askable(active: Collection[str]) -> tuple[str, ...]:
     """The names a request may have: what is offered here, and what the settings have made active.
 
-    Whoever activated a validator on a relay without its package says by this that the workers offer it.
+    An operator who activates a validator on a relay without its package says that the workers offer it.
     """
     return tuple(dict.fromkeys((*offered_validators(), *active)))
 

@@ -109,7 +109,7 @@ def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
 
 
 _IN = "_in"
-#: Stands for the fact that the user's message would be: it lies in the turn's request.
+#: Stands for the fact that the user's message would be: the turn's request has it.
 ASKED = "request"
 
 

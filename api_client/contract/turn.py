@@ -44,7 +44,7 @@ class TurnState(StrEnum):
     RAN = "ran"
     #: A worker holds the lease and judges the answer.
     VALIDATING = "validating"
-    #: Lies in the inbox until somebody decides, or its time-out does. No worker holds it.
+    #: Waits in the inbox until a person or the time-out decides. No worker holds it.
     PARKED = "parked"
     #: The outcome is written. Nothing follows.
     FINISHED = "finished"
@@ -67,7 +67,7 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     #: A budget ran out: deadline, tokens or money over all attempts.
     EXPIRED = "expired"
-    #: The turn killed the workers that ran it, alone and repeatedly; it lies in the dead letter list.
+    #: The turn killed the workers that ran it, alone and repeatedly; it is in the list of dead letters.
     DEAD = "dead"
 
     @property
@@ -171,7 +171,7 @@ class TurnRequest:
         """Read a stored request; fields of a newer version are left alone.
 
         Raises:
-            ValueError: the text is no request.
+            ValueError: the text is not a request.
         """
         data = json.loads(text)
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
@@ -328,7 +328,7 @@ class AttemptFacts:
         decision: accept | retry | fallback | fail, or empty when it was never judged.
         feedback: what the agent is asked because of this attempt, when it is asked again.
         goes_on: this attempt broke off; the next one, or after a passing error itself, goes on from its text.
-        mended, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
+        ``mended``, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
         shadow: what rules in shadow found in ``answer``; it decided nothing.
         verification: of a phase: what gates and verifier found.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
@@ -379,7 +379,7 @@ def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
     Derived, so that replaying twice makes one turn.
 
     Raises:
-        ValueError: this is no turn id.
+        ValueError: not a turn id.
     """
     changed = f"\0{model}\0{prompt}" if model or prompt else ""
     return f"t{shard_of(turn_id)}-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
@@ -394,7 +394,7 @@ def shard_of(turn_id: str) -> int:
     """The shard a turn id names.
 
     Raises:
-        ValueError: this is no turn id.
+        ValueError: not a turn id.
     """
     match = _TURN_ID.fullmatch(turn_id)
     if match is None:

@@ -26,7 +26,7 @@ class FigureReader:
         """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
 
         Raises:
-            ValueError: ``by`` is none of ``stats.BREAKDOWNS``.
+            ValueError: ``by`` is not in ``stats.BREAKDOWNS``.
         """
         found: Stats = await self._store.ask(metrics.stats(self._store, since_seconds, by, ago_seconds))
         return found

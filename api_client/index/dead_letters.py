@@ -40,4 +40,4 @@ class DeadLetters:
         turn = await self._reader.get(turn_id)
         [said] = await self._store.change(self._drop, turn_id, turn.request.session_id, {"owner": turn.request.owner})
         if said == b"alive":
-            raise NotFinished(turn_id, "is no dead letter")
+            raise NotFinished(turn_id, "is not a dead letter")

@@ -27,7 +27,7 @@ _BATCH = 500
 _FIRST = 100
 #: Unfinished records one question looks at, at most.
 LOOK_AT_MOST = 20_000
-#: A page of a list looks for so long, in seconds; then it ends, and says where to go on.
+#: A page of a list searches for this long, in seconds; then it ends, and says where to continue.
 LOOK_SECONDS = 0.12
 #: Whole records read at once, and members of a set that are scanned at once.
 _TEXTS, _SCANNED = 100, 5_000
@@ -205,7 +205,7 @@ class TurnLists:
             stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
             if request is not None:  # a long one, apart from the record
                 stored[b"request"] = request
-            with suppress(ValueError):  # gone, or damaged: `turns show` tells which
+            with suppress(ValueError):  # gone, or damaged: `turns show` says which
                 turns.append(decode_turn(stored))
         return turns
 

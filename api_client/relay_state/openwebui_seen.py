@@ -20,7 +20,7 @@ class Sighting:
     Attributes:
         task: the header that tells background requests from messages, also when it is empty.
         chat, message, user: the chat's id, the message's, the user's.
-        tools: how many tools of its own it sent, which nobody will call.
+        tools: how many tools it sent; they are never called.
     """
 
     task: bool

@@ -71,7 +71,7 @@ def _check_policy(request: TurnRequest) -> None:
     for validator, order in request.policy.items():
         if validator not in request.validators:
             active = ", ".join(request.validators) or "none"
-            message = f"policy: {validator[:80]!r} is no active validator; active: {active}"
+            message = f"policy: {validator[:80]!r} is not an active validator; active: {active}"
             raise BadRequest(message, param="policy")
         if not order or (wrong := [action for action in order if action not in ACTIONS]):
             named = f"not {wrong[0][:80]!r}" if order else "not nothing"

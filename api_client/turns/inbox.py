@@ -65,7 +65,7 @@ class Inbox:
         """
         turn = await self._reader.get(turn_id, owner=owner)
         check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
-        # The same id with another decision is no repeat: it is refused like any other second decision.
+        # The same id with another decision is not a repeat: it is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}

@@ -22,7 +22,7 @@ class Outline:
 
 
 async def read_outline(ask: Callable[[int, int], Awaitable[Any]]) -> Outline:
-    """Read the log to its end; ``ask`` calls ``outline.lua`` with (behind this number, how many entries)."""
+    """Read the whole log; ``ask`` calls ``outline.lua`` with (behind this number, how many entries)."""
     events: list[Event] = []
     position, looked, pieces = 0, _BATCH, 0
     while looked == _BATCH:

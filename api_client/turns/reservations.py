@@ -1,9 +1,9 @@
-"""One idempotency key, one turn, also where sessions lie in several shards.
+"""One idempotency key, one turn, also where sessions are in several shards.
 
 ``submit.lua`` looks a key up in the shard of its turn. With one shard that is all there is to do. With more, the same
 key could come with a session of another shard, and make another turn there; so a key is first reserved for a turn id in
-a shard that follows from the key alone. Whoever dies between that and the submit leaves a reservation: a repeat submits
-the turn it names. A turn that is refused because its session is busy keeps its key, too.
+a shard that follows from the key alone. A client that dies between that and the submit leaves a reservation: a repeat
+submits the turn it names. A turn that is refused because its session is busy keeps its key, too.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ async def follow(
 ) -> AsyncGenerator[Event | None]:
     """Every event behind ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
 
-    A ``log.reset`` among them says that the store no longer has what this reader saw: all events follow anew.
+    A ``log.reset`` among them says that the store no longer has what this reader saw: all events follow from the start.
 
     Raises:
         StoreUnavailable: the store was away for longer than a minute.
@@ -122,7 +122,7 @@ async def _listen(
             continue
         rung = _rung(heard)
         for event in rung:
-            # One that was read already is no news, unless it was written later: then it is another one in its place.
+            # One that was read already is not news, unless it was written later: then it is another one in its place.
             if event.seq > position.seq + 1 or (event.seq <= position.seq and event.at_ms > position.at):
                 behind = True
                 break

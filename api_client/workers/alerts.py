@@ -59,7 +59,7 @@ class Fleet:
 
 
 def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
-    """The fleet, from what worker processes last said of themselves (``standing.reported_workers``)."""
+    """The fleet, from the last reports of worker processes (``standing.reported_workers``)."""
     fresh = [each for each in told if now - each["at"] < HEARD_SECONDS]
     agents = [each for each in fresh if RUN_QUEUE in each["queues"]]
     ready: dict[str, float] = {}

@@ -65,7 +65,7 @@ def roster(
     """Each worker that was heard of within a day: those that are gone first, those that nobody misses last.
 
     Args:
-        told: what each last said of itself.
+        told: each one's last report on itself.
         rows: unfinished turns.
         now: seconds since the epoch.
         ended: as ``told``, of those that ended in peace; one that was started again under its name is not among them.

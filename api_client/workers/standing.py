@@ -20,7 +20,7 @@ from api_client.workers.waiting import FIELDS, Row, Waiting, row, waiting
 
 #: Unfinished turns that are looked at, at most, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
-#: A turn that nobody looked at for so long after it was due was forgotten by the reapers, in seconds.
+#: Reapers forgot a turn that is due for longer than this, in seconds.
 _OVERDUE_SECONDS = 15.0
 
 
@@ -32,7 +32,7 @@ class Standing:
         at: when, by the store's clock.
         refusal: what the store refuses; None while it takes writes.
         workers: the worker processes of the last day, each with what it does.
-        told: what each worker process last said of itself. fleet: those heard of just now.
+        told: each worker process's last report on itself. fleet: those that reported just now.
         states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: how many there are.
         waiting: turns that a worker could take now, longest waiting first.
         stuck: those of them that wait though a slot is free and nobody takes anything.

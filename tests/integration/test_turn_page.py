@@ -146,5 +146,5 @@ async def test_only_a_dead_letter_is_replayed_as_one(bench: Bench, settings: Set
     turn = await play(bench, says(GOOD))
     done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "replay", turn.turn_id], env=environ_of(settings))
     assert isinstance(done.exception, NotFinished)
-    assert "is no dead letter" in str(done.exception)
+    assert "is not a dead letter" in str(done.exception)
     assert [each.turn_id for each in (await bench.client.lists.page(Search())).turns] == [turn.turn_id]

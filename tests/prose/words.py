@@ -13,7 +13,7 @@ _PHRASES = {
     r"of (?:its|their|our|your|one's|his|her) own": "its own ..., a separate ...",
     r"(?<!there )is no (?!longer\b|more\b|less\b|better\b|worse\b)[a-z`]+": "is not a ...",
     r"(?<!there )are no (?!longer\b|more\b|less\b|better\b|worse\b)[a-z`]+": "are not ...",
-    r"is none(?: of)?": "is not one",
+    r"(?<!there )(?<!if lines )is none(?: of)?(?! %)": "is not one",
     r"what waits": "what is waiting: name it (turns, messages)",
     r"what (?:came|comes) (?:of|back|next)": "the result, the reply",
     r"anew": "again, from the start",

@@ -21,7 +21,7 @@ class Attempt:
         issues: what the validators found in ``answer``.
         fixed_issues: what a policy that repairs first has repaired in it.
         changes: what that repair changed, in words for the user.
-        feedback: what the agent was told before this attempt; empty for the first.
+        feedback: the prompt of this attempt; empty for the first.
         fresh: the agent was asked again, by a person or as another model; what came before is not an answer to keep.
         spent: what rules used of models to judge it.
     """

@@ -87,7 +87,7 @@ def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Ite
     Args:
         answer: the answer before.
         errors: its errors, which were asked to be corrected.
-        reply: what came back.
+        reply: the agent's text.
         files: texts that the agent wrote to files beside its reply.
     """
     request = requested(answer, errors)

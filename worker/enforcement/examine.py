@@ -21,7 +21,7 @@ def examine(
     """What the validators find in an answer and in ``context["files"]``.
 
     A validator that raises, ends the program or returns anything but a list of issues becomes VALIDATOR_ERROR. The
-    same finding of two validators is told once.
+    same finding of two validators counts once.
 
     Args:
         answer: the complete answer.

@@ -1,4 +1,4 @@
-"""What the agent is told before it is run again, and the words for it: ADR-038 section 5, in German and English."""
+"""The prompt of a repeated run, and its words: ADR-038 section 5, in German and English."""
 
 from __future__ import annotations
 

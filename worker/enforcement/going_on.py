@@ -23,7 +23,7 @@ _LINES, _LAST_LINE, _QUOTE = 3, 160, 320
 _MOST_MARKS, _PRELUDE, _PRELUDE_LINE, _SHORT_LINE, _SURELY = 50, 4, 200, 60, 16
 #: So many runs in a row may bring nothing that fits.
 _MOST_STALLS = 2
-#: A whole answer is no shorter than this share of its fragment, and each section, and the number of words they share,
+#: A whole answer is at least this share of its fragment, and each section, and the number of words they share,
 #: than that share: or something was lost.
 _WHOLE, _SHARE = 0.9, 0.7
 #: Words compared to see whether a reply begins like the text so far, how many of them at the very beginning, and how

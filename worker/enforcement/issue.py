@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
     #: The answer cannot be accepted as it is; causes a retry.
     ERROR = "error"
-    #: Told, never a reason to ask again.
+    #: Reported, never a reason to ask again.
     WARNING = "warning"
 
 

@@ -32,7 +32,7 @@ class UnknownValidatorError(ValueError):
 
 
 class DuplicateValidatorError(ValueError):
-    """The same validator name twice, so that results could not be told apart."""
+    """The same validator name twice, so that results could not be kept apart."""
 
 
 def build_validators(

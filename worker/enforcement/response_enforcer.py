@@ -94,7 +94,7 @@ class ResponseEnforcer:
             validators: the validators; the list stays the caller's own.
             policy: what is tried in which order; its ``max_attempts`` counts instead of ``max_retries``.
             locale: language of feedback and issues, ``de`` or ``en``; without it the policy and each validator keep
-                their own, which is German unless they were told otherwise.
+                their own, German unless set otherwise.
             validation_seconds: time of a validator for one answer. Validators of no known bound work in a child
                 process, which is ended when that time is over; 0 has all of them work in this process, unbounded.
 

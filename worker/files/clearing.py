@@ -39,7 +39,7 @@ def old_folders(
 ) -> Iterator[Old]:
     """Folders not written to for this long: whole sessions and deliveries (0: never). None of a live session.
 
-    A folder whose session cannot be told is left alone.
+    A folder of an unknown session is left alone.
     """
     if not sessions_dir.is_dir():
         return
@@ -85,7 +85,7 @@ def _sessions_dir(old: Old) -> Path:
 
 
 def session_id_of(path: Path) -> str | None:
-    """The session whose folder this is, by its status.json; None when that cannot be told."""
+    """The session whose folder this is, by its status.json; None when it does not say."""
     try:
         with opened(path) as folder:
             told = json.loads(read(_STATUS, folder, _MOST_STATUS))["session_id"]

@@ -1,6 +1,6 @@
 """The folder of a consultant session as agents and people read it (ADR-034, docs/sessions.md).
 
-    CLAUDE.md              what the agent is told, from a template
+    CLAUDE.md              the agent's instructions, from a template
     status.json            the old format; new facts stand in new keys only
     input/request.md       the original request; beside it the images of the user's messages
     context/messages.json  the conversation; context/*.md are documents people lay there

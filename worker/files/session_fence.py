@@ -120,7 +120,7 @@ def place(session: Path) -> Iterator[Place | None]:
 def holding(session: Path) -> Iterator[Holding]:
     """A holder's place in a session's folder, which is made when it is missing.
 
-    Nothing is written and nobody's right ended by this: that begins with ``take``, after the store was asked.
+    This writes nothing and ends no other holder's right: that begins with ``take``, after the store was asked.
 
     Raises:
         OSError: it cannot be made; also when an agent put a link in its place.

@@ -27,7 +27,7 @@ def render(
     template: str,
     tools: bool = True,
 ) -> str:
-    """What the agent is told about its session; ``template`` is the template's text, ``tools``: the agent has tools.
+    """The agent's instructions about its session; ``template`` is the template's text, ``tools``: the agent has tools.
 
     Users' texts stand in code blocks: the Claude CLI would read ``@path`` in the open as "put that file in here".
 

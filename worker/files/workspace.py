@@ -122,7 +122,7 @@ class Written:
 def written(directory: Path) -> Written:
     """What the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
 
-    At most ``MAX_FILES`` are read, in the order of their names; what is refused is told, and logged.
+    At most ``MAX_FILES`` are read, in the order of their names; what is refused is reported, and logged.
 
     Raises:
         OSError: this machine is short of something (``SHORT_OF``), so that nothing can be said about the files.
@@ -177,7 +177,7 @@ def publish(
         durable: as ``HELIX_DURABILITY=power`` asks; costs milliseconds.
 
     Raises:
-        ValueError: a file's name is none an answer has.
+        ValueError: an answer has no file of this name.
         OSError: they cannot be written; also when an agent put a link in the folder's place. FileNotFoundError when
             there was a later holder: nothing more is written.
     """

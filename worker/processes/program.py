@@ -1,7 +1,7 @@
 """A program to run, and its life as a process: started tied to us, watched, ended with everything it started.
 
 Nothing survives its parent: each process asks the kernel for a signal at its parent's death, and leads a process group
-of its own that is killed with it.
+that is killed with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ os.execvp(command[0], command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What to run, and how to tell that it works.
+    """What to run, and how to see that it works.
 
     Attributes:
         name: how it is called in messages and in its log file.

@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     INCOMPLETE = "incomplete"
     #: We were asked to stop it, and did.
     CANCELLED = "cancelled"
-    #: It could not work; ``Completion.kind`` says of what kind the error is.
+    #: It could not work; ``Completion.kind`` is the kind of error.
     ERROR = "error"
 
 

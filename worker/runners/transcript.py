@@ -1,4 +1,4 @@
-"""What an agent told, line by line, and the completion gate of the scripted runners. Pure."""
+"""An agent's output, line by line, and the completion gate of the scripted runners. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worker.runners.base import AgentEvent, AgentEventKind, Completion, ErrorKin
 #: Longest answer in characters; a longer one is a limit error, not an answer.
 MAX_ANSWER = 4 * 2**20
 
-#: What is passed on as it is told.
+#: What is passed on as it comes.
 _EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "tool": "tool", "note": "note"}
 
 
@@ -19,7 +19,7 @@ class AnswerTooLong(Exception):
 
 
 class Transcript:
-    """Collects what the agent told: the answer so far, its usage, its error, whether it gave a result."""
+    """Collects the agent's output: the answer so far, its usage, its error, whether it gave a result."""
 
     def __init__(self) -> None:
         self.result = False
@@ -56,7 +56,7 @@ class Transcript:
         return [heard] if heard else []
 
     def take(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Take in what the agent told; returns what others should hear of it.
+        """Take in a line of the agent; returns what to pass on.
 
         Raises:
             AnswerTooLong: the answer is longer than an answer may be.
@@ -90,7 +90,7 @@ class Transcript:
 def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
     """The completion gate for an agent that ended by itself (ADR-036).
 
-    Complete only when it ended with exit code 0 *and* told a result *and* said something: the end of its output
+    Complete only when it ended with exit code 0 *and* gave a result *and* said something: the end of its output
     alone proves nothing.
     """
     evidence = {**evidence, "exit_code": code, **transcript.evidence}

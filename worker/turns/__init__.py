@@ -3,5 +3,5 @@
 The main path: ``tasks`` (what Celery calls) -> ``service`` (one method per link of the chain) -> ``agent_run``,
 ``judges`` or ``verification`` (the work itself) -> ``after_run``, ``after_judging``, ``after_verification`` (pure: the
 move that follows from what happened) -> ``publisher`` (what was accepted) -> ``ledger`` (the Lua commands). Beside it:
-``lease`` keeps what is held, ``writer`` streams events, ``reaper`` handles turns nobody looks after.
+``lease`` keeps what is held, ``writer`` streams events, ``reaper`` handles turns without a holder.
 """

@@ -1,4 +1,4 @@
-"""One run of an agent for a turn's attempt: a folder of its own, the prompt, the runner, its events into the log."""
+"""One run of an agent for a turn's attempt: its own folder, the prompt, the runner, its events into the log."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class AgentRun:
             self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
 
     async def run(self) -> RunResult:
-        """Run the agent to its end. What keeps it from being started is an error of the result, not an exception.
+        """Run the agent until it ends. What keeps it from being started is an error of the result, not an exception.
 
         Raises:
             Fenced: another worker has the turn.

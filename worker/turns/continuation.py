@@ -1,4 +1,4 @@
-"""A run that goes on from a break: what its agent says is told, and counts, behind the text so far."""
+"""A run that goes on from a break: its agent's text is shown, and counts, behind the text so far."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Continuation:
                 self._begin()
 
     def _begin(self) -> None:
-        """Tell what was held, when it goes on; a new beginning is told when it is whole, if it counts then."""
+        """Pass on the held text when it continues; a new beginning is passed on once it is whole, if it counts then."""
         continued = go_on(self._so_far, "".join(self._held), complete=False)
         if continued.fits:
             self._flows = True
@@ -62,7 +62,7 @@ class Continuation:
         return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
 
     def _become(self, text: str, reason: str = "") -> None:
-        """Tell what is missing of a text; where something else was told, all of it anew."""
+        """Pass on the missing part of a text; where another text was passed on, start again with all of it."""
         told = "".join(self._told)
         if not text.startswith(told):
             self._emit(AgentEvent(kind="reset", text=reason))

@@ -243,7 +243,7 @@ class Engine:
         self._events.failed(task_id, worker_lost(worker))
 
     def isolate(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out ``link`` in a process of its own, and wait for it: the turn has taken down workers before."""
+        """Carry out ``link`` in a separate process, and wait for it: the turn has taken down workers before."""
         arguments = [link.task, str(link.attempt), turn_id, session_id]
         with self._lock:
             if self._leaving:

@@ -64,7 +64,7 @@ def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
 
 
 def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
-    """What came of it; such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
+    """The result, such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
     said = [text for body in move.events if (text := _said(body))]
     if outcome:
         said.append(f"turn {outcome}")

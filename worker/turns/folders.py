@@ -137,7 +137,7 @@ def delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
 def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> tuple[Written, list[ValidationIssue]]:
     """The files that belong to the last of these attempts' answer, and what a new version of one of them lost.
 
-    Each delivery writes in a folder of its own; an agent that is asked for a part alone does not write its files again.
+    Each delivery writes in its own folder; an agent that is asked for a part alone does not write its files again.
     ``response.md`` is the answer itself, and stands for its own attempt only. Raises as ``folder_of``.
     """
     files: dict[str, str] = {}

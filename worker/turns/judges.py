@@ -3,8 +3,8 @@
 A regular expression that runs away holds the interpreter's lock, and with it every lease of the process it runs in. So
 validators run in child processes, but for our own on texts of ordinary length: their work grows with the text alone
 (tests/unit/enforcement/test_foreign_input.py and test_bounded.py), and takes less time than handing it over. A child
-that overruns is killed, and its validators are told as VALIDATOR_ERROR, one by one, so that only those that overran are
-blamed.
+that overruns is killed, and its validators are reported as VALIDATOR_ERROR, one by one, so that only those that
+overran are blamed.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Case:
         text: the raw answer of a new attempt, or the judged answer that is to be repaired.
         history: the attempts before it; to repair, all of them. names: the active validators.
         file: the policy file that defines the names; None without one.
-        root: what paths resolve against. context: what validators are told besides the answer.
-        policy: which validators repair first. fresh: the agent was asked anew, by a person or as another model.
+        root: what paths resolve against. context: what validators get besides the answer.
+        policy: which validators repair first. fresh: a person asked again, or another model works.
     """
 
     text: str
@@ -184,7 +184,7 @@ class Judges:
         self._children = _Children(children or os.cpu_count() or 1, memory_mb)
 
     def judge(self, case: Case) -> Attempt:
-        """As ``judge_case``; a validator that overruns or dies is an issue VALIDATOR_ERROR of its own."""
+        """As ``judge_case``; a validator that overruns or dies is a separate issue VALIDATOR_ERROR."""
         found = self._try(judge_case, case)
         if found is not None:
             return found
@@ -193,7 +193,7 @@ class Judges:
         return replace(rest, issues=(*rest.issues, *errors))
 
     def repair(self, case: Case) -> Repaired:
-        """As ``repair_case``; a validator that overruns or dies is an issue VALIDATOR_ERROR of its own."""
+        """As ``repair_case``; a validator that overruns or dies is a separate issue VALIDATOR_ERROR."""
         found = self._try(repair_case, case)
         if found is not None:
             return found

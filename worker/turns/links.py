@@ -262,7 +262,7 @@ class Links:
         return self._accept(lease, move, best, {**delivered.files, **repaired.files})
 
     def _verify(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Check a phase's output: its gates, each told as it ends, then an independent agent where it asks for one."""
+        """Check a phase's output: its gates, each reported as it ends, then a verifier where it asks for one."""
         turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
         this = attempts[-1]
         if this.number != link.attempt:
@@ -320,7 +320,7 @@ class Links:
             log.warning("feedback.not_archived", reason=str(error)[:200])
 
     def _accept(self, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None) -> Move:
-        """A success is published before the commit that tells of it; other moves just go on. Raises ``Fenced``."""
+        """A success is published before its commit; other moves just go on. Raises ``Fenced``."""
         turn = lease.claim.turn
         other: dict[str, str] = {}
         if files and move.outcome and move.outcome.success:

@@ -1,6 +1,6 @@
 """An accepted answer becomes its session's: sealed in the store first, then put where people and the next run look.
 
-The seal comes first: a cancel that comes later is too late, and whoever takes the turn over after a crash publishes and
+The seal comes first: a cancel that comes later is too late, and a worker that takes the turn over publishes and
 commits the same. So all here may happen twice, and may stop at any line.
 
 Where the agent worked in the session's folder, the writer is fenced there too, and so takes its place in the folder
@@ -83,9 +83,9 @@ class Publisher:
         reach("answer.published")
 
     def publish(self, lease: Lease, accepted: Accepted) -> Move:
-        """Publish a success before the commit that tells of it; other moves just go on. Returns the move to commit.
+        """Publish a success before its commit; other moves just go on. Returns the move to commit.
 
-        A turn that was called off before the seal is not published; the commit ends it as it must.
+        A turn that was cancelled before the seal is not published; the commit ends it as it must.
 
         Raises:
             Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.

@@ -1,4 +1,4 @@
-"""feedback.md: what is wrong with a phase's output, told to the agent that goes on working on it (ADR-025).
+"""feedback.md: what is wrong with a phase's output, for the agent that continues (ADR-025).
 
 One file in the phase's folder: there while feedback waits, gone otherwise. It is replaced as a whole, never written in
 place, and nothing here follows a link that an agent may have put there.

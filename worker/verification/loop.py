@@ -23,7 +23,7 @@ class PhaseVerificationFailed(HelixError):
 
     def __init__(self, phase_id: str, errors: list[str], result: VerificationResult | None = None) -> None:
         self.phase_id = phase_id
-        self.errors = [str(error) for error in errors] or ["no error was told"]
+        self.errors = [str(error) for error in errors] or ["no error was reported"]
         self.result = result
         super().__init__(f"Phase {phase_id} failed verification: {'; '.join(self.errors)}")
 
@@ -60,7 +60,7 @@ async def verify_with_retries(
     run of the agent, who cannot repair that; this uses up an attempt all the same.
 
     Args:
-        run: runs the agent; told the attempt from 1 and the feedback, empty at first.
+        run: runs the agent; gets the attempt from 1 and the feedback, empty at first.
         verify: verifies the output of an attempt.
         phase_id: names the phase in errors.
         feedback: where feedback goes; removed after success, archived after the last failure.
@@ -114,7 +114,7 @@ async def _verified(
 
 
 def feedback_on(result: VerificationResult) -> str:
-    """What the agent is told about a result: its errors as a list, then what to do about them; each thing once.
+    """The agent's feedback on a result: its errors as a list, then what to do about them; each thing once.
 
     The advice of gates says every error with its place and its fix, so an error that stands in the advice is left out.
     """

@@ -25,7 +25,7 @@ from worker.verification.stop import in_thread
 from worker.verification.tree import TooLarge, copy_files, scan
 from worker.verification.verifier.sub_agent import SubAgentVerifier, Verifying
 
-#: Told what the agent says, piece by piece.
+#: Gets the agent's text, piece by piece.
 OnOutput = Callable[[str], None]
 
 PROMPT = "Carry out the phase that CLAUDE.md describes. Write all results below output/."
@@ -50,7 +50,7 @@ async def run_with_verification(
         phase_dir: the phase's folder, made when missing; its CLAUDE.md is the agent's.
         quality_gate: the gate as phases.yaml writes it.
         max_retries: runs at most; the verifier's ``max_retries``, three, for None.
-        on_output: told what the agent says; called in another thread.
+        on_output: gets the agent's text; called in another thread.
         prompt: what the agent is asked.
         expected_files: what must be there afterwards, relative to ``output/``.
         model: a model of ``HELIX_MODELS``; the first for an empty name.

@@ -46,7 +46,7 @@ async def in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
     """Do blocking work in a thread; when this is cancelled, ask the work to stop and wait until it has.
 
     Args:
-        work: told the stop request it must look at.
+        work: gets the stop request it must look at.
         stop: a request from outside, looked at too.
     """
     either = _Either(stop or Stopping())

@@ -109,7 +109,7 @@ def copy_files(tree: Tree, target: Path) -> None:
 
 @contextlib.contextmanager
 def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
-    """A copy of the tree's regular files in a fresh folder that goes afterwards. What is done to it harms nobody.
+    """A copy of the tree's regular files in a fresh folder that is deleted afterwards. Changes to it stay there.
 
     Args:
         tree: what to copy.

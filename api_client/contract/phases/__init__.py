@@ -1,1 +1,1 @@
-"""The phases of a phases.yaml, as both sides speak of them (ADR-025)."""
+"""The phases of a phases.yaml, as relay and worker see them (ADR-025)."""

@@ -109,7 +109,7 @@ class Phase:
         """The phase of a stored turn. It was checked then: what is checked more strictly since does not stop it.
 
         Raises:
-            PhaseError: it is none that this version can read, such as one of a newer version.
+            PhaseError: this version cannot read it, for example because a newer one wrote it.
         """
         try:
             return _read(data)

@@ -19,7 +19,7 @@ from api_client.contract.errors import HelixError
 MAX_PATHS, MAX_GATES = 200, 20
 #: Longest text of a phase, and largest ``config`` as JSON, in characters.
 MAX_TEXT, MAX_CONFIG = 20_000, 16_384
-#: Longest path in characters, and longest name in it in bytes: more no file system of ours takes.
+#: Longest path in characters, and longest name in it in bytes: file systems take no more.
 MAX_PATH, MAX_NAME_BYTES = 1024, 255
 #: What the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md): a phase that waits for it never
 #: ends well.
@@ -171,7 +171,7 @@ def _check_seconds(value: object) -> Iterator[Problem]:
 
 
 def path_problem(value: object) -> str:
-    """Why this is no path below a folder; empty when it is one. Looks at the text only."""
+    """Why this is not a path below a folder; empty when it is one. Looks at the text only."""
     if not isinstance(value, str):
         return f"must be a path, not {_kind(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():

@@ -1,6 +1,6 @@
-"""Where the phases of a directory lie, and in which session they run: each owner has a place of its own (issue 13).
+"""Where a directory's phases are, and in which session they run: each owner has a separate place.
 
-Whoever works without a key on this machine, as the command line does, has the folder itself:
+A caller without a key on this machine, such as the command line, has the folder itself:
 
     DIRECTORY/phases/<id>/                        session: from the directory
 
@@ -8,7 +8,7 @@ An owner with a key has a private place, which no agent of another owner may rea
 
     projects/phases/<session>/<id>/               session: from the owner and the directory
 
-A record of the first version, whoever owns it, names the first kind of session and is finished there.
+A record of the first version, of any owner, names the first kind of session and is finished there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def directory_problem(root: Path, directory: str) -> str:
 
 
 def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
-    """What lies in place of an input file and can be none: a folder, a link, a pipe. A missing one may come yet."""
+    """What is in place of an input file and cannot be one: a folder, a link, a pipe. A missing one may come yet."""
     return [
         Problem(("phases", number, "input_files", place), problem)
         for number, (phase, request) in enumerate(zip(phases, requests, strict=True))

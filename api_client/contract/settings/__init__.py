@@ -1,6 +1,6 @@
 """Every setting, once: name, default, what it means. ``load`` reads them from environment and settings file.
 
-The groups are ``storage``, ``answering``, ``working``, ``serving`` and ``agents``; ``constants`` are no settings.
+The groups are ``storage``, ``answering``, ``working``, ``serving`` and ``agents``; ``constants`` cannot be set.
 """
 
 from api_client.contract.settings.addresses import masked

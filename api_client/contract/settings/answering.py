@@ -87,7 +87,7 @@ class Answering:
     escalation_timeout_seconds: float = setting(
         86_400.0,
         number(1, 2_592_000),
-        "How long a turn lies in the inbox before the default is decided.",
+        "How long a turn waits in the inbox before the default is decided.",
         per_model=True,
     )
     flow_version: dict[str, int] = setting(

@@ -49,7 +49,7 @@ class ProcessExit:
         """Read an entry of the stream.
 
         Raises:
-            KeyError, ValueError: it is not one of ours.
+            KeyError, ValueError: not a known exit.
         """
         return cls(
             worker=fields[b"worker"].decode("utf-8", "replace"),

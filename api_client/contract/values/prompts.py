@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-#: What a setting may say besides a path: one of ours, by language, or no template at all.
+#: What a setting may say besides a path: a shipped one, by language, or no template at all.
 SHIPPED = ("de", "en")
 NONE = "none"
 

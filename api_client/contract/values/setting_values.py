@@ -85,7 +85,7 @@ def store_address(value: str) -> str:
         raise ValueError(
             "must look like redis://host:6379/0, rediss://..., unix:///path or sentinel://host:port/master"
         )
-    _ = parts.port  # raises ValueError when it is no port
+    _ = parts.port  # raises ValueError when it is not a port
     return value
 
 
@@ -94,7 +94,7 @@ def web_address(value: str) -> str:
     parts = urlsplit(value)
     if not (parts.scheme in {"http", "https"} and parts.hostname):
         raise ValueError("must look like https://host or http://host:port/path")
-    _ = parts.port  # raises ValueError when it is no port
+    _ = parts.port  # raises ValueError when it is not a port
     return value
 
 
@@ -219,10 +219,10 @@ def grants(value: str) -> tuple[str, ...]:
 
 
 def foreign_names(value: str) -> tuple[str, ...]:
-    """Environment variables that are no settings of ours."""
+    """Environment variables that are not our settings."""
     given = names(value)
     if any(name.startswith("HELIX_") or name == "REDIS_URL" for name in given):
-        raise ValueError("must not name settings of ours: they are none of an agent's business")
+        raise ValueError("must not name our settings: agents do not get them")
     return given
 
 

@@ -1,5 +1,5 @@
 -- Decide on a parked turn, once. The caller made the decision's id, so a repeat after a lost reply
--- decides nothing anew.
+-- changes nothing.
 -- args: owner decision kind by note said name
 -- owner: '' for the operator  decision: its id, without spaces  kind: approve | edit | retry | reject
 -- by: who  said: the text, of an edit  name: the name that was given for who, or ''

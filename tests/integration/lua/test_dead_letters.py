@@ -34,7 +34,7 @@ async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new
     replayed = await client.replay(turn_id)
     assert await client.replay(turn_id) == replayed != turn_id
     assert (await client.get(replayed)).replay_of == turn_id
-    with pytest.raises(NotFinished, match="no dead letter"):
+    with pytest.raises(NotFinished, match="not a dead letter"):
         await client.dead_letters.drop(replayed)
     for _ in range(2):
         await client.dead_letters.drop(turn_id)

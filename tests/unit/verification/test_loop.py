@@ -147,7 +147,7 @@ async def test_an_answer_without_a_verdict_is_asked_for_again_not_passed(tmp_pat
 async def test_a_failure_without_errors_still_says_so(tmp_path: Path) -> None:
     """The exception's text never fails, and is never empty."""
     assert (await Phase(tmp_path, [bad()]).fail()).errors == ["the verification failed without saying why"]
-    assert "no error was told" in str(PhaseVerificationFailed("p", []))
+    assert "no error was reported" in str(PhaseVerificationFailed("p", []))
 
 
 async def test_stale_feedback_goes_before_the_first_run(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def replay(turn_id: str, as_json: bool) -> None:
     """Hand a dead letter in again as a new turn, and take it off the list. Twice makes one new turn."""
     turn = with_client(lambda client: client.get(turn_id))
     if turn.outcome is not Outcome.DEAD:
-        raise NotFinished(turn_id, "is no dead letter: `turns replay` replays it")
+        raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
     act_on_one("replay", turn_id, as_json)
 
 

@@ -43,7 +43,7 @@ class AppliesTo:
     def judges(self, subject: Subject) -> bool:
         """Whether the turn is one of these, as far as it can be said before there is an answer.
 
-        Phases have gates of their own: a rule judges one only where ``kinds`` names them.
+        Phases have their own gates: a rule judges one only where ``kinds`` names them.
         """
         if subject.kind == "phase" and "phase" not in self.kinds:
             return False

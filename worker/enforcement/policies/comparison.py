@@ -1,4 +1,4 @@
-"""What another policy would have said of answers that were judged already. Pure: it sees answers, one at a time."""
+"""How another policy would have judged answers that were judged already. Pure: it sees answers, one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fallback: what the active validators can repair without the agent is repaired, the rest is told (ADR-038, 5)."""
+"""The fallback: code repairs what the active validators can repair, and reports the rest (ADR-038, 5)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Repaired:
         step: the answer's step; ``unknown`` when nothing shows it.
         step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
         files: the files that were repaired, name to new text.
-        context: what a later examination of the text must be told: that ``unknown`` is the fallback's own word.
+        context: what a later examination of the text must know: that ``unknown`` is the fallback's own word.
         spent: what rules used of models to judge it.
     """
 
@@ -141,7 +141,7 @@ class _Work:
             after = validator.apply_fallback(before, context)
             told = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
             told = [str(line) for line in told]
-        except (Exception, SystemExit):  # the error it should have repaired stays, and is told
+        except (Exception, SystemExit):  # the error it should have repaired stays, and is reported
             return False
         if not isinstance(after, str):
             return False

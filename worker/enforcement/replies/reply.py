@@ -1,7 +1,7 @@
 """What a reply to a feedback offers, however the agent wrote it: a step, header keys, sections (docs/enforcement.md).
 
 Parts may stand alone, in fences with prose around them, or in a whole answer; a section's heading may have another
-level, mark-up, or another of its names. Prose around the parts is none of them.
+level, mark-up, or another of its names. Prose around the parts does not count.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_reply(text: str, asked: Collection[str], answer: str = "", again: Colle
     Args:
         text: the reply.
         asked: names of parts.
-        answer: the answer before; what stands in it already is no new section without a heading.
+        answer: the answer before; text that it has already is not a new section without a heading.
         again: those of the parts that were good once: they need their heading.
     """
     text = _bare(text.replace("\r\n", "\n").removeprefix("\ufeff"))

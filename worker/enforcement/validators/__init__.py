@@ -1,4 +1,4 @@
-"""The validators. ADR-038's three, and the interface of your own."""
+"""The validators. ADR-038's three, and the interface for your own."""
 
 from worker.enforcement.validators.adr_structure import ADRStructureValidator
 from worker.enforcement.validators.base import ResponseValidator, Severity, ValidationIssue, ValidationResult

@@ -1,6 +1,6 @@
 """What a run left of its answer: the file it wrote, its standard output, or its own transcript; and what is missing.
 
-Standard output counts only where each result it told was the end of the text before it. Where it closed early or a line
+Standard output counts only where each of its results was the end of the text before it. Where it closed early or a line
 of it was torn, the answer is read back from the transcript. Either must end with the message that the Stop hook heard.
 """
 
@@ -48,10 +48,10 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
     Args:
         order: what was ordered.
         session: the run's agent session.
-        prompt: what it was told on standard input.
+        prompt: what it got on standard input.
         base: what it continued from.
         home: its HOME.
-        stream: what it told on standard output.
+        stream: what it wrote to standard output.
     """
     marks = read_marks(order.directory)
     if answer := written_files(order.directory).get(RESPONSE, "").strip():

@@ -35,7 +35,7 @@ def find_program(settings: Settings) -> str:
 
 
 def environment(settings: Settings, home: Path) -> dict[str, str]:
-    """The agent's environment, built from scratch: what the worker knows is none of its business."""
+    """The agent's environment, built from scratch: nothing of the worker's own environment."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),

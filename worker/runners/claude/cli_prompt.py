@@ -1,4 +1,4 @@
-"""What the Claude CLI is told on standard input. Pure.
+"""The Claude CLI's prompt, as it goes to standard input. Pure.
 
 Every part begins with a fixed line, so that a message never begins with a slash: the CLI would take ``/clear``
 for a command and call no model at all.
@@ -14,7 +14,7 @@ SO_FAR = "Deine Antwort bis zu der Stelle, an der sie abbrach:"
 HISTORY = "Bisheriges Gespräch, zur Kenntnis; beantwortet wird nur die Nachricht danach:"
 
 _SPEAKERS = {"user": "Nutzer", "assistant": "Consultant", "system": "Vorgabe"}
-#: Longest history told, in characters; the oldest messages go first.
+#: Longest history in a prompt, in characters; the oldest messages go first.
 _MAX_HISTORY = 200_000
 
 

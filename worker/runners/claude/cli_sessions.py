@@ -54,7 +54,7 @@ def base_of(order: Order) -> Base:
     """The agent session a run continues: this turn's last complete run, else the session's last accepted answer.
 
     The second only where the conversation goes on from that answer (an edited or regenerated one starts afresh). A
-    transcript that is gone is not an error: the run starts afresh and is told the whole conversation.
+    transcript that is gone is not an error: the run starts afresh with the whole conversation.
     """
     candidates = [(order.agent_session, "message")]
     if accepted := continued_session(order.workdir, order.messages):

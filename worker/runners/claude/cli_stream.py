@@ -21,10 +21,10 @@ _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 
 
 class ClaudeStream:
-    """Collects what one run told. Feed it every line; it returns what others should hear of it.
+    """Collects one run's output. Feed it every line; it returns what to pass on.
 
     Attributes:
-        result: the last result told, empty before the first. error: the kind of error of the CLI's own last message.
+        result: the last result, empty before the first. error: the kind of error of the CLI's own last message.
         retries: how often the CLI asked the service again. retry_after: its last delay before that, in seconds.
         resets_at: when a used-up subscription may be used again, in seconds since 1970; 0 when the CLI does not say.
         skipped: lines that could not be read.
@@ -52,7 +52,7 @@ class ClaudeStream:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of the answer can be missing: each result told was the end of the text before it."""
+        """Whether nothing of the answer can be missing: each result was the end of the text before it."""
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:

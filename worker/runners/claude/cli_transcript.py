@@ -45,7 +45,7 @@ def content_of(transcript: str, session: str, home: Path) -> bytes:
     """The bytes of a run's transcript.
 
     Args:
-        transcript: its path, as the CLI told its hooks.
+        transcript: its path, as the CLI gave it to its hooks.
         session: the run's agent session, which names the file.
         home: the run's HOME, below which it must lie.
 
@@ -67,7 +67,7 @@ def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -
     Args:
         content: the transcript.
         session: the run's agent session.
-        prompt: what the run was told on standard input.
+        prompt: what the run got on standard input.
         before: the transcript the run continued from; what stands there too is not of this run.
 
     Raises:

@@ -21,7 +21,7 @@ from worker.runners.claude.text import cut_short
 _PASSING = frozenset({408, 409, 425, 429})
 #: Statuses of a service that has too much to do, or limits us.
 _BUSY = frozenset({429, 529})
-#: What the CLI says of an error that has no HTTP status.
+#: The CLI's words for an error without an HTTP status.
 _LASTING_ERRORS = frozenset({"invalid_request", "model_not_found"})
 _PASSING_ERRORS = frozenset({"rate_limit", "overloaded", "server_error"})
 _LOGIN_ERRORS = frozenset({"authentication_failed", "billing_error", "oauth_org_not_allowed"})
@@ -50,8 +50,8 @@ class Evidence:
     Attributes:
         run: the mark this run was given. session: the agent session it was given.
         exit_code: its exit code, negative for a signal, None when nobody knows. stderr: the end of standard error.
-        marks: what its hooks left, by event. result: the last ``result`` it told, empty when it told none.
-        error: the kind of error it told with its last message.
+        marks: what its hooks left, by event. result: its last ``result``; empty without one.
+        error: the kind of error in its last message.
         text: the answer. missing: why something of it may be missing; empty when it is whole.
         stop_reason: why the model stopped, as the transcript has it; a result tells it too.
         unwritable: why the run's folder takes no marks, such as a full disk; empty when it does.
@@ -186,9 +186,9 @@ def _busy(evidence: Evidence) -> bool:
 
 
 def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
-    """The kind of an error that the CLI tells; None when it is none of the service.
+    """The kind of an error that the CLI reports; None when the service did not cause it.
 
-    A status decides by its number, whatever the CLI says of how its turn ended.
+    A status decides by its number, whatever the CLI reports about the end of its turn.
     """
     status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
     if status:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # ADR-036's session-end hook, repaired: `sh hook.sh EVENT DIRECTORY`, registered for each run by the runner.
-# It leaves a mark that names the run: its first line is the run's mark, the rest is what the CLI told the hook.
+# It leaves a mark that names the run: its first line is the run's mark, the rest is what the CLI gave the hook.
 # The folder is absolute: hooks run in whatever folder the agent's shell is in.
 set -eu
 umask 077

@@ -139,7 +139,7 @@ def parse_mark(content: bytes) -> Mark:
     run, _, told = content.decode("utf-8", "replace").partition("\n")
     facts = json.loads(told)
     if not isinstance(facts, dict):
-        raise ValueError("a hook is told a JSON object")
+        raise ValueError("a hook gets a JSON object")
     background = facts.get("background_tasks")
     return Mark(
         run=run,

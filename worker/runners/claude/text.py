@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: The CLI's own messages, such as "API Error: ...": nobody's answer.
+#: The CLI's own messages, such as "API Error: ...": not an answer.
 SYNTHETIC = "<synthetic>"
 PARAGRAPH = "\n\n"
 #: What both its language and ours call white space.
@@ -27,7 +27,7 @@ def cleaned(text: object) -> str:
 
 
 def blocks(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The blocks of a told message; a plain text is one of them."""
+    """The blocks of a message; a plain text is one block."""
     message = told.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):

@@ -170,7 +170,7 @@ class AgentProcess:
         self._tell({"do": "terminate", "mark": self.mark, "grace": grace})
 
     def abandon(self) -> None:
-        """The guard does not do what it is told: end it, and all its agents with it."""
+        """The guard does not obey: end it, and all its agents with it."""
         self._kill_guard()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """A box around a whole agent: bubblewrap, when the machine has it (docs/security.md).
 
-Inside are a read-only system, a ``/tmp``, ``/proc`` and ``/dev`` of its own, no other process, and of all the rest only
+Inside are a read-only system, a ``/tmp``, its own ``/proc`` and ``/dev``, no other process, and of all the rest only
 what the run names. Its network is its own too, with nobody else in it: what leads out is a door (``forwarder``).
 """
 
@@ -77,7 +77,7 @@ def obstacle() -> str:
 
 
 def network_obstacle() -> str:
-    """Why a box has no network of its own here, so that it shares the machine's; empty when it can have one."""
+    """Why a box cannot have a separate network here, so that it shares the machine's; empty when it can have one."""
     return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
 
 

@@ -1,7 +1,7 @@
 """Finding and ending the processes of one run by the mark in their environment.
 
 A mark stands in the environment of an agent and so of everything it starts: it is found again after a double fork,
-in a session and process group of its own. Only the standard library: the guard imports this.
+in its own session and process group. Only the standard library: the guard imports this.
 """
 
 from __future__ import annotations

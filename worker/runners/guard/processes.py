@@ -160,7 +160,7 @@ class _Guard:
         except (BrokenPipeError, ConnectionResetError):
             return ""  # it died: the listener tells every agent's owner
         except OSError as error:
-            return f"the guard cannot be told: {error}"
+            return f"the guard cannot be reached: {error}"
         return ""
 
     def _send(self, packet: bytes, fds: Sequence[int]) -> None:

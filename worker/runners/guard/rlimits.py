@@ -1,6 +1,6 @@
 """Start a program under limits: ``python -S -P -m worker.runners.guard.rlimits MEMORY_MB PROGRAM ARGUMENT...``.
 
-It becomes the program, with standard error joined to standard output, so that both are told in order. Standard library
+It becomes the program, with standard error joined to standard output, so that both stay in order. Standard library
 only. Run by the gates of phases as a child of the guard, which sees to time, session and process tree.
 """
 
@@ -28,7 +28,7 @@ def main() -> int:
     ):
         if amount or kind == resource.RLIMIT_CORE:
             _limit(kind, amount)
-    # Where we were found is none of the program's business: its own packages come first.
+    # The program does not search our packages: its own come first.
     os.environ.pop("PYTHONPATH", None)
     try:
         os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - this is what it is for

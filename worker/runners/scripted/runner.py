@@ -59,7 +59,7 @@ def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:
 
 
 def _environment(order: Order) -> dict[str, str]:
-    """Built from scratch: what the worker knows, such as the broker's address, is none of an agent's business."""
+    """Built from scratch: what the worker knows, such as the broker's address, stays hidden from agents."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(order.directory),

@@ -21,7 +21,7 @@ Say = Callable[[dict[str, Any]], None]
 _NONCE = re.compile(r'"nonce": "([0-9a-f]{8,64})"')
 #: A line of its text that the feedback quotes to an agent that broke off.
 _QUOTED = re.compile(r"^> (.*\S)", re.MULTILINE)
-#: Shortest time between two pieces of a text told over some seconds.
+#: Shortest time between two pieces of a text that takes some seconds.
 _PIECE_SECONDS = 0.04
 _FLOOD_PIECE = 8192
 
@@ -97,7 +97,7 @@ class Player:
         self.sleep(seconds)
 
     def tool(self, name: str, detail: str = "") -> None:
-        """Tell of a tool that is used."""
+        """Report a tool that is used."""
         self.tell({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:
@@ -114,7 +114,7 @@ class Player:
         self.say(json.dumps({"nonce": "".join(nonce), "success": success, **said}, ensure_ascii=False))
 
     def usage(self, **amounts: float) -> None:
-        """Tell what the run used: tokens, money."""
+        """Report what the run used: tokens, money."""
         self.tell({"event": "usage", "usage": amounts})
 
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
@@ -157,7 +157,7 @@ class Player:
             self.sleep(0.01)
 
     def call_back(self, url: str) -> None:
-        """GET an address and wait for its answer; a failure is told as a note."""
+        """GET an address and wait for its answer; a failure becomes a note."""
         from urllib.request import Request, urlopen  # slow to import, seldom needed
 
         request = Request(url, headers={"Helix-Agent-Mark": self.mark})  # noqa: S310 - the script's own address

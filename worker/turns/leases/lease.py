@@ -59,7 +59,7 @@ class Lease:
         """Why the run must stop: cancelled, expired, shutdown or fenced; empty while it may go on."""
         if not self._reason:
             if self.lapsed:
-                # Kept: whoever reads this stops the agent, and a beat that succeeds later does not bring it back.
+                # Kept: its reader stops the agent, and a beat that succeeds later does not bring it back.
                 self._reason = "fenced"
             elif time.monotonic() > self.deadline:
                 self._reason = "expired"

@@ -51,7 +51,7 @@ class Hearing:
     """Tells a deaf worker from one that has nothing to do, or no slot free. Pure; times are monotonic seconds.
 
     A worker is deaf when messages have waited and a slot has been free for ``limit`` seconds without a pause, and it
-    took none of them. A look that the broker did not answer tells nothing, so the time starts anew.
+    took none of them. A look that the broker did not answer says nothing, so the time starts again.
     """
 
     limit: float

@@ -63,7 +63,7 @@ def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms
 
 
 def look_again_at(turn: Announced, head: Head | None, now: int, announce_ms: int) -> int | None:
-    """When to look at the turn again; None: announce it now. ``head`` is None when its queue is empty."""
+    """When to look at the turn again; None: announce it now. Without a ``head`` its queue is empty."""
     over = turn.deadline_at and turn.deadline_at <= now
     if head is None or over or turn.at > now:  # announced later than now: the clock was set back
         return None

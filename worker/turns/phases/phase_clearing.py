@@ -1,4 +1,4 @@
-"""Which deliveries of phases are old enough to go (``turns gc``). They lie in people's folders: nothing else is named.
+"""Which deliveries of phases are old enough to go (``turns gc``). They are in people's folders: nothing else is named.
 
 <phases folder>/<id>/attempts/<turn>-<n>-<delivery>/, see ``api_client/contract/phases/phase_place.py``.
 """
@@ -18,7 +18,7 @@ _DELIVERY = re.compile(r"t\d{1,4}-[0-9a-f]{32}-\d+-\d+")
 def old_phase_attempts(
     root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
 ) -> Iterator[Old]:
-    """Deliveries not written to for so long (0: never), and what a killed clearing left. None of a live session.
+    """Deliveries not written to for this long (0: never), and what a killed clearing left. None of a live session.
 
     ``directories``: folders of phases.yaml, relative to ``root``; owners' private places are found without.
     """

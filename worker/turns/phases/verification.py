@@ -30,7 +30,7 @@ Tell = Callable[[list[Body]], None]
 class Verification:
     """Gates first, then the policy's rules for phases, then an independent agent on a copy.
 
-    Ends when the turn is called off or its lease does. ``judge`` says what the rules find; each counts as a gate.
+    Ends when the turn is cancelled or its lease ends. ``judge`` says what the rules find; each counts as a gate.
     """
 
     def __init__(

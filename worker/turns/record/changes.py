@@ -1,6 +1,6 @@
 """The commands by which a worker reads and changes a turn's record, each as a value. Pure.
 
-Every change is one Lua command. A lost reply is no problem: a claim is recognised by its token, a command of a token
+Every change is one Lua command. A lost reply does no harm: a claim is recognised by its token, a command of a token
 holder by its number, and everything else may happen twice.
 """
 
@@ -101,7 +101,7 @@ class Changes:
         return Command(read, ("HMGET", key, *names))
 
     def beat(self, claim: Claim) -> Command[str]:
-        """Keep the lease; the result is why the turn is called off, or empty. Reading raises ``Fenced``."""
+        """Keep the lease; the result is why the turn is to stop, or empty. Reading raises ``Fenced``."""
 
         def read(reply: Any) -> str:
             said, stop = reply
@@ -130,8 +130,8 @@ class Changes:
     def advance(self, claim: Claim, move: Move, taken_at: float) -> Exchange[Claim | Committed]:
         """As ``commit``, and keep token and lease for the next link: claimed as by ``claim``, in the same command.
 
-        ``taken_at`` is now, by ``time.monotonic()``. The lease begins anew. The result is the claim of the next link,
-        or ``Committed`` where the holder cannot go on: the turn ended or was called off, has to wait, or is parked.
+        ``taken_at`` is now, by ``time.monotonic()``. The lease begins again. The result is the claim of the next link,
+        or ``Committed`` where the holder cannot go on: the turn ended or was cancelled, has to wait, or is parked.
         """
 
         def read(reply: Any) -> Behind | Claim | Committed:
@@ -173,7 +173,7 @@ class Changes:
         return said
 
     def seal(self, claim: Claim, accepted: str) -> Command[bool]:
-        """Accept an answer, which is published next; False when the turn was called off. Reading raises ``Fenced``."""
+        """Accept an answer, which is published next; False when the turn was cancelled. Reading raises ``Fenced``."""
 
         def read(reply: Any) -> bool:
             [said] = reply

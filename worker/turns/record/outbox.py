@@ -25,7 +25,7 @@ class Outbox(Generic[T]):
         return len(self.commands) + 1
 
     def add(self, command: T) -> None:
-        """Keep a command. Whoever sends it again sends it with the same number."""
+        """Keep a command. It is sent again with the same number."""
         self.commands.append(command)
 
     def between(self, known: int, number: int) -> list[T]:

@@ -25,7 +25,7 @@ from worker.turns.tasks.task_events import Task
 _DOCS = {
     RUN: "Run the agent for the user's message.",
     RETRY: "Run the agent again, with feedback on the attempt before.",
-    VALIDATE: "Judge the answer with the active validators and decide what comes next.",
+    VALIDATE: "Judge the answer with the active validators and decide the next link.",
     FALLBACK: "Repair the best answer without the agent, and judge it again.",
     FAIL: "End the turn honestly: no acceptable answer.",
     RESUME: "Carry out what was decided: publish what was accepted, ask again, or end.",

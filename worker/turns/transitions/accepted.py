@@ -1,6 +1,6 @@
 """An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit.
 
-It is sealed before the first file is written: whoever takes the turn over publishes the same and commits the same,
+It is sealed before the first file is written: a worker that takes the turn over publishes and commits the same,
 without judging again.
 """
 

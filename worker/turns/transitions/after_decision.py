@@ -1,6 +1,6 @@
 """What follows from a decision on a parked turn: a pure function to a move. No clock, no store, no file.
 
-The answer a person accepts is told as theirs (``passed_by_human``): the checks still find errors in it.
+The answer a person accepts is marked as theirs (``passed_by_human``): the checks still find errors in it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usag
 
 
 def _rules(turn: Turn, issues: Sequence[dict[str, Any]]) -> tuple[set[str], set[str]]:
-    """The validators and codes of errors, as labels: what none of ours made up is counted as one.
+    """The validators and codes of errors, as labels: unknown ones count as one.
 
     An error that no validator found, such as a file that is not taken, counts by its code alone.
     """

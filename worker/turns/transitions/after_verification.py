@@ -139,7 +139,7 @@ def _verifiers(error: str) -> dict[str, Any]:
 
 
 def _stopped(turn: Turn, link: Link, stop: str) -> Move:
-    """Called off, out of time, or handed over to another worker: then the same attempt is verified again."""
+    """Cancelled, out of time, or handed over to another worker: then the same attempt is verified again."""
     if stop not in _CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
         return Move(

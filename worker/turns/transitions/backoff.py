@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from worker.runners.base import Completion, ErrorKind
 
-#: A busy service is left alone for 15, 30, 60 and 120 s, and never for longer of our own accord.
+#: A busy service is left alone for 15, 30, 60 and 120 s, and not longer unless it asks for it.
 _MOST_DOUBLINGS = 3
 
 

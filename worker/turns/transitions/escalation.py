@@ -74,7 +74,7 @@ def _asks_consultant(
 
 
 def _task(turn: Turn) -> str:
-    """The task for an agent that starts afresh; that of a phase is told with every fresh start anyway."""
+    """The task for an agent that starts afresh; every fresh start of a phase has it anyway."""
     return turn.request.prompt if turn.request.phase is None else ""
 
 

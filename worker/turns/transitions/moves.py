@@ -40,7 +40,7 @@ class Move:
         delay_ms: time before ``next`` may be claimed.
         counters: see ``contract/counters.py``; the store adds what it measures.
         outcome, answer: set when this is the end.
-        end_counters: counted only if the turn really ends so, and was not called off in the same moment.
+        end_counters: counted only if the turn really ends so, and was not cancelled in the same moment.
         run_ended: an agent run ended with this. judged: an answer was judged.
         service, service_reason: what the run reports about its service: ``answered``, ``failed`` and why.
         park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.

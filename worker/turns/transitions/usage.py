@@ -48,7 +48,7 @@ class Usage:
         return int(self.cost_usd * 1e6)
 
     def told(self) -> dict[str, Any] | None:
-        """What an event says of it: nothing when nothing was reported."""
+        """The event's data; nothing when nothing was reported."""
         if not self.tokens and not self.cost_usd:
             return None
         return {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens, "cost_usd": self.cost_usd}

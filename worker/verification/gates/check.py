@@ -134,7 +134,7 @@ def _run(name: str, kind: str, options: Mapping[str, Any], site: Site) -> GateRe
     except Stopped:
         raise
     except Exception as error:
-        # A gate that cannot judge does not let pass; what broke it is told, and the others go on.
+        # A gate that cannot judge does not let pass; what broke it is reported, and the others go on.
         log.exception("phase.gate_failed", gate=name, phase=site.phase.id)
         found = (issue("GATE_ERROR", site.locale, name=name, problem=f"{type(error).__name__}: {error}"),)
     return GateResult(gate=name, issues=tuple(_signed(name, one) for one in found), seconds=time.monotonic() - started)

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 Finding = tuple[str, int, dict[str, str]]
 
-#: Findings told per file, and longest value, in characters.
+#: Findings reported per file, and longest value, in characters.
 MAX_FINDINGS, MAX_VALUE = 50, 300
 
 _ANCHOR = re.compile(r"""<[^>]{0,200}\b(?:id|name)\s{0,4}=\s{0,4}["']([^"']{1,200})["']""")

@@ -24,7 +24,7 @@ LIMITS = Limits(seconds=600.0, silence=30.0, memory_mb=2048)
 #: Folders that hold what tools made, besides all that begin with a dot.
 _MADE = frozenset({"node_modules", "__pycache__"})
 _KNOWN = frozenset({".py", ".pyi", ".json", ".yaml", ".yml", ".md", ".markdown"})
-#: More findings than this are not told; they would not help anybody.
+#: More findings than this are left out; they would not help.
 _MAX_FINDINGS = 200
 _MAX_LINES = 50_000
 

@@ -1,4 +1,4 @@
-"""What agent and verifier are told about a phase. Pure.
+"""The prompts of a phase's agent and verifier. Pure.
 
 The verifier sees the output as data in code blocks that nothing in them can end, and its instructions come last.
 """
@@ -122,12 +122,12 @@ first: it says what was wrong with the last attempt.
 
 
 def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "de") -> str:
-    """What the agent of a phase is told at its first attempt.
+    """The prompt of a phase's first attempt.
 
     Args:
         phase: its phase.
         inputs: where each of its input files lies, by the name phases.yaml gives it.
-        locale: language of the frame; the description is told as it is.
+        locale: language of the frame; the description stays as it is.
     """
     english = locale.startswith("en")
     found = inputs or {}

@@ -33,7 +33,7 @@ from worker.verification.verifier.verdict import NoVerdict, read_verdict
 
 log = structlog.get_logger()
 
-#: What ``verify_phase`` says of a phase of which nothing more is known.
+#: What ``verify_phase`` reports for a phase of which nothing more is known.
 _PLAIN = "Produce the expected files so that the quality gate is met."
 
 
@@ -46,7 +46,7 @@ class Verifying:
         model: the phase's own model, asked where ``HELIX_VERIFIER_MODEL`` names none.
         stop: asks gates and verifier to end. deadline: when all must be over, by ``time.monotonic()``.
         locale: language of issues and verdict. scratch: where copies are made; None for the system's temporary folder.
-        emit: told what the verifier does. fence: what gates' programs run in; None for the settings' box.
+        emit: gets what the verifier does. fence: what gates' programs run in; None for the settings' box.
     """
 
     turn_id: str = field(default_factory=lambda: f"phase-{secrets.token_hex(8)}")

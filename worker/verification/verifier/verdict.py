@@ -38,7 +38,7 @@ def read_verdict(text: str, nonce: str) -> Verdict:
 
     Args:
         text: the answer, or the CLI's JSON envelope around it.
-        nonce: what the verifier was told to repeat.
+        nonce: the word that the verifier has to repeat.
 
     Raises:
         NoVerdict: there is none, it is not of the right shape, its nonce is wrong, or two of them disagree.
@@ -124,7 +124,7 @@ def _verdict(data: dict[str, Any]) -> Verdict:
 
 
 def _sentences(value: object, name: str) -> list[str]:
-    """A list of texts from what verifiers write: null is none, a text is one, an object is told as a sentence."""
+    """Verifiers' errors as texts: null is an empty list, a text is one item, an object becomes a sentence."""
     if value is None:
         return []
     entries = [value] if isinstance(value, str | dict) else value

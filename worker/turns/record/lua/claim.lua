@@ -18,7 +18,7 @@ if called_off(turn.state == 'queued') ~= '' then
   return { 'refused', 'called_off' }
 end
 if number('not_before') > NOW then return { 'refused', 'early' } end
--- The delivery before the last strike runs in a process of its own: only what dies alone is to blame for it.
+-- The delivery before the last strike runs in a separate process: only what dies alone is to blame for it.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 
 -- A phase may have waited for others: its time begins now.

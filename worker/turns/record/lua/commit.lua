@@ -60,7 +60,7 @@ for i = at, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
 
 local head = ''
 if (turn.stop or '') ~= '' and outcome ~= turn.stop then
-  -- Called off while it was being judged: an accepted cancel is kept.
+  -- Cancelled while it was being judged: an accepted cancel is kept.
   outcome = turn.stop
   head = give_up(outcome)
 elseif outcome ~= '' then

@@ -3,7 +3,7 @@
 -- args: token accepted
 -- reads: token stop apart
 -- accepted: JSON, see accepted.py
--- answers {'sealed'} | {'stopped'} (called off before: it must not be published) | {'fenced'}
+-- answers {'sealed'} | {'stopped'} (cancelled before: it must not be published) | {'fenced'}
 
 if turn.token ~= token then return { 'fenced' } end
 if (turn.stop or '') ~= '' then return { 'stopped' } end
