@@ -54,7 +54,7 @@ def test_a_writable_folder_lies_in_the_project(value: str) -> None:
 @pytest.mark.parametrize("name", ["HELIX_STORE_URL", "REDIS_URL"])
 def test_an_agent_is_given_no_setting_of_ours(name: str) -> None:
     (problem,) = problems_of({"HELIX_CLAUDE_ENV": f"HTTPS_PROXY,{name}"})
-    assert "must not name settings of ours" in problem
+    assert "must not name our settings" in problem
 
 
 def test_the_feature_flag_of_adr_034_may_stay_set_but_not_off() -> None:
