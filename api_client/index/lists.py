@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.record import decode_turn
-from api_client.contract.turn import Turn, shard_of
+from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.turn import AttemptRecord, Turn, shard_of
 from api_client.index.search import STATUSES, Place, Search
 from api_client.store import Store
 
@@ -208,6 +208,14 @@ class TurnLists:
             with suppress(ValueError):  # gone, or damaged: `turns show` says which
                 turns.append(decode_turn(stored))
         return turns
+
+    async def attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
+        """The attempts of each turn, oldest first, read at once; none where retention has removed them."""
+        pipe = self._redis.pipeline(transaction=False)
+        for turn in turns:
+            pipe.hgetall(keys_of(self._namespace, turn.turn_id).attempts(turn.turn_id))
+        found = await self._ask(pipe.execute())
+        return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
 
     async def attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
         """When the present attempt of each turn began, in seconds since the epoch; 0 when it has not."""

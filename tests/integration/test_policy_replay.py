@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,13 @@ from api_client.contract.turn import Outcome
 from api_client.web.app import create_app
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
-from tests.support import playing
+from tests.support import alive, playing, wait_for
 from tests.unit.web.conftest import caller
 from worker.cli import main
+from worker.cli.figures.judging import Judging, JudgingEnded, Whose
+from worker.enforcement.policies import Comparison, Judged, read_policy
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
 - when: long
   attempts: [[{say: "Dies ist eine Antwort mit vielen Worten.\\n\\n<!-- STEP: done -->"}]]
@@ -84,6 +92,89 @@ def test_it_names_what_another_policy_would_have_rejected_and_accepted(
 
     same = json.loads(replay("rules: [step_marker, adr_structure, file_existence]", "--json"))
     assert (same["answers"], same["rejected_now"], same["accepted_now"]) == (4, 0, 0)
+
+
+def test_many_answers_are_judged_by_several_processes_with_the_same_result(settings: Settings, tmp_path: Path) -> None:
+    policy = read_policy(SHORT + ENDLESS)
+    texts = ["a b", "one two three four", "Antwort", "a" * 60 + "!"] * 20
+    answers = [Judged(turn_id=f"t{n}", attempt=1, answer=text, accepted=True) for n, text in enumerate(texts)]
+    found = []
+    for processes in (1, 3):
+        comparison = Comparison(most=9)
+        with Judging(policy, settings, comparison, processes) as judging:
+            for answer in answers:
+                judging.add(answer, Whose("scripted", "", "en"))
+            judging.rest()
+        found.append(comparison.to_dict())
+    assert found[0] == found[1]
+    assert (found[0]["answers"], found[0]["rejected_now"], found[0]["in_shadow"]) == (80, 20, {"no_words": 20})
+    assert [change["turn_id"] for change in found[0]["changes"]] == [f"t{n}" for n in range(1, 36, 4)]
+
+
+#: A rule of no known bound: it works in a child of the process that judges.
+ENDLESS = "  - {rule: regex, options: {must_not: ['^[ab]*x$']}}\n"
+
+#: Judges without an end, and says which processes do.
+JUDGING = """
+import multiprocessing, signal
+from itertools import count
+from api_client.contract.settings import Settings
+from tests.integration.test_policy_replay import ENDLESS, SHORT
+from worker.cli.figures.judging import Judging, Whose
+from worker.enforcement.policies import Comparison, Judged, read_policy
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all of this with it ignored
+    with Judging(read_policy(SHORT + ENDLESS), Settings(), Comparison(), 2) as judging:
+        for number in count():
+            judging.add(Judged(turn_id="t", attempt=1, answer="a " * 99, accepted=True), Whose("m", "", "en"))
+            if number == 200:
+                print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_whatever_ends_the_command_ends_the_processes_that_judge(number: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "judging.py"
+    script.write_text(JUDGING)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "HELIX_ROOT": str(tmp_path), "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(
+        [sys.executable, str(script)],
+        env=environ,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert running.stdout
+    pids = [int(word) for word in running.stdout.readline().split()]
+    assert len(pids) == 2
+    below = [*pids, *(child for pid in pids for child in children_of(pid))]
+    assert len(below) == 4, "each has a child for the rule of no known bound"
+    running.send_signal(number)
+    running.wait(60)
+    running.stdout.close()
+    try:
+        wait_for(lambda: not any(map(alive, below)))
+    finally:
+        for pid in filter(alive, below):
+            os.kill(pid, signal.SIGKILL)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_process_that_is_killed_while_it_judges_is_named(settings: Settings) -> None:
+    with Judging(read_policy(SHORT), settings, Comparison(), 1) as judging:
+        give = Judged(turn_id="t", attempt=1, answer="x", accepted=True)
+        for _ in range(16):
+            judging.add(give, Whose("m", "", "en"))
+        [child] = multiprocessing.active_children()
+        assert child.pid
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        with pytest.raises(JudgingEnded, match=r"exit code -9"):
+            judging.rest()
 
 
 async def test_the_page_shows_the_result_with_the_texts_and_says_what_retention_removed(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,14 +13,14 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import load
 from api_client.contract.turn import AttemptRecord, Turn
 from api_client.policies.replays import PolicyReplay
+from worker.cli.figures.judging import Judging, JudgingEnded, Whose
 from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import read_file
 from worker.cli.turns.actions import whoami
 from worker.cli.turns.finished import finished_chats
 from worker.cli.turns.turn import with_client
-from worker.enforcement.isolation import isolated
-from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Subject, choose
+from worker.enforcement.policies import Comparison, Judged
 from worker.external import provide
 
 #: Decisions that followed from judging an answer.
@@ -48,13 +46,15 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     provide(settings)
 
     async def read(client: TurnsClient) -> Comparison:
-        with ExitStack() as children:
-            comparison, gives = Comparison(most=show), _Gives(policy, settings.root, children)
+        comparison = Comparison(most=show)
+        with Judging(policy, settings, comparison) as judging:
             async for turn, attempts in finished_chats(client, time.time() - since, model):
+                whose = Whose(turn.request.model, turn.request.owner, turn.request.locale)
                 for judged in _answers(turn, attempts):
-                    comparison.add(judged, gives.to(turn))
-            await client.policy_replays.keep(_result(comparison))
-            return comparison
+                    judging.add(judged, whose)
+            judging.rest()
+        await client.policy_replays.keep(_result(comparison))
+        return comparison
 
     def _result(comparison: Comparison) -> PolicyReplay:
         return PolicyReplay(
@@ -68,31 +68,15 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
             found=comparison.to_dict(),
         )
 
-    comparison = with_client(read)
+    try:
+        comparison = with_client(read)
+    except JudgingEnded as error:
+        raise click.ClickException(str(error)) from None
     if as_json:
         write_json({"policy": policy.hash, "page": f"/policies/{replay_id}", **comparison.to_dict()})
     else:
         _write(comparison)
         click.echo(f"\nwith the texts: {settings.public_url.rstrip('/')}/policies/{replay_id} on the relay")
-
-
-class _Gives:
-    """What the policy gives a turn, built once for each model and owner; rules of no known bound have children."""
-
-    def __init__(self, policy: PolicyFile, root: Path, children: ExitStack) -> None:
-        self._policy, self._root, self._children = policy, root, children
-        self._built: dict[tuple[str, str, str], Chosen] = {}
-
-    def to(self, turn: Turn) -> Chosen:
-        request = turn.request
-        which = (request.model, request.owner, request.locale)
-        if which not in self._built:
-            subject = Subject(model=request.model, owner=request.owner)
-            chosen = choose(self._policy, subject, root=self._root, locale=request.locale)
-            guarded = self._children.enter_context(isolated([*chosen.validators, *chosen.shadow]))
-            count = len(chosen.validators)
-            self._built[which] = replace(chosen, validators=guarded[:count], shadow=guarded[count:])
-        return self._built[which]
 
 
 def _answers(turn: Turn, attempts: list[AttemptRecord]) -> Iterator[Judged]:

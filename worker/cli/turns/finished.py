@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import AttemptRecord, Turn
 from api_client.index.search import Place, Search
 
@@ -26,8 +24,7 @@ async def finished_chats(
 ) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
     """The same turns with their attempts."""
     async for chats in _pages(client, since, model):
-        read = await asyncio.gather(*(_attempts(client, turn) for turn in chats))
-        for each in zip(chats, read, strict=True):
+        for each in zip(chats, await client.lists.attempts(chats), strict=True):
             yield each
 
 
@@ -40,10 +37,3 @@ async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerato
         if page.next is None:
             return
         after = page.next
-
-
-async def _attempts(client: TurnsClient, turn: Turn) -> list[AttemptRecord]:
-    try:
-        return await client.attempts(turn.turn_id)
-    except TurnNotFound:  # removed by retention meanwhile
-        return []

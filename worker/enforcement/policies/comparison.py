@@ -41,6 +41,24 @@ class Change:
     rules: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Rejects:
+    """The rules that reject an answer: active ones, and those in shadow."""
+
+    rules: tuple[str, ...]
+    shadow: tuple[str, ...]
+
+
+def rejects(answer: str, chosen: Chosen) -> Rejects:
+    """Judge an answer by what a policy gives its turn."""
+    context = {"locale": chosen.policy.locale}
+    active, shadow = (
+        _errors(demote(examine(answer, validators, context), chosen.policy))
+        for validators in (chosen.validators, chosen.shadow)
+    )
+    return Rejects(active, shadow)
+
+
 @dataclass(slots=True)
 class Comparison:
     """Counts over all answers; of the changes only the first ``most`` are kept, so that memory stays constant.
@@ -63,12 +81,14 @@ class Comparison:
     micro_dollars: int = 0
 
     def add(self, judged: Judged, chosen: Chosen) -> None:
-        """Judge one answer by what the new policy gives its turn."""
-        context = {"locale": chosen.policy.locale}
-        found = demote(examine(judged.answer, chosen.validators, context), chosen.policy)
-        rules = _errors(found)
+        """Judge one answer by what the new policy gives its turn, and count it."""
+        self.count(judged, rejects(judged.answer, chosen))
+
+    def count(self, judged: Judged, found: Rejects) -> None:
+        """Count an answer that the new policy's rules have judged."""
+        rules = found.rules
         self.answers += 1
-        self.in_shadow.update(_errors(demote(examine(judged.answer, chosen.shadow, context), chosen.policy)))
+        self.in_shadow.update(found.shadow)
         if judged.accepted == (not rules):
             return
         if rules:

@@ -23,6 +23,8 @@ from worker.enforcement.rules.rule import Rule, option
 
 #: A longer block is not parsed, in characters: parsers of foreign text are bounded.
 MAX_BLOCK = 200_000
+#: The YAML parser's time grows with the square of the depth: 200,000 open brackets would take it minutes.
+DEEPEST = 100
 #: Lines that mark an excerpt.
 _LEFT_OUT = frozenset({"...", "…", "# ...", "# …"})
 SHELL = "shell"
@@ -141,8 +143,11 @@ def _json(block: str) -> Problem | None:
 
 def _yaml(block: str) -> Problem | None:
     try:
-        for _ in yaml.parse(block, yaml.SafeLoader):  # events alone: no alias is followed, nothing is built
-            pass
+        depth = 0
+        for event in yaml.parse(block, yaml.SafeLoader):  # events alone: no alias is followed, nothing is built
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                return (event.start_mark.line + 1 if event.start_mark else 1), "nested too deeply"
     except yaml.MarkedYAMLError as error:
         return (error.problem_mark.line + 1 if error.problem_mark else 1), error.problem or "not YAML"
     except (yaml.YAMLError, RecursionError) as error:

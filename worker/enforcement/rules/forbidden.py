@@ -28,6 +28,18 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
     "API key": re.compile(r"\bsk-[A-Za-z0-9_-]{20,250}"),
     "JSON web token": re.compile(r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}"),
 }
+#: What stands in every secret of a kind: looked for first, because that takes a fraction of the pattern's time.
+_SIGNS: Mapping[str, tuple[str, ...]] = {
+    "private key": ("-----BEGIN ",),
+    "AWS access key": ("AKIA", "ASIA"),
+    "GitHub token": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+    "GitLab token": ("glpat-",),
+    "Google API key": ("AIza",),
+    "Slack token": ("xox",),
+    "Stripe key": ("k_live_",),
+    "API key": ("sk-",),
+    "JSON web token": ("eyJ",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +90,9 @@ class Forbidden(Rule):
 
     def _shown(self, text: str) -> Iterator[tuple[str, int]]:
         for what, pattern in SECRETS.items() if self.secrets else ():
-            for found in pattern.finditer(text):
-                yield what, found.start()
+            if any(sign in text for sign in _SIGNS[what]):
+                for found in pattern.finditer(text):
+                    yield what, found.start()
 
 
 def _line(text: str, place: int) -> int:

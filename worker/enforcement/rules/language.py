@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,20 +18,22 @@ from worker.enforcement.rules.rule import Rule, option
 _WORDS: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
-        "de": "der die das und ist nicht ein eine einen einem mit für auf den dem des sich auch wird werden sind bei "
-        "oder aber nur noch wenn als wie wir sie ich zur zum durch über nach kann können haben hat diese dieser dieses",
+        "de": "der die das und ist nicht ein eine einen einem mit für auf den dem sich auch wird werden sind bei "
+        "oder aber nur noch wenn wie wir sie ich zur zum durch über nach kann können haben hat diese dieser dieses",
         "en": "the and of to is that it for are with this be have from or which you they we can will would should not "
         "but when there their has was were been its than into these those",
-        "es": "el los las del que una por con para como más pero sus este esta son entre cuando muy sin sobre también "
+        "es": "el los las del una por para como más pero sus este esta son entre cuando muy sin sobre también "
         "hasta hay donde quien desde todo nos durante",
-        "fr": "le les des est une dans qui que pour pas sur plus avec ce cette sont aux par vous nous mais ou "
+        "fr": "le les est une dans qui pour pas sur plus avec ce cette sont aux par vous nous mais ou "
         "leur être comme tout fait elle été donc",
-        "it": "il gli che di della dei delle nel nella sono con per non più anche come questo questa essere alla dal "
+        "it": "il gli che di della dei delle nel nella sono per non più anche come questo questa essere alla dal "
         "degli ogni quando quindi",
         "nl": "het een van en dat niet zijn op te voor met ook aan worden wordt bij naar maar deze door over kan als "
         "uit heeft",
     }.items()
 }
+#: The language of each of these words.
+_LANGUAGES = {word: language for language, words in _WORDS.items() for word in words}
 _NAMES = {"de": "Deutsch", "en": "English", "es": "español", "fr": "français", "it": "italiano", "nl": "Nederlands"}
 _WORD = re.compile(r"[^\W\d_]{1,30}")
 #: Function words that must be found before anything is said: a title or a list of names shows no language.
@@ -55,11 +58,9 @@ class Language(Rule):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """WRONG_LANGUAGE when another language is clearly more likely."""
-        found = language_of(response)
-        if found in ("", self.expect):
-            return []
         counts = _counts(response)
-        if counts[found] < _CLEARLY * counts[self.expect]:
+        found = _most(counts)
+        if found in ("", self.expect) or counts[found] < _CLEARLY * counts[self.expect]:
             return []
         locale = self.words_in(context)
         return [rule_issue("WRONG_LANGUAGE", locale, wanted=_NAMES[self.expect], found=_NAMES[found])]
@@ -67,20 +68,18 @@ class Language(Rule):
 
 def language_of(text: str) -> str:
     """The language of a text's prose, such as ``de``; empty when too little of it shows."""
-    counts = _counts(text)
-    best = max(counts, key=counts.__getitem__)
+    return _most(_counts(text))
+
+
+def _most(counts: Mapping[str | None, int]) -> str:
+    best = max(_WORDS, key=counts.__getitem__)
     return best if counts[best] >= _LEAST else ""
 
 
-def _counts(text: str) -> dict[str, int]:
+def _counts(text: str) -> Counter[str | None]:
+    """How often words of each language stand in a text's prose; of no language, under None."""
     out = parse(text).out
     hidden = {number for fence in out.fences if not fence.is_document for number in range(fence.start, fence.end)}
     hidden |= {number for start, end in [*out.indented, *out.headers] for number in range(start, end)}
-    counts = dict.fromkeys(_WORDS, 0)
-    for number, line in enumerate(out.lines):
-        if number in hidden:
-            continue
-        for word in _WORD.findall(line.lower()):
-            for language, known in _WORDS.items():
-                counts[language] += word in known
-    return counts
+    prose = "\n".join(line for number, line in enumerate(out.lines) if number not in hidden)
+    return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

@@ -26,6 +26,8 @@ from worker.enforcement.rules import (
     Rule,
     Structure,
 )
+from worker.enforcement.rules.forbidden import _SIGNS, SECRETS
+from worker.enforcement.rules.language import _LANGUAGES, _WORDS
 
 MARKER = "\n\n<!-- STEP: done -->"
 GERMAN = "Der Cache steht vor der Suche und wird nicht gefüllt, wenn der Index sich nicht geändert hat. "
@@ -69,6 +71,9 @@ def codes(rule: Rule, answer: str, **context: Any) -> list[str]:
         (CodeBlocks(), "```yml\na: [1\n```", ["CODE_DOES_NOT_PARSE"]),
         (CodeBlocks(), "```yaml\na: !!python/object:os.system x\n```", []),
         (CodeBlocks(), "- point\n\n  ```python\n  if x:\n      y = 1\n  ```", []),
+        (CodeBlocks(), f"```yaml\n{'[' * 199_000}\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocks(), f"```yaml\n{'- ' * 99_000}\n```", ["CODE_DOES_NOT_PARSE"]),
+        (CodeBlocks(), f"```yaml\n{'[' * 90}{']' * 90}\n```", []),
         (CodeBlocks(languages=("json",)), "```python\ndef f(:\n```", []),
         (Structure(sections=("Kontext|Context",)), "## 1. **Context**:\n\nx", []),
         (Structure(sections=("Kontext",)), "### Kontext\n\nx", ["MISSING_SECTION"]),
@@ -148,6 +153,31 @@ def test_a_model_that_cannot_be_imported_is_an_issue_of_its_own() -> None:
 def test_a_schema_reaches_no_other_document() -> None:
     rule = JsonSchema(schema={"$ref": "https://example.org/schema.json"})
     assert [issue.code for issue in examine("{}", [rule])] == ["VALIDATOR_ERROR"]
+
+
+def test_every_word_belongs_to_one_language() -> None:
+    assert len(_LANGUAGES) == sum(map(len, _WORDS.values()))
+
+
+def test_the_sign_of_a_secret_stands_in_each_secret_of_its_kind() -> None:
+    assert _SIGNS.keys() == SECRETS.keys()
+    for what, pattern in SECRETS.items():
+        assert all(any(sign in text for sign in _SIGNS[what]) for text in SHOWN[what]), what
+        assert all(pattern.search(text) for text in SHOWN[what]), what
+
+
+KEY = "a1B2" * 30
+SHOWN = {
+    "private key": ["-----BEGIN RSA PRIVATE KEY-----\nabc", "-----BEGIN PRIVATE KEY-----"],
+    "AWS access key": ["AKIAABCDEFGHIJKLMNOP", "ASIAABCDEFGHIJKLMNOP"],
+    "GitHub token": [*(f"gh{letter}_{KEY}" for letter in "pousr"), f"github_pat_{KEY}"],
+    "GitLab token": [f"glpat-{KEY[:40]}"],
+    "Google API key": [f"AIza{KEY[:35]}"],
+    "Slack token": [f"xox{letter}-{KEY}" for letter in "abeoprs"],
+    "Stripe key": [f"{letter}k_live_{KEY}" for letter in "rs"],
+    "API key": [f"sk-{KEY}", f"sk-proj-{KEY}"],
+    "JSON web token": [f"eyJ{KEY}.eyJ{KEY}.{KEY}"],
+}
 
 
 LINEAR = [

@@ -1,0 +1,164 @@
+"""Judging recorded answers again, in as many processes as there are processors; what is under way is bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from api_client.contract.settings import Settings
+from worker.enforcement.isolation import isolated
+from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Rejects, Subject, choose, rejects
+from worker.external import provide
+from worker.processes.cpus import usable_cpus
+
+#: Answers that a process gets at once, and such batches that one process has at most: it judges one, and has the next.
+_BATCH, _WAITING = 16, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """What decides which rules an answer gets: its turn's model and owner, and its language."""
+
+    model: str
+    owner: str
+    locale: str
+
+
+_Batch = list[tuple[Judged, Whose]]
+
+
+class JudgingEnded(Exception):
+    """A process that judged answers has ended before its time."""
+
+
+class Judging:
+    """Judges answers and counts them in a comparison, in the order in which they come. A context manager.
+
+    Fewer answers than one batch are judged in this process. The others start as they are needed, and end with the
+    block; when this process is killed, they find the end of their pipe.
+
+    Args:
+        policy: what judges. settings: where the project is, and how models are asked.
+        comparison: what counts.
+        processes: how many; by default as many as there are processors.
+    """
+
+    def __init__(self, policy: PolicyFile, settings: Settings, comparison: Comparison, processes: int = 0) -> None:
+        self._policy, self._settings, self._comparison = policy, settings, comparison
+        self._most = processes or usable_cpus()
+        self._processes: list[_Process] = []
+        self._next: _Batch = []
+        self._under_way: deque[tuple[_Batch, _Process]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for process in self._processes:
+            process.end()
+
+    def add(self, judged: Judged, whose: Whose) -> None:
+        """Hand in an answer; it is counted when all before it are. Raises ``JudgingEnded``."""
+        self._next.append((judged, whose))
+        if len(self._next) == _BATCH:
+            batch, self._next = self._next, []
+            self._send(batch)
+
+    def rest(self) -> None:
+        """Count all that was handed in. Raises ``JudgingEnded``."""
+        while self._under_way:
+            self._receive()
+        with _Rules(self._policy, self._settings.root) as rules:
+            for judged, whose in self._next:
+                self._comparison.count(judged, rejects(judged.answer, rules.of(whose)))
+        self._next = []
+
+    def _send(self, batch: _Batch) -> None:
+        if len(self._under_way) == self._most * _WAITING:
+            self._receive()
+        process = self._following()
+        process.send(batch)
+        self._under_way.append((batch, process))
+
+    def _following(self) -> _Process:
+        """The process whose turn it is: each in order, so that results come in the order of the batches."""
+        if len(self._processes) < self._most:
+            self._processes.append(_Process(self._policy, self._settings))
+            return self._processes[-1]
+        self._processes.append(self._processes.pop(0))
+        return self._processes[-1]
+
+    def _receive(self) -> None:
+        batch, process = self._under_way.popleft()
+        for (judged, _), found in zip(batch, process.receive(), strict=True):
+            self._comparison.count(judged, found)
+
+
+class _Process:
+    """A process that judges batches, one after the other. It has no end of another's pipe."""
+
+    def __init__(self, policy: PolicyFile, settings: Settings) -> None:
+        started = multiprocessing.get_context("spawn")
+        self._pipe, theirs = started.Pipe()
+        self._process: SpawnProcess = started.Process(target=_judge, args=(theirs, policy, settings), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def send(self, batch: _Batch) -> None:
+        try:
+            self._pipe.send([(judged.answer, whose) for judged, whose in batch])
+        except OSError:
+            raise self._ended() from None
+
+    def receive(self) -> list[Rejects]:
+        try:
+            found: list[Rejects] = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._ended() from None
+        return found
+
+    def _ended(self) -> JudgingEnded:
+        self._process.join(1)
+        return JudgingEnded(f"a process that judged answers has ended (exit code {self._process.exitcode})")
+
+    def end(self) -> None:
+        self._pipe.close()
+        self._process.terminate()
+        self._process.join()
+
+
+class _Rules(ExitStack):
+    """What the policy gives a turn, built once for each model and owner; rules of no known bound have children."""
+
+    def __init__(self, policy: PolicyFile, root: Path) -> None:
+        super().__init__()
+        self._policy, self._root = policy, root
+        self._built: dict[Whose, Chosen] = {}
+
+    def of(self, whose: Whose) -> Chosen:
+        if whose not in self._built:
+            subject = Subject(model=whose.model, owner=whose.owner)
+            chosen = choose(self._policy, subject, root=self._root, locale=whose.locale)
+            guarded = self.enter_context(isolated([*chosen.validators, *chosen.shadow]))
+            count = len(chosen.validators)
+            self._built[whose] = replace(chosen, validators=guarded[:count], shadow=guarded[count:])
+        return self._built[whose]
+
+
+def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
+    """Such a process: it judges until the other end of the pipe is closed, by whatever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    provide(settings)
+    with _Rules(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):
+        while True:
+            answers: list[tuple[str, Whose]] = pipe.recv()
+            pipe.send([rejects(answer, rules.of(whose)) for answer, whose in answers])
