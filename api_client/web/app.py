@@ -40,9 +40,9 @@ from api_client.web.pages.upkeep import budgets as budget_pages
 from api_client.web.pages.upkeep import notices as notice_pages
 from api_client.web.pages.upkeep import pauses as pause_pages
 from api_client.web.readers import Readers
-from api_client.web.relay import Relay, RelayOf, relay_of
+from api_client.web.relay import Pack, Relay, RelayOf, relay_of
 from api_client.web.request_id import RequestId
-from api_client.web.routes import budgets, completions, inbox, pauses, phases, responses, stats, turns, workers
+from api_client.web.routes import budgets, completions, inbox, notices, pauses, phases, responses, stats, turns, workers
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
@@ -86,13 +86,19 @@ async def ready(relay: RelayOf) -> Response:
     return JSON({"status": "ok"} | stale)
 
 
-def create_app(settings: Settings, client: TurnsClient | None = None, read_policy: ReadPolicy | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    client: TurnsClient | None = None,
+    read_policy: ReadPolicy | None = None,
+    pack: Pack | None = None,
+) -> FastAPI:
     """The application.
 
     Args:
         settings: see ``contract/settings.py``.
         client: reads and submits the turns; the application closes it when it stops. Made here if left out.
         read_policy: as ``TurnsClient`` needs it.
+        pack: makes the bundles that operators download from turns' pages; without it none is offered.
 
     Raises:
         SettingsError: no store is set, the file of keys is broken, or a policy file cannot be used.
@@ -106,6 +112,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, read_polic
         Readers(client, settings.stop_grace_seconds),
         Keyring(settings.keys_path),
         LocalToken(settings.token_path),
+        pack,
     )
 
     @asynccontextmanager
@@ -126,7 +133,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, read_polic
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, inbox, pauses, budgets, stats, workers):
+    for module in (completions, responses, turns, phases, inbox, pauses, budgets, notices, stats, workers):
         app.include_router(module.router, dependencies=[InProgress])
     for page in (front, sign_in, turn_list, turn, operators, pause_pages, budget_pages, notice_pages):
         app.include_router(page.router)
@@ -204,14 +211,14 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(app.state.relay.stopping.set)
 
 
-def serve(settings: Settings, read_policy: ReadPolicy | None = None) -> None:
+def serve(settings: Settings, read_policy: ReadPolicy | None = None, pack: Pack | None = None) -> None:
     """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn goes on.
 
     Raises:
         SettingsError: as ``create_app``; or an address others can reach without an API key.
         SystemExit: the address cannot be listened on.
     """
-    app = create_app(settings, read_policy=read_policy)
+    app = create_app(settings, read_policy=read_policy, pack=pack)
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
         raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -17,6 +18,9 @@ from api_client.web.identity.guesses import Guesses
 from api_client.web.identity.keys import Keyring
 from api_client.web.identity.local_token import LocalToken
 from api_client.web.readers import Readers
+
+#: Packs what a bug report about a turn needs, from the turn's export (``history.export``), into a ZIP archive.
+Pack: TypeAlias = Callable[[dict[str, Any]], bytes]
 
 
 @dataclass(slots=True)
@@ -33,6 +37,7 @@ class Relay:
 
     Attributes:
         token: of the operator, where no keys are configured.
+        pack: makes bundles; None: pages offer none.
         busy: requests in progress. guesses: wrong keys at the sign-in. traffic: what was served.
     """
 
@@ -41,6 +46,7 @@ class Relay:
     readers: Readers
     keys: Keyring
     token: LocalToken
+    pack: Pack | None = None
     busy: Busy = field(default_factory=Busy)
     guesses: Guesses = field(default_factory=Guesses)
     traffic: Traffic = field(default_factory=Traffic)

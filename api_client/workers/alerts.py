@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.values.worker_reports import HEARD_SECONDS
 from api_client.contract.words.store_refusals import Refusal
 from api_client.workers.waiting import Waiting
 
-#: A worker that reported nothing for this long is gone; workers report every five seconds.
-HEARD_SECONDS = 15.0
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
 #: What to do about a sick machine: its workers notice by themselves that it is well again.
@@ -78,27 +77,6 @@ def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
         ready=ready,
         quiet=tuple(each["name"] for each in agents if each.get("quiet")),
     )
-
-
-def missing(told: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
-    """Workers that have gone silent, did not sign off, and were not replaced on their machine by a younger one."""
-    lost: list[Mapping[str, Any]] = []
-    known = sorted(told, key=lambda each: float(each["at"]))
-    spare = [each for each in known if now - each["at"] < HEARD_SECONDS]
-    for each in known:
-        if now - each["at"] < HEARD_SECONDS:
-            continue
-        heirs = (
-            other
-            for other in spare
-            if (other["host"], other["queues"]) == (each["host"], each["queues"])
-            and other.get("started_at", 0.0) >= each.get("started_at", 0.0)
-        )
-        if heir := next(heirs, None):
-            spare.remove(heir)
-        else:
-            lost.append(each)
-    return lost
 
 
 def stuck(fleet: Fleet, waiting: Iterable[Waiting], now: float) -> Iterator[Waiting]:

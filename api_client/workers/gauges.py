@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, QUEUES
+from api_client.contract.values.worker_reports import HEARD_SECONDS
 from api_client.store import Store
-from api_client.workers.alerts import HEARD_SECONDS
 from api_client.workers.queues import waiting_messages
 from api_client.workers.standing import Standing
 

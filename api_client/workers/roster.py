@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from api_client.workers.alerts import HEARD_SECONDS, missing
+from api_client.contract.values.worker_reports import HEARD_SECONDS, missing
 from api_client.workers.waiting import Row
 
 

@@ -19,6 +19,16 @@ RETRIED = "Warum gehen uns bei einem Neustart Nachrichten verloren?"
 LONG = "Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt."
 
 
+#: Pages for operators, each with its heading.
+OPERATORS = {
+    "/workers": "Workers",
+    "/audit": "Audit",
+    "/paused": "Paused",
+    "/budgets": "Budgets",
+    "/notices": "Notices",
+}
+
+
 def free_port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -38,6 +48,8 @@ def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> N
             ["press", "Enter"],
             ["wait", ".pill:has-text('passed')"],  # without a click: the page refreshes itself
             ["text", ".buttons"],
+            ["click", "button:has-text('Copy id')"],
+            ["wait", "button:has-text('Copied'), button:has-text('Selected')"],
             ["click", "button:has-text('Replay')"],
             ["wait", "button:has-text('Cancel')"],
             ["click", "button:has-text('Cancel')"],
@@ -52,9 +64,9 @@ def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> N
         )
         assert seen[2] == ["Sign in"]
         assert seen[6] == ["Replay"]
-        assert seen[12] == ["At work", "Waiting", "Workers", "Finished", "Asked again", "Dead letters"]
-        assert seen[13] > 0
-        assert sorted(seen[16]) == ["cancelled", "passed"]
+        assert seen[14] == ["At work", "Waiting", "Workers", "Finished", "Asked again", "Dead letters"]
+        assert seen[15] > 0
+        assert sorted(seen[18]) == ["cancelled", "passed"]
         assert seen[-1] == []  # no error in the console, no request to anybody else
 
 
@@ -63,13 +75,21 @@ def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> Non
         turn_id = submitted(told["environ"], "--wait", RETRIED)
         phone = {"java_script_enabled": False, "viewport": {"width": 390, "height": 800}}
         steps = [["new", phone]]
-        for address in ("/overview", "/turns", f"/turns/{turn_id}"):
+        for address in ("/overview", "/turns", f"/turns/{turn_id}", *OPERATORS):
             steps += [["goto", told["web_url"] + address], ["text", "main"]]
-        overview, listed, turn = browse(*steps)[2::2]
-        assert "Asked again" in overview[0]
-        assert "nothing is stuck" in overview[0]
-        assert RETRIED in listed[0]
-        assert "MISSING_STEP_MARKER" in turn[0]
+        steps += [
+            ["goto", f"{told['web_url']}/turns/{turn_id}"],
+            ["count", "button.copy:visible"],
+            ["text", "#turn-id"],
+        ]
+        seen = browse(*steps)
+        overview, listed, turn, *others = (texts[0] for texts in seen[2:-2:2])
+        assert "Asked again" in overview
+        assert "nothing is stuck" in overview
+        assert RETRIED in listed
+        assert "MISSING_STEP_MARKER" in turn
+        assert [text.split("\n")[0] for text in others] == list(OPERATORS.values())
+        assert seen[-2:] == [0, [turn_id]], "the id is there to be marked, and no button that does nothing"
 
 
 def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(tmp_path: Path) -> None:
@@ -88,6 +108,10 @@ def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(t
             "/workers",
             "/audit",
             "/paused",
+            "/budgets",
+            "/notices",
+            "/policies",
+            "/turns?status=unsuccessful&since=8h",
             "/nowhere",
         )
         for scheme, width in [("light", 1200), ("dark", 390)]:

@@ -72,6 +72,8 @@ REFUSED = "403 operators_only"
 FIGURES = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, "200", "200", "200", "200"])
 RUNS_COMMANDS = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, REFUSED, "202", REFUSED, "202"])
 PAUSES = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, "OK", REFUSED, "OK"])
+#: As their page: this machine may read it without a key.
+NOTICES = "|".join([NO_KEY, NO_KEY, *[REFUSED] * 4, *["200"] * 3])
 ALL_200 = "|".join(["200"] * 9)
 SIGN_IN = "303 /sign-in"
 OPERATORS_PAGE = "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])
@@ -109,6 +111,10 @@ TABLE = [
     Row("POST", "/v1/pauses", PAUSES.replace("OK", "201"), json={"what": "queue", "name": "check", "seconds": 1}),
     Row("DELETE", "/v1/pauses/{what}", PAUSES.replace("OK", "200")),
     Row("DELETE", "/v1/pauses/{what}/{name}", PAUSES.replace("OK", "200")),
+    Row("GET", "/v1/notices", NOTICES),
+    Row("GET", "/v1/notices/dead", NOTICES),
+    Row("POST", "/v1/notices/dead/resend", PAUSES.replace("OK", "200"), json={"all": True}),
+    Row("POST", "/v1/notices/dead/drop", PAUSES.replace("OK", "200"), json={"all": True}),
     Row("GET", "/v1/budgets", "200"),
     Row("GET", "/budgets", "|".join([SIGN_IN, SIGN_IN, *["303 /turns"] * 4, *["200"] * 3])),
     Row("GET", "/v1/stats", FIGURES),
@@ -126,6 +132,7 @@ TABLE = [
     Row("GET", "/turns", "|".join([SIGN_IN, SIGN_IN, *["200"] * 7])),
     Row("GET", "/turns/{turn_id}", OWN_PAGE),
     Row("GET", "/turns/{turn_id}/export", OWN_PAGE),
+    Row("GET", "/turns/{turn_id}/bundle", "|".join([SIGN_IN, SIGN_IN, *["403"] * 4, "404", "403", "404"])),
     Row("POST", "/turns/{turn_id}/cancel", OWN_FORM, form={}),
     Row("POST", "/turns/{turn_id}/replay", OWN_FORM, form={}, ended=True),
     Row("POST", "/turns/{turn_id}/replay-changed", OWN_FORM, form={"message": "Und?"}, ended=True),

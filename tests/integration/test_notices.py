@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -180,6 +181,61 @@ async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_d
     audit = run(settings, "audit").stdout
     assert "resend notices" in audit
     assert "drop notices" in audit
+
+
+async def test_the_api_lists_notices_and_sends_those_given_up_again_or_drops_them(settings: Settings) -> None:
+    with redis.Redis.from_url(settings.redis_url) as store:
+        outbox = Outbox(settings.namespace, store)
+        for subject in ("one", "two", "three"):
+            outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
+        for entry in outbox.due(3):
+            outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "answers 500")
+        outbox.put(Notice(kind="turn.failed", subject="waits", at=time.time()))
+    async with serving(settings) as relay:
+        http = relay.http
+        http.headers["authorization"] = f"Bearer {make_token(settings.token_path)}"
+        waiting = (await http.get("/v1/notices")).json()
+        assert [each["kind"] for each in waiting["data"]] == ["turn.failed"]
+        assert (waiting["waiting"], waiting["given_up"]) == (1, 3)
+        dead = (await http.get("/v1/notices/dead")).json()["data"]
+        assert [(each["object"], each["error"]) for each in dead] == [("notice", "answers 500")] * 3
+        assert len((await http.get("/v1/notices/dead?limit=2")).json()["data"]) == 2
+        assert dead == [
+            {"object": "notice", **each} for each in json.loads(run(settings, "notices", "dead", "--json").stdout)
+        ]
+        first = dead[0]["notice_id"]
+        again = await http.post("/v1/notices/dead/resend", json={"notice_ids": [first]})
+        assert (again.status_code, again.json()) == (200, {"resent": [first]})
+        assert first in {each["notice_id"] for each in (await http.get("/v1/notices")).json()["data"]}
+        refused = await http.post("/v1/notices/dead/resend", json={"notice_ids": [dead[1]["notice_id"], first]})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "notice")
+        assert (await http.get("/v1/notices")).json()["given_up"] == 2, "all of them or none"
+        dropped = (await http.post("/v1/notices/dead/drop", json={"all": True})).json()["dropped"]
+        assert sorted(dropped) == sorted(each["notice_id"] for each in dead[1:])
+        assert (await http.get("/v1/notices/dead")).json()["data"] == []
+    audit = run(settings, "audit").stdout
+    assert "resend notices" in audit
+    assert "drop notices" in audit
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "notice_ids"),
+        ({"notice_ids": []}, "notice_ids"),
+        ({"notice_ids": "evt_1"}, "notice_ids"),
+        ({"notice_ids": ["evt_1"], "all": True}, "notice_ids"),
+        ({"all": 1}, "all"),
+        ({"notices": ["evt_1"]}, "notices"),
+    ],
+)
+async def test_the_api_drops_nothing_when_it_is_not_clear_what(
+    settings: Settings, body: dict[str, Any], param: str
+) -> None:
+    async with serving(settings) as relay:
+        relay.http.headers["authorization"] = f"Bearer {make_token(settings.token_path)}"
+        answer = await relay.http.post("/v1/notices/dead/drop", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 def test_doctor_names_an_address_that_leads_inside_and_webhooks_without_a_signature(called: Settings) -> None:

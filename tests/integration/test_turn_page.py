@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
 
 from api_client.audit import Audit
-from api_client.contract.errors import NotFinished
+from api_client.contract.errors import NotFinished, SettingsError
 from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings
+from api_client.contract.settings import Settings, load
 from api_client.contract.values.process_exit import ProcessExit
 from api_client.index.search import Search
+from api_client.web.app import create_app
 from api_client.web.identity.access import owner_of_key
+from api_client.web.identity.local_token import make_token
 from api_client.web.pages.render import facts, with_code
 from tests.conftest import environ_of
 from tests.html import Document
 from tests.integration.test_engine import GOOD, Bench, bench, says
 from tests.integration.test_pages import Browser, browser, dead_letter, play, read
+from tests.unit.web.conftest import caller
 from worker.cli import cli
+from worker.cli.turns.bundle import packed
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.sent import Sent
 
@@ -29,8 +36,6 @@ __all__ = ["bench", "browser"]
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    from dataclasses import replace
-
     return replace(settings, strikes=2, lease_seconds=0.5)
 
 
@@ -53,6 +58,44 @@ async def test_a_turns_page_leads_to_its_neighbours_in_the_session_and_to_its_ex
     told = answer.json()
     assert (told["turn"]["turn_id"], told["attempts"][0]["text"]) == (second.turn_id, GOOD)
     assert told["events"][-1]["kind"] == "turn.finished"
+
+
+async def test_an_operator_downloads_the_bundle_of_a_turn_without_what_was_written(
+    bench: Bench, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ_of(settings).items():
+        monkeypatch.setenv(name, value)
+    turn = await play(bench, says(GOOD))
+    app = create_app(settings, pack=partial(packed, settings))
+    async with app.router.lifespan_context(app), caller(app) as http:
+        assert f"/turns/{turn.turn_id}/bundle" not in links(Document((await http.get(f"/turns/{turn.turn_id}")).text))
+        assert (await http.get(f"/turns/{turn.turn_id}/bundle")).status_code == 403, "it shows settings"
+        await http.post("/sign-in", data={"key": make_token(settings.token_path)})
+        assert f"/turns/{turn.turn_id}/bundle" in links(await read(http, f"/turns/{turn.turn_id}"))
+        answer = await http.get(f"/turns/{turn.turn_id}/bundle")
+    assert answer.headers["content-disposition"] == f'attachment; filename="turns-{turn.turn_id}.zip"'
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        files = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert set(files) == {"turn.json", "settings.json", "versions.json", "doctor.json", "logs.txt"}
+    assert json.loads(files["turn.json"])["turn"]["turn_id"] == turn.turn_id
+    assert GOOD.splitlines()[0] not in "".join(files.values())
+
+
+async def test_a_finished_turns_page_leads_to_its_trace_where_traces_have_a_page(
+    bench: Bench, settings: Settings
+) -> None:
+    ended, waits = await play(bench, says(GOOD)), await bench.submit(says(GOOD), session_id="waits")
+    app = create_app(replace(settings, trace_page="http://127.0.0.1:16686/trace/{trace_id}?uiFind=turn"))
+    async with app.router.lifespan_context(app), caller(app) as http:
+        page = Document((await http.get(f"/turns/{ended.turn_id}")).text)
+        other = Document((await http.get(f"/turns/{waits}")).text)
+    assert f"http://127.0.0.1:16686/trace/{ended.turn_id.removeprefix('t0-')}?uiFind=turn" in links(page)
+    assert not [link for link in links(other) if "16686" in link], "it has no trace before it has ended"
+
+
+def test_the_address_of_a_traces_page_needs_a_place_for_its_id() -> None:
+    with pytest.raises(SettingsError, match=r"HELIX_TRACE_PAGE.*must hold \{trace_id\}"):
+        load({"HELIX_TRACE_PAGE": "http://127.0.0.1:16686/trace/"})
 
 
 async def test_a_dead_letter_names_the_workers_that_died_with_it(

@@ -44,18 +44,7 @@ def dead(as_json: bool) -> None:
 
 def _show(entries: Sequence[Entry], as_json: bool, none: str) -> None:
     if as_json:
-        told = (
-            {
-                "notice_id": entry.notice_id,
-                "kind": entry.kind,
-                "put_at": entry.put_at,
-                "tries": entry.tries,
-                "error": entry.error,
-                "body": entry.body,
-            }
-            for entry in entries
-        )
-        write_json(list(told))
+        write_json([entry.to_dict() for entry in entries])
         return
     if not entries:
         click.echo(none)

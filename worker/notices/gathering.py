@@ -18,6 +18,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.flow import RolledBack
 from api_client.contract.values.notices import Notice
+from api_client.contract.values.worker_reports import missing
 from worker.flows.guard import BY, notes
 from worker.notices.outbox import Outbox
 from worker.notices.targets import wanted
@@ -124,15 +125,12 @@ def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str
     return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in told.items() if value}}
 
 
-def _told(store: redis.Redis, workers: str) -> dict[str, dict[str, Any]]:
+def _told(store: redis.Redis, workers: str) -> list[dict[str, Any]]:
     """What each worker process last reported about itself."""
     listed: Any = store.hgetall(workers)
-    found = {}
-    for name, text in listed.items():
-        told = json.loads(text)
-        if isinstance(told, dict):
-            found[name.decode()] = told
-    return found
+    return [
+        {"name": name.decode(), **told} for name, text in listed.items() if isinstance(told := json.loads(text), dict)
+    ]
 
 
 def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
@@ -146,16 +144,10 @@ def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: 
         yield Notice(kind="flow.rolled_back", subject=f"{version} {note.at}", at=note.at, data=data)
 
 
-def gone_workers(told: dict[str, dict[str, Any]], now: float) -> Iterator[Notice]:
-    """Workers that fell silent without signing off, and were not replaced on their host. Pure."""
-    for name, each in told.items():
-        if not _GONE_SECONDS < now - each["at"] < _OLD_SECONDS:
-            continue
-        replaced = any(
-            (other["host"], sorted(other["queues"])) == (each["host"], sorted(each["queues"]))
-            and other["started_at"] > each["started_at"]
-            for other in told.values()
-        )
-        if not replaced:
-            data = {"worker": name, "host": each["host"], "queues": ",".join(each["queues"]), "last_heard": each["at"]}
+def gone_workers(told: list[dict[str, Any]], now: float) -> Iterator[Notice]:
+    """Workers that are missing for long enough to call somebody. Pure."""
+    for each in missing(told, now):
+        if _GONE_SECONDS < now - each["at"] < _OLD_SECONDS:
+            name, queues = each["name"], ",".join(each["queues"])
+            data = {"worker": name, "host": each["host"], "queues": queues, "last_heard": each["at"]}
             yield Notice(kind="worker.gone", subject=f"{name} {each['started_at']}", at=now, data=data)

@@ -12,6 +12,7 @@ from api_client.contract.values.setting_values import (
     key_list,
     message_roles,
     text,
+    trace_address,
     web_address,
 )
 
@@ -26,6 +27,11 @@ class Serving:
         "",
         web_address,
         "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
+    )
+    trace_page: str = setting(
+        "",
+        trace_address,
+        "Address of a trace's page, with {trace_id} in it; then the page of a finished turn links there.",
     )
     flower_port: int = setting(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
     api_keys: tuple[str, ...] = setting(

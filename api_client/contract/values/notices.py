@@ -111,6 +111,11 @@ class Entry:
         """How long after this try the next one comes, in seconds."""
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as a JSON-ready mapping."""
+        told = {"notice_id": self.notice_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
+        return {**told, "error": self.error, "body": self.body}
+
     def stored(self) -> str:
         """The entry as it is stored."""
         told = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}

@@ -98,6 +98,17 @@ def web_address(value: str) -> str:
     return value
 
 
+#: What stands for the trace's id (32 hexadecimal digits) in the address of its page.
+TRACE_ID = "{trace_id}"
+
+
+def trace_address(value: str) -> str:
+    """The address of a trace's page, with ``{trace_id}`` in it; nothing: none."""
+    if value and TRACE_ID not in web_address(value):
+        raise ValueError(f"must hold {TRACE_ID}, as in http://127.0.0.1:16686/trace/{TRACE_ID}")
+    return value
+
+
 def web_addresses(value: str) -> tuple[str, ...]:
     """Addresses of websites, with commas between them."""
     found = names(value)

@@ -15,7 +15,9 @@ from api_client.actions import Change, act, decide
 from api_client.contract.errors import NotFinished
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
+from api_client.contract.values.setting_values import TRACE_ID
 from api_client.index.finding import neighbours
+from api_client.tracing.tree import trace_id
 from api_client.turns.history import deaths, export
 from api_client.turns.proposal import proposal
 from api_client.web.errors import ApiError, shown_text
@@ -62,6 +64,8 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         deaths=deaths(outline.events, await read_exits(client.store)) if turn.strikes else [],
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
+        bundles=visitor.operator and relay.pack is not None,
+        trace=_trace_page(relay.settings.trace_page, turn),
         models=tuple(visitor.caller.settings(relay.settings).models),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
         # A parked turn stands still, and what somebody writes about it must not be taken away.
@@ -77,8 +81,27 @@ async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
     return Response(body, media_type="application/json", headers=name)
 
 
+@router.get("/turns/{turn_id}/bundle")
+async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
+    """What a bug report needs, as `turns bundle` packs it on the relay's machine: for operators, without prompts."""
+    if visitor.keyless and not visitor.operator:
+        raise needs_token()
+    if not visitor.operator:
+        raise ApiError(403, "only an operator downloads a bundle: it shows settings", code="operators_only")
+    if relay.pack is None:
+        raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
+    body = await asyncio.to_thread(relay.pack, await export(relay.client, turn_id))
+    name = {"content-disposition": f'attachment; filename="turns-{shown_text(turn_id)}.zip"'}
+    return Response(body, media_type="application/zip", headers=name)
+
+
 def _now(turn: Turn) -> float:
     return turn.finished_at or time.time()
+
+
+def _trace_page(address: str, turn: Turn) -> str:
+    """Where the turn's trace is shown; empty: nowhere, or not yet, since it is sent when the turn has ended."""
+    return address.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else ""
 
 
 def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[comparison.Line] | None]:

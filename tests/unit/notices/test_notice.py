@@ -86,10 +86,14 @@ def worker(at: float, **more: object) -> dict[str, object]:
 
 def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
     def gone(**workers: dict[str, object]) -> list[object]:
-        return [notice.data["worker"] for notice in gone_workers(workers, now=1_000.0)]
+        told = [{"name": name, **facts} for name, facts in workers.items()]
+        return [notice.data["worker"] for notice in gone_workers(told, now=1_000.0)]
 
     assert gone(fresh=worker(995.0)) == []
     assert gone(silent=worker(900.0)) == ["silent"]
+    assert gone(just_silent=worker(980.0)) == []
     assert gone(silent=worker(900.0), other=worker(999.0, host="b", started_at=950.0)) == ["silent"]
     assert gone(silent=worker(900.0), next=worker(999.0, started_at=950.0)) == []
+    two = {"one": worker(890.0), "two": worker(900.0), "next": worker(999.0, started_at=950.0)}
+    assert gone(**two) == ["two"], "one worker takes the place of one"
     assert gone(forgotten=worker(1_000.0 - 90_000)) == []

@@ -11,7 +11,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.workers.alerts import HEARD_SECONDS, START, missing
+from api_client.contract.values.worker_reports import HEARD_SECONDS, missing
+from api_client.workers.alerts import START
 from api_client.workers.probe import QueueProbe
 from api_client.workers.queues import waiting_messages
 from api_client.workers.standing import Standing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -24,6 +25,7 @@ def web(host: str | None, port: int | None) -> None:
     free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     from api_client.web.app import serve
     from worker.backup.restoring import require_whole
+    from worker.cli.turns.bundle import packed
     from worker.logs import configure_logging
     from worker.policies import read_source
     from worker.turns.record.store import require_shards
@@ -31,4 +33,4 @@ def web(host: str | None, port: int | None) -> None:
     configure_logging(settings)
     require_whole(settings.root)
     require_shards(settings)
-    serve(settings, read_source)
+    serve(settings, read_source, partial(packed, settings))

@@ -108,6 +108,11 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
         click.echo(f"Secrets are masked. {said} Look through it before you send it.")
 
 
+def packed(settings: Settings, found: dict[str, Any]) -> bytes:
+    """The bundle of an exported turn as the bytes of a ZIP archive, without prompts. Runs ``turns doctor``: seconds."""
+    return _archive(contents(settings, found, with_prompts=False))
+
+
 def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
     """The bundle's files: name -> content, with every secret masked."""
     from worker.cli.checks.doctor import examine

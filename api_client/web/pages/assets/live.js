@@ -1,4 +1,5 @@
-// Refreshes a page that shows something going on. Without this script the page is the same, and stands still.
+// Refreshes a page that shows something going on, and copies ids. Without this script the page is the same, stands still,
+// and one click on an id selects all of it.
 "use strict";
 
 const LONGEST_WAIT = 60000;
@@ -53,3 +54,20 @@ if (seconds()) {
   if (sign) sign.hidden = false;
   setTimeout(tick, seconds() * 1000);
 }
+
+async function copy(button) {
+  const id = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(id.textContent);
+    button.textContent = "Copied";
+  } catch { // without TLS, but on this machine, browsers give pages no clipboard
+    getSelection().selectAllChildren(id);
+    button.textContent = "Selected: press Ctrl+C";
+  }
+}
+
+document.documentElement.classList.add("scripted");
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (button) copy(button);
+});

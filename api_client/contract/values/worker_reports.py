@@ -1,0 +1,37 @@
+"""What worker processes report of themselves, and which of them are missing. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+#: A worker that reported nothing for this long is gone; workers report every five seconds.
+HEARD_SECONDS = 15.0
+
+
+def missing(told: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
+    """Workers that have gone silent, did not sign off, and were not replaced on their machine by a younger one.
+
+    Each younger one replaces one. ``turns doctor``, ``turns workers`` and the notice ``worker.gone`` take it from here.
+
+    Args:
+        told: reports: ``at`` and ``started_at`` (seconds since the epoch), ``host``, ``queues``.
+        now: seconds since the epoch.
+    """
+    lost: list[Mapping[str, Any]] = []
+    known = sorted(told, key=lambda each: float(each["at"]))
+    spare = [each for each in known if now - each["at"] < HEARD_SECONDS]
+    for each in known:
+        if now - each["at"] < HEARD_SECONDS:
+            continue
+        heirs = (
+            other
+            for other in spare
+            if (other["host"], other["queues"]) == (each["host"], each["queues"])
+            and other.get("started_at", 0.0) >= each.get("started_at", 0.0)
+        )
+        if heir := next(heirs, None):
+            spare.remove(heir)
+        else:
+            lost.append(each)
+    return lost
