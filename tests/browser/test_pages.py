@@ -47,7 +47,7 @@ def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> N
             ["fill", "input[name=key]", key],
             ["press", "Enter"],
             ["wait", ".pill:has-text('passed')"],  # without a click: the page refreshes itself
-            ["text", ".buttons"],
+            ["text", ".head .buttons"],
             ["click", "button:has-text('Copy id')"],
             ["wait", "button:has-text('Copied'), button:has-text('Selected')"],
             ["click", "button:has-text('Replay')"],

@@ -38,7 +38,7 @@ class Stack:
         self.folder = folder
         self.ports = {"6379": str(free_port()), "8765": str(free_port()), "5555": str(free_port())}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for name in ("data", "broker-data", "flower", "tmp", "bin"):
+        for name in ("data", "keys", "broker-data", "flower", "tmp", "bin"):
             (folder / name).mkdir()
         host = f"127.0.0.1:{self.ports['6379']}"
         subprocess.run([COMPOSE / "secrets.sh", folder / "secrets", host], check=True, capture_output=True)
@@ -58,6 +58,7 @@ class Stack:
             "/tmp/traces.ready": str(self.folder / "tmp" / "traces.ready"),
             "${OTEL_EXPORTER_OTLP_HEADERS:-}": "",
             "/flower/": f"{self.folder / 'flower'}/",
+            "/keys/": f"{self.folder / 'keys'}/",
             "0.0.0.0": "127.0.0.1",
             "$$": "$",
         }

@@ -161,7 +161,10 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             r"from +turns +again +rate +step_marker\n(?s:.*)20\.0% of 10\n(?s:.*) 75\.0% of 4\n",
             {"/overview?span=30d": r"Rejected, over 30d.* step_marker .*2 of 10.*3 of 4.*5 of 14"},
         ),
-        "Which rule rejects answers of which model?": (rf"step_marker / {DEAR} .*100\.0%", {}),
+        "Which rule rejects answers of which model?": (
+            rf"step_marker / {DEAR} .*100\.0%",
+            {"/overview": r"Which rule rejects which model .* step_marker .*100% of 3"},
+        ),
         "Which model costs most in failed attempts?": (
             rf"{DEAR} .* 0\.7500 +0\.7500",
             {"/overview": rf"of this, failed {DEAR}1 2.000.* \$0\.7500\$0\.7500 {PLAIN}"},

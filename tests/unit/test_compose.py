@@ -125,6 +125,15 @@ def test_each_service_is_read_only_and_has_no_capability(name: str) -> None:
     assert "/tmp" in SERVICES[name].get("tmpfs", []) or name == "prometheus"
 
 
+def test_the_relays_keys_are_on_a_volume_that_no_agent_can_reach() -> None:
+    folder, _, file = SERVICES["web"]["environment"]["HELIX_KEYS_FILE"].rpartition("/")
+    [volume] = [volume for volume in SERVICES["web"]["volumes"] if volume.endswith(f":{folder}")]
+    assert file == "keys.json"
+    others = [v for name, service in SERVICES.items() if name != "web" for v in service["volumes"]]
+    assert volume.partition(":")[0] not in {other.partition(":")[0] for other in others}
+    assert folder in re.findall(r"install -d .* -m 0700 (.*)", (COMPOSE / "Dockerfile").read_text())[0].split()
+
+
 def test_each_of_open_webuis_users_is_an_owner(tmp_path: Path) -> None:
     """CVE class "foreign object": its key was the API key, so all its users were one owner."""
     web = SERVICES["web"]["environment"]
