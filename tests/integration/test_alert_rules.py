@@ -60,10 +60,10 @@ HEALTHY = {
     'helix_http_responses_total{status="500"}': "0+0x240",
     'helix_build_info{version="1",python="3"}': "1x240",
 }
-#: Alert -> what is different from minute 30 on (120 samples), and the minutes until it must have been raised.
+#: Alert -> what is different from minute 30 on (120 samples), and the minutes until it must have been raised: two.
 TROUBLES: dict[str, tuple[dict[str, str], int]] = {
-    "HelixRetryRateHigh": ({_AGAIN: "0+1x120 121+30x120"}, 25),
-    "HelixTurnsFailing": ({_BAD: "0x120 40+40x120"}, 12),
+    "HelixRetryRateHigh": ({_GOOD: "0+10x120 1200x120", _AGAIN: "0+1x120 121+10x120"}, 2),
+    "HelixTurnsFailing": ({_GOOD: "0+10x120 1200x120", _BAD: "0x120 10+10x120"}, 2),
     "HelixNoWorker": ({"helix_workers": "4x120 0x120"}, 2),
     "HelixWorkerDeaf": ({"helix_deaf_workers": "0x120 1x120"}, 2),
     "HelixHostSick": ({"helix_sick_workers": "0x120 1x120"}, 2),

@@ -318,6 +318,7 @@ async def test_a_probe_that_says_nothing_leaves_its_place_to_another_turn(
     claim = claimed(ledger, a, session_id="a")
     assert ledger.claim(b, "b", FIRST) == Refusal("paused")
     ledger.commit(claim, replace(PASSED, outcome=Outcome.CANCELLED))
+    assert b in ledger.due(0), "it is looked at at once"
     claimed(ledger, b, session_id="b")
 
 
