@@ -9,17 +9,17 @@ from typing import Any
 HEARD_SECONDS = 15.0
 
 
-def missing(told: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
+def missing(reports: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
     """Workers that have gone silent, did not sign off, and were not replaced on their machine by a younger one.
 
     Each younger one replaces one. ``turns doctor``, ``turns workers`` and the notice ``worker.gone`` take it from here.
 
     Args:
-        told: reports: ``at`` and ``started_at`` (seconds since the epoch), ``host``, ``queues``.
+        reports: reports: ``at`` and ``started_at`` (seconds since the epoch), ``host``, ``queues``.
         now: seconds since the epoch.
     """
     lost: list[Mapping[str, Any]] = []
-    known = sorted(told, key=lambda each: float(each["at"]))
+    known = sorted(reports, key=lambda each: float(each["at"]))
     spare = [each for each in known if now - each["at"] < HEARD_SECONDS]
     for each in known:
         if now - each["at"] < HEARD_SECONDS:
