@@ -168,6 +168,17 @@ test-pages: browser ## Look at our pages and at Flower in a real browser (instal
 screenshots: browser ## Take the pictures of docs/images again, in a real browser from a real installation
 	@AXE=$(CURDIR)/$(AXE) BROWSER_VENV=$(BROWSER) $(BIN)/python -m tests.browser.pictures
 
+# The version of Grafana is that of compose.yaml.
+GRAFANA_VERSION := $(shell sed -n 's/.*grafana\/grafana:\([0-9.]*\).*/\1/p' compose/compose.yaml)
+GRAFANA := .helix-tools/grafana-$(GRAFANA_VERSION)
+.PHONY: grafana
+grafana: $(READY) ## Check the dashboard by Grafana's own schema (needs npm; fetches the schema and TypeScript, once)
+	@command -v npm >/dev/null || { echo "skipped: npm is not installed"; exit 0; }; \
+	test -x $(GRAFANA)/node_modules/.bin/tsc || { mkdir -p $(GRAFANA) && npm install --prefix $(GRAFANA) --silent --no-audit --no-fund \
+	  --ignore-scripts @grafana/schema@$(GRAFANA_VERSION) typescript@5.8.3; } \
+	  || { rm -rf $(GRAFANA); echo "skipped: Grafana's schema could not be fetched"; exit 0; }; \
+	$(BIN)/python -m tests.grafana $(GRAFANA)
+
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links pyproject.toml
 lock: $(READY) ## Write both locks again from pyproject.toml (needs uv): the development one and the image's

@@ -10,9 +10,10 @@ HEARD_SECONDS = 15.0
 
 
 def missing(reports: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
-    """Workers that have gone silent, did not sign off, and were not replaced on their machine by a younger one.
+    """Workers that have gone silent, did not sign off, and were not replaced on their machine.
 
-    Each younger one replaces one. ``turns doctor``, ``turns workers`` and the notice ``worker.gone`` take it from here.
+    A worker that began after the silent one was last heard of replaces it, and no other; it may have died since.
+    ``turns doctor``, ``turns workers`` and the notice ``worker.gone`` take it from here.
 
     Args:
         reports: reports: ``at`` and ``started_at`` (seconds since the epoch), ``host``, ``queues``.
@@ -20,18 +21,15 @@ def missing(reports: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[st
     """
     lost: list[Mapping[str, Any]] = []
     known = sorted(reports, key=lambda each: float(each["at"]))
-    spare = [each for each in known if now - each["at"] < HEARD_SECONDS]
+    heirs = sorted(known, key=lambda each: float(each.get("started_at", 0.0)))
     for each in known:
         if now - each["at"] < HEARD_SECONDS:
             continue
-        heirs = (
-            other
-            for other in spare
-            if (other["host"], other["queues"]) == (each["host"], each["queues"])
-            and other.get("started_at", 0.0) >= each.get("started_at", 0.0)
-        )
-        if heir := next(heirs, None):
-            spare.remove(heir)
+        place = (each["host"], sorted(each["queues"]))
+        for heir in heirs:
+            if (heir["host"], sorted(heir["queues"])) == place and heir.get("started_at", 0.0) >= each["at"]:
+                heirs.remove(heir)
+                break
         else:
             lost.append(each)
     return lost

@@ -96,4 +96,9 @@ def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
     assert gone(silent=worker(900.0), next=worker(999.0, started_at=950.0)) == []
     two = {"one": worker(890.0), "two": worker(900.0), "next": worker(999.0, started_at=950.0)}
     assert gone(**two) == ["two"], "one worker takes the place of one"
+    beside = {"one": worker(900.0), "beside": worker(999.0, started_at=11.0)}
+    assert gone(**beside) == ["one"], "who was there before replaces nobody"
+    chain = {"one": worker(600.0), "two": worker(800.0, started_at=610.0), "three": worker(999.0, started_at=810.0)}
+    assert gone(**chain) == [], "who replaced one may have been replaced too"
+    assert gone(**chain | {"three": worker(900.0, started_at=810.0)}) == ["three"]
     assert gone(forgotten=worker(1_000.0 - 90_000)) == []
