@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import redis.asyncio as aioredis
 import structlog
 from redis.asyncio.retry import Retry
@@ -46,12 +49,25 @@ _KEPT_CONNECTIONS = 16
 class _Kept:
     """A pool that closes what it does not need: a burst of streams leaves no connections behind."""
 
+    def make_connection(self: Any) -> Any:
+        """A connection whose commands hiredis packs: redis-py packs them word by word."""
+        made = super().make_connection()  # type: ignore[misc]
+        made.pack_command = partial(_packed, made.pack_command)
+        return made
+
     async def release(self: Any, connection: Any) -> None:
         """Give a connection back."""
         await super().release(connection)  # type: ignore[misc]
         while len(self._available_connections) > _KEPT_CONNECTIONS:
             # Taken out first: nobody else gets it while it closes.
             await self._available_connections.pop(0).disconnect()
+
+
+def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
+    if isinstance(words[0], str) and " " not in words[0]:  # "CONFIG GET" is two words on the wire
+        with contextlib.suppress(TypeError):  # a word of a type that redis-py may know
+            return [hiredis.pack_command(words)]
+    return by_redis(*words)
 
 
 class _Pool(_Kept, aioredis.ConnectionPool):

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from api_client.contract.settings import Settings
@@ -31,7 +32,12 @@ def _uuid() -> str:
 
 def _reply_to() -> str:
     """Names this thread, as Celery does where nobody waits for a reply."""
-    return str(uuid.uuid3(uuid.NAMESPACE_OID, f"{uuid.getnode()}-{os.getpid()}-{threading.get_ident()}"))
+    return _name_of(os.getpid(), threading.get_ident())
+
+
+@lru_cache(maxsize=64)
+def _name_of(pid: int, thread: int) -> str:
+    return str(uuid.uuid3(uuid.NAMESPACE_OID, f"{uuid.getnode()}-{pid}-{thread}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

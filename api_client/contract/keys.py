@@ -49,10 +49,6 @@ class Keys:
         """Stream: the turn's events, of each command an entry, a line per event; its id is ``seq-0`` of the last."""
         return self._name(f"turn:{turn_id}:log")
 
-    def task(self, turn_id: str) -> str:
-        """String: the Celery task that carries the turn out now, for who takes it from a dead worker."""
-        return self._name(f"turn:{turn_id}:task")
-
     def attempts(self, turn_id: str) -> str:
         """Hash: the attempts, one field per attempt and fact, such as ``2:issues``."""
         return self._name(f"turn:{turn_id}:attempts")

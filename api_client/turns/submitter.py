@@ -36,6 +36,12 @@ log = structlog.get_logger()
 _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 
 
+def _say_submitted(**what: Any) -> None:
+    """Log it where the program configured a log; else every turn would be a line of its output."""
+    if structlog.is_configured():
+        log.info("turn.submitted", **what)
+
+
 class Submitter:
     """Stores turns and announces them. See ``TurnsClient`` for what each method promises and raises."""
 
@@ -111,7 +117,7 @@ class Submitter:
             return str(other)
         if said == "known" and turn_id != own_id:
             return turn_id
-        log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
+        _say_submitted(turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("turn.stored")
         # A turn that a pause holds back is announced when that ends. "known" is our own command whose reply was
         # lost: it announced the turn, where the queues are its own.

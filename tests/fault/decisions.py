@@ -31,13 +31,13 @@ RUNS = frozenset(JUDGED_BY)
 
 
 _COMMIT = load_script(scripts.FILES["commit"], scripts.SETTINGS).arguments
-#: Where a commit's own arguments begin: behind token, number, keep.
-_OWN = 3
+#: Where a commit's own arguments begin: behind token, number, keep, task.
+_OWN = 4
 
 
 @cache
 def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[Word, ...]:
-    """The arguments of a commit behind token, number and keep, as the ledger sends them."""
+    """The arguments of a commit behind token, number, keep and task, as the ledger sends them."""
     sent = wire_of(_MOVES[move_name](link, retries, delay_ms), {})
     values = sent.arguments() | {"service_errors": 10, "service_ms": 60_000}
     return (*(values[name] for name in _COMMIT[_OWN:]), *sent.rest())

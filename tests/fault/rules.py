@@ -204,7 +204,7 @@ def sealed(step: Step) -> None:
 
 
 def committed(step: Step) -> None:
-    token, number, keep, move = step.args[0].encode(), step.args[1], step.args[2], read_commit(step.args[3:])
+    token, number, keep, move = step.args[0].encode(), step.args[1], step.args[2], read_commit(step.args[4:])
     turn, before, after = step.turn, step.before, step.after
     if turn.last_commit and turn.last_commit[0] == token and number <= turn.last_commit[1]:
         unchanged(step)

@@ -191,7 +191,7 @@ class Schedule:
     def _claim(self, turn: PretendTurn, link: Link) -> Ask:
         token = f"{self._random.getrandbits(96):024x}"
         alone = int(self._healed or self._random.random() < 0.6)
-        reply = yield from self._do("claim", turn, str(link), token, '"w"', alone)
+        reply = yield from self._do("claim", turn, str(link), token, '"w"', alone, "")
         if reply[0] == b"claimed":
             record = dict(zip(reply[2::2], reply[3::2], strict=True))
             rule(record[b"token"] == token.encode(), "a claim answered another's record")
@@ -272,7 +272,7 @@ class Schedule:
         events = [
             body_of(kind, json.loads(data)) for kind, data in zip(move.events[::2], move.events[1::2], strict=True)
         ]
-        reply = yield from self._numbered("commit", run, [keep, *arguments], events)
+        reply = yield from self._numbered("commit", run, [keep, "", *arguments], events)
         self._runs.remove(run)
         goes_on = reply[0] in {b"went_on", b"claimed"}
         if goes_on or reply[0] == b"done":

@@ -92,19 +92,21 @@ class Mutant:
     new: str = ""
 
 
-def _replaced_once(text: str, old: str, new: str) -> str:
-    assert text.count(old) == 1, f"occurs {text.count(old)} times, not once: {old!r}"
-    return text.replace(old, new)
+def _replaced_once(texts: dict[str, str], old: str, new: str) -> dict[str, str]:
+    """The texts with another one in place of ``old``: once in each that has it, and one has."""
+    most = max(text.count(old) for text in texts.values())
+    assert most == 1, f"occurs {most} times, not once: {old!r}"
+    return {name: text.replace(old, new) for name, text in texts.items()}
 
 
 def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
     """Name to text of every command, under the test's clock."""
-    built = {name: load_script(path, SETTINGS).text for name, path in FILES.items()}
-    texts = {name: _replaced_once(text, _SERVER_CLOCK, _OWN_CLOCK) for name, text in built.items()}
-    texts = {name: _replaced_once(text, *_SHORT_BYTES) for name, text in texts.items()}
+    texts = {name: load_script(path, SETTINGS).text for name, path in FILES.items()}
+    texts = _replaced_once(texts, _SERVER_CLOCK, _OWN_CLOCK)
+    texts = _replaced_once(texts, *_SHORT_BYTES)
     if mutant:
-        for name in texts if mutant.command == "turn" else (mutant.command,):
-            texts[name] = _replaced_once(texts[name], mutant.old, mutant.new)
+        broken = texts if mutant.command == "turn" else {mutant.command: texts[mutant.command]}
+        texts |= _replaced_once(broken, mutant.old, mutant.new)
     return texts
 
 

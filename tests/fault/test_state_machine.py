@@ -140,7 +140,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(claim=_CLAIMS, alone=st.booleans())
     def claim_again(self, claim: tuple[str, Link, str], alone: bool) -> None:
         turn_id, link, token = claim
-        reply = self.ask("claim", turn_id, str(link), token, '"w"', int(alone))
+        reply = self.ask("claim", turn_id, str(link), token, '"w"', int(alone), "")
         expected = self.model.claim(turn_id, str(link), token, int(alone))
         assert reply[: len(expected)] == expected
 
@@ -181,7 +181,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if name not in (*CHOICES[link.task], "called off"):
             name = CHOICES[link.task][0]
         arguments = commit_arguments(name, link, 0, delay)
-        reply = self.ask("commit", turn_id, token, number, keep, *arguments)
+        reply = self.ask("commit", turn_id, token, number, keep, "", *arguments)
         expected = self.model.commit(turn_id, token, number, keep, read_commit(arguments))
         assert reply[: len(expected)] == expected
         if reply[0] in {"claimed", "went_on"}:

@@ -79,14 +79,6 @@ async def test_a_store_that_owes_an_answer_is_given_up(connection: Connection) -
     assert await connection.ask("PING") == b"PONG"
 
 
-async def test_what_nobody_waits_for_goes_out_before_what_is_sent_later(connection: Connection) -> None:
-    connection.tell("SET", "told", "too early")  # no connection yet: left out
-    assert await connection.ask("EXISTS", "told") == 0
-    connection.tell("SET", "told", "1")
-    connection.tell("HGET", "told")  # an error that nobody hears
-    assert await connection.ask("GET", "told") == b"1"
-
-
 async def test_a_store_with_a_password_is_signed_in_to(private_broker: EmbeddedBroker, store: redis.Redis) -> None:
     url = store.connection_pool.connection_kwargs
     store.config_set("requirepass", "geheim")

@@ -113,6 +113,9 @@ async def test_each_link_in_place_is_told_as_the_child_of_the_one_before(bench: 
         def end(self, words: str, *, failed: bool = False) -> None:
             self.said.append("failed" if failed else "ended")
 
+        def following(self, link: Link | None) -> str:
+            return f"task of {link}"
+
         def follow(self, link: Link) -> None:
             self.said.append(str(link))
 

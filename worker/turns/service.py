@@ -57,6 +57,10 @@ class Telling(Protocol):
         """It is over; the words say how it ended."""
         ...
 
+    def following(self, link: Link | None) -> str:
+        """The Celery task's id of the link after it, should it be carried out here too; empty when nobody watches."""
+        ...
+
     def follow(self, link: Link) -> None:
         """The task after it is carried out here too, in place."""
         ...
@@ -72,6 +76,10 @@ class Untold:
 
     def end(self, words: str, *, failed: bool = False) -> None:
         """Nobody listens."""
+
+    def following(self, _link: Link | None) -> str:
+        """Nobody watches."""
+        return ""
 
     def follow(self, link: Link) -> None:
         """Nobody listens."""
@@ -142,15 +150,13 @@ class TurnService:
         """Carry out the claimed link; the claim of the next one, when it is carried on in place."""
         claim = lease.claim
         link, turn = claim.link, claim.turn
-        if told.task_id:
-            self._ledger.note_task(claim, told.task_id)
         try:
             attempts = await self._ledger.attempts(claim)
             told.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
             move = await self._work(lease, attempts)
             await arrive("link.decided")
             if self._stays(lease, move, seat, alone):
-                done = await self._ledger.advance(claim, move)
+                done = await self._ledger.advance(claim, move, told.following(move.next))
             else:
                 done = await self._ledger.commit(claim, move)
         except Fenced:
@@ -159,8 +165,6 @@ class TurnService:
         outcome = done.outcome if isinstance(done, Committed) else ""
         await self._links.settle(claim)
         told.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
-        if told.task_id and not isinstance(done, Claim):
-            self._ledger.note_task(claim, "")
         if not outcome:
             log.debug("turn.moved", link=str(link), next=str(move.next), delay_ms=move.delay_ms)
             if move.next and move.next.task == JUDGED_BY.get(link.task):
@@ -185,7 +189,7 @@ class TurnService:
     async def _claimed(self, link: Link, turn_id: str, session_id: str, alone: bool, told: Telling) -> Claim | None:
         """The claim; None when the turn is not there to be taken."""
         try:
-            claim = await self._ledger.claim(turn_id, session_id, link, alone=alone)
+            claim = await self._ledger.claim(turn_id, session_id, link, alone=alone, task=told.task_id)
         except (ResponseError, ValueError) as error:
             await self._threads.files(self._blocking.put_aside, turn_id, error)
             told.end("its record is damaged")

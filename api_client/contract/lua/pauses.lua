@@ -15,30 +15,34 @@ local function works()
   return (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model()
 end
 
--- What this command changes is written at its end, and read here before.
-local changed = {}
+-- The pauses as this command found them, or as it changes them at its end; false: there is none.
+local known
 local function write(name, pause)
-  changed[name] = cjson.encode(pause)
-  share('HSET', PAUSES, name, changed[name])
+  known[name] = cjson.encode(pause)
+  share('HSET', PAUSES, name, known[name])
 end
 local function erase(name)
-  changed[name] = false
+  known[name] = false
   share('HDEL', PAUSES, name)
 end
--- The pauses of these names, nil for others.
-local function pauses(names)
-  local found = {}
-  for i, text in ipairs(redis.call('HMGET', PAUSES, unpack(names))) do
-    if changed[names[i]] ~= nil then text = changed[names[i]] end
-    found[i] = text and cjson.decode(text) or nil
+local function learn(names)
+  for i, text in ipairs(redis.call('HMGET', PAUSES, unpack(names))) do known[names[i]] = text end
+end
+-- The pause of this name, or nil. All that can concern the turn are read at once.
+local function pause_of(name)
+  if not known then
+    known = {}
+    learn({ 'intake', 'queue|run', 'queue|check', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''),
+      'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works() })
   end
-  return found
+  if known[name] == nil then learn({ name }) end -- of another model, to which the turn goes
+  return known[name] and cjson.decode(known[name]) or nil
 end
 local function is_on(pause) return pause and (pause.until_ms == 0 or pause.until_ms > NOW) end
 
 -- The active pause of this name, or nil.
 local function in_force(name)
-  local pause = pauses({ name })[1]
+  local pause = pause_of(name)
   return is_on(pause) and pause or nil
 end
 
@@ -51,11 +55,11 @@ local function paused(runs)
   end
   local names = { 'queue|run', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''), 'model|' .. works(),
     'breaker|' .. works() }
-  local found = pauses(names)
   for i = 1, 4 do
-    if is_on(found[i]) then return names[i], found[i] end
+    local pause = in_force(names[i])
+    if pause then return names[i], pause end
   end
-  local breaker = found[5]
+  local breaker = pause_of(names[5])
   if not breaker then return nil end
   if breaker.until_ms > NOW then return names[5], breaker end
   if breaker.probe ~= '' and breaker.probe ~= ID and breaker.probe_ms > NOW then
@@ -132,8 +136,7 @@ local function heard_of_service(label, said, reason, most, opens_ms)
   local probed = (turn.probes or '') ~= ''
   if probed then set('probes', '') end
   if most == 0 or (said == '' and not probed) then return end
-  local found = pauses({ 'breaker|' .. label, 'errors|' .. label })
-  local breaker, errors = found[1], found[2] or 0
+  local breaker, errors = pause_of('breaker|' .. label), pause_of('errors|' .. label) or 0
   if said == 'answered' then
     if errors > 0 then erase('errors|' .. label) end
     if not breaker then return end

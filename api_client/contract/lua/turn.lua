@@ -1,5 +1,7 @@
--- What every command that changes a turn has in common. commands.py builds a command's whole text: the settings as
--- constants, this file, the command's arguments by name, and the command itself, which reads, decides and answers.
+-- What every command that changes a turn has in common. commands.py builds a command's whole text: what it needs of the
+-- settings (as constants), of this file and of pauses.lua, its arguments by name, and the command itself, which decides
+-- and answers. So all here is declared at the beginning of a line, and a field of the record is read as turn.NAME or
+-- number('NAME'), for only those are read from the store.
 -- All writes are kept until it has answered, so a key of a wrong type fails a command before the record changes.
 --
 -- KEYS 1   TURN      hash    the record: see below
@@ -20,6 +22,7 @@
 -- Fields of TURN                       (times in ms; a missing field is '' or 0)
 --   state next outcome                 where the turn is: see contract/turn.py
 --   token lease_until worker alone     who has it, until when, and whether that process does nothing else
+--   task lost                          the link's Celery task; one whose worker died, and that worker
 --   tokens                             every token it was claimed with
 --   cmd                                number of the holder's last command
 --   last_token last_cmd last_head last_outcome     the last commit and its answer
@@ -35,13 +38,6 @@
 --   apart                              1: TEXTS has longer ones; before, request_bytes said that it has all
 --   response_in                        the fact of ATTEMPTS that a longer response is, such as 2:text
 -- A record of version 1 has request, response and accepted here whatever their length, and no max_attempts, sealed.
-
-local FIELDS = { 'state', 'next', 'outcome', 'token', 'lease_until', 'worker', 'alone', 'tokens', 'cmd', 'last_token',
-  'last_cmd', 'last_head', 'last_outcome', 'epoch', 'seq', 'attempt', 'delivery', 'strikes', 'retries', 'announced',
-  'not_before', 'alive_at', 'since', 'created_at', 'deadline_at', 'deadline_ms', 'decide_by', 'decide_default',
-  'decided', 'stop', 'sealed', 'accepted', 'apart', 'request_bytes', 'owner', 'key', 'session_id', 'locale', 'model',
-  'stage_model', 'flow', 'double_text', 'max_attempts', 'allowed', 'token_budget', 'tokens_used', 'token_reserve',
-  'cost_budget', 'cost_used', 'cost_reserve', 'policy', 'held_back', 'held_since', 'probes', 'parked_at', 'still_ms' }
 
 local TURN, LOG, ATTEMPTS, TEXTS, SESSION = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DUE, FINISHED, DEAD, INBOX, PENDING = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -95,9 +91,13 @@ local function emit(kind, data)
     ',"kind":"' .. kind .. '","data":' .. data .. '}'
 end
 
--- Add to the counters. lines: name, tab, number; one a line.
-local function count_lines(lines) if lines ~= '' then counted[#counted + 1] = lines end end
-local function count(name, by) counted[#counted + 1] = name .. '\t' .. int(by) end
+-- Add to the counters, under the time of the command. lines: name, tab, number; one a line.
+local function count_lines(lines)
+  if lines == '' then return end
+  if #counted == 0 then counted[1] = int(NOW) end
+  counted[#counted + 1] = lines
+end
+local function count(name, by) count_lines(name .. '\t' .. int(by)) end
 
 -- Note that something took ms milliseconds: their sum, and one more in the right bucket.
 local function took(name, ms, labels)
@@ -116,7 +116,7 @@ end
 
 -- Write it all: keys that others share first, so that a wrong type there leaves the turn as it was.
 local function flush()
-  if #counted > 0 then redis.call('RPUSH', PENDING, int(NOW) .. '\n' .. table.concat(counted, '\n')) end
+  if #counted > 0 then redis.call('RPUSH', PENDING, table.concat(counted, '\n')) end
   for _, command in ipairs(shared) do redis.call(unpack(command)) end
   if #facts > 0 then redis.call('HSET', ATTEMPTS, unpack(facts)) end
   if #texts > 0 then redis.call('HSET', TEXTS, unpack(texts)) end
@@ -280,7 +280,7 @@ local function begin(link, state, token, worker_name)
   local before = again and redis.call('HMGET', ATTEMPTS, attempt .. ':deliveries', attempt .. ':started_at') or {}
   fact(attempt, 'deliveries', (tonumber(before[1] or '0') or 0) + 1)
   if not before[2] then fact(attempt, 'started_at', NOW) end
-  fact(attempt, 'worker', cjson.decode('[' .. worker_name .. ']')[1])
+  fact(attempt, 'worker', turn.worker)
   emit('attempt.started', '{"attempt":' .. attempt .. ',"delivery":' .. int(number('delivery')) ..
     ',"max_attempts":' .. int(most_attempts()) .. ',"worker":' .. worker_name .. '}')
 end

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 #: What is tried for a validator's errors where nothing else is ordered (ADR-038).
@@ -75,19 +76,25 @@ class PolicySource(Protocol):
 
 def plain_hash(validators: Iterable[str], orders: Mapping[str, Sequence[str]], max_attempts: int) -> str:
     """The hash of a policy without a file: the one that a file of this meaning has (``PolicyFile.hash``)."""
+    ordered = tuple((name, tuple(orders.get(name, DEFAULT_ORDER))) for name in validators)
+    return _plain_hash(ordered, max_attempts)
+
+
+@lru_cache(maxsize=256)  # the settings are the same for each turn
+def _plain_hash(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts: int) -> str:
     rules = [
         {
             "name": name,
             "rule": name,
             "options": {},
             "severity": "error",
-            "reactions": list(orders.get(name, DEFAULT_ORDER)),
+            "reactions": order,
             "max_attempts": 0,
             "applies_to": {},
             "on_error": "fail",
             "shadow": False,
         }
-        for name in validators
+        for name, order in ordered
     ]
     meaning = {"version": 1, "max_attempts": max_attempts, "locale": "", "rules": rules}
     text = json.dumps(meaning, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -22,6 +22,7 @@ if body ~= '' then
     return { 'conflict', 0, earlier or '' }
   end
 end
+turn.owner, turn.key, turn.model = owner, key, model_label -- whose pauses are read
 local intake = in_force('intake')
 if intake then return { 'paused', int(intake.until_ms), intake.reason } end
 local position = redis.call('LLEN', SESSION)

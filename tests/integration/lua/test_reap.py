@@ -91,6 +91,26 @@ async def test_a_lost_run_is_charged_what_was_set_aside_for_it(client: TurnsClie
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "expired")
 
 
+async def test_the_task_of_a_dead_worker_is_named_once_also_that_of_a_link_in_place(
+    settings: Settings, client: TurnsClient
+) -> None:
+    ledger = Ledger(replace(settings, lease_seconds=0.3), "the worker")
+    turn_id = await client.submit(request())
+    assert ledger.lost_task(turn_id) == ("", "")
+    claim = ledger.claim(turn_id, "s-1", FIRST, task="first")
+    assert isinstance(claim, Claim)
+    assert ledger.lost_task(turn_id) == ("", ""), "its worker lives"
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")
+    assert ledger.lost_task(turn_id) == ("first", "the worker")
+    assert ledger.lost_task(turn_id) == ("", "")
+    claim = ledger.claim(turn_id, "s-1", FIRST, task="another")
+    assert isinstance(claim, Claim)
+    move = Move(attempt=1, next=Link("turn.validate", 1), run_ended=True)
+    assert isinstance(ledger.advance(claim, move, "next"), Claim)
+    await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")
+    assert ledger.lost_task(turn_id) == ("next", "the worker")
+
+
 async def test_an_interrupt_whose_client_died_is_carried_out_by_a_reaper(client: TurnsClient, ledger: Ledger) -> None:
     first = await client.submit(request("1"))
     # The client dies before it can cancel.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,28 @@ def test_no_line_of_this_script_is_over_120_characters(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in _COMMON])
 def test_the_server_compiles_this_script(name: str, settings: Settings, store: redis.Redis) -> None:
     assert store.script_load(as_sent(SCRIPTS[name], settings))
+
+
+def declared(text: str) -> set[str]:
+    """The names that a text declares at the beginning of a line."""
+    found = re.findall(r"^(?:local )?(?:function )?(\w+(?:, \w+)*)(?= ?=|\(|$)", text, re.MULTILINE)
+    return {name for names in found for name in names.split(", ")} - {"end"}
+
+
+@pytest.mark.parametrize("name", [name for name, path in SCRIPTS.items() if "\n-- args: " in path.read_text()])
+def test_a_command_gets_what_it_uses_of_the_common_part_and_nothing_else(name: str, settings: Settings) -> None:
+    common = set[str]().union(*(declared(SCRIPTS[part].read_text()) for part in _COMMON))
+    assert {"turn", "NOW", "set", "finish", "held_back", "end_pause", "counted"} <= common
+    code = re.sub(r"--.*|'[^'\n]*'", "", as_sent(SCRIPTS[name], settings))
+    used = Counter(re.findall(r"\w+", code))
+    assert (common & used.keys()) - declared(code) == set(), "used and not declared: the server would refuse it"
+    functions = set(re.findall(r"^local function (\w+)", code, re.MULTILINE))
+    assert {name for name in functions if used[name] == 1} == set()
+
+
+def test_a_command_reads_the_fields_that_its_text_names_and_no_other(settings: Settings) -> None:
+    [fields] = re.findall(r"local FIELDS = \{(.*)\}", as_sent(SCRIPTS["append"], settings))
+    assert set(re.findall(r"\w+", fields)) == {"apart", "cmd", "epoch", "outcome", "request_bytes", "seq", "token"}
 
 
 def test_a_script_that_does_not_compile_or_has_a_long_line_is_noticed(store: redis.Redis) -> None:

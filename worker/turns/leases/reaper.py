@@ -117,7 +117,7 @@ class Reaper:
 
     def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what in {"announce", "finished"}:
-            task_id, worker = self._ledger.lost_task(turn_id, found.link)
+            task_id, worker = self._ledger.lost_task(turn_id)
             if task_id:
                 self._lost(task_id, worker)
         if found.what == "announce":

@@ -42,10 +42,13 @@ class AsyncLedger:
         """Close the connection."""
         await self._connection.close()
 
-    async def claim(self, turn_id: str, session_id: str, link: Link, *, alone: bool = False) -> Claim | Refusal:
+    async def claim(
+        self, turn_id: str, session_id: str, link: Link, *, alone: bool = False, task: str = ""
+    ) -> Claim | Refusal:
         """As ``Ledger.claim``."""
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        return await self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
+        claiming = self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone, task=task)
+        return await self._exchange(claiming)
 
     async def append(self, claim: Claim, events: list[Body]) -> None:
         """As ``Ledger.append``; not for two tasks with one claim. Raises ``Fenced``."""
@@ -59,9 +62,9 @@ class AsyncLedger:
         """As ``Ledger.commit``. Raises ``Fenced``."""
         return await self._exchange(self._changes.commit(claim, move))
 
-    async def advance(self, claim: Claim, move: Move) -> Claim | Committed:
+    async def advance(self, claim: Claim, move: Move, task: str = "") -> Claim | Committed:
         """As ``Ledger.advance``. Raises ``Fenced``."""
-        return await self._exchange(self._changes.advance(claim, move, time.monotonic()))
+        return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task))
 
     async def turn(self, turn_id: str) -> Turn | None:
         """A turn's record; None when the store has none."""
@@ -81,10 +84,6 @@ class AsyncLedger:
     async def policy(self, policy_hash: str) -> str:
         """The text of a policy; empty when the store has none of this hash."""
         return await self._wait_for(self._changes.policy(policy_hash))
-
-    def note_task(self, claim: Claim, task_id: str) -> None:
-        """As ``Changes.note_task``; nobody waits for it, for it is not vital: it goes out before what is sent later."""
-        self._connection.tell(*self._changes.note_task(claim, task_id).words)
 
     async def knows(self, turn_id: str) -> bool:
         """Whether the store has this turn's record."""

@@ -38,10 +38,6 @@ _NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
 
-#: So long the task of a claimed turn is known, in seconds: as long as the longest deadline.
-_TASK_SECONDS = 604_800
-
-
 class Changes:
     """Builds the commands of one worker.
 
@@ -69,14 +65,24 @@ class Changes:
         return Command(read, self.scripts[script].words(turn_id, values, rest), script, keys)
 
     def claim(
-        self, turn_id: str, session_id: str, link: Link, token: str, taken_at: float, *, alone: bool = False
+        self,
+        turn_id: str,
+        session_id: str,
+        link: Link,
+        token: str,
+        taken_at: float,
+        *,
+        alone: bool = False,
+        task: str = "",
     ) -> Exchange[Claim | Refusal]:
         """Take the turn for ``link``. ``token`` is new and unique; ``taken_at`` is now, by ``time.monotonic()``.
+
+        ``task`` is the id of the Celery task as which it is carried out.
 
         Raises:
             ValueError: ``turn_id`` has the wrong form, or the record is damaged.
         """
-        values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone)}
+        values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
         values["worker"] = json.dumps(self._worker)
         reply = yield self._command("claim", turn_id, session_id, list, values)
         if reply[0] == b"refused":
@@ -127,11 +133,12 @@ class Changes:
         result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
         return result
 
-    def advance(self, claim: Claim, move: Move, taken_at: float) -> Exchange[Claim | Committed]:
+    def advance(self, claim: Claim, move: Move, taken_at: float, task: str = "") -> Exchange[Claim | Committed]:
         """As ``commit``, and keep token and lease for the next link: claimed as by ``claim``, in the same command.
 
-        ``taken_at`` is now, by ``time.monotonic()``. The lease begins again. The result is the claim of the next link,
-        or ``Committed`` where the holder cannot go on: the turn ended or was cancelled, has to wait, or is parked.
+        ``taken_at`` is now, by ``time.monotonic()``; ``task``: as in ``claim``. The lease begins again. The
+        result is the claim of the next link, or ``Committed`` where the holder cannot go on: the turn ended or was
+        cancelled, has to wait, or is parked.
         """
 
         def read(reply: Any) -> Behind | Claim | Committed:
@@ -146,13 +153,14 @@ class Changes:
 
         known = claim.facts(move.attempt)
         sent = wire_of(move, known, claim.turn.request.prompt)
-        result: Claim | Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=True))
+        command = self._commit(claim, sent, read, keep=True, task=task)
+        result: Claim | Committed = yield from self._numbered(claim, command)
         return result
 
     def _commit(
-        self, claim: Claim, sent: Wire, read: Callable[[Any], Behind | T], *, keep: bool
+        self, claim: Claim, sent: Wire, read: Callable[[Any], Behind | T], *, keep: bool, task: str = ""
     ) -> Command[Behind | T]:
-        words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep)}
+        words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep), "task": task}
         words |= self._breaker(claim.turn)
         return self._command("commit", *_ids(claim), read, words | sent.arguments(), sent.rest())
 
@@ -252,14 +260,6 @@ class Changes:
         """The text of a policy; empty when the store has none of this hash."""
         key = Keys(self._settings.namespace).policies
         return Command(lambda text: text.decode() if text else "", ("HGET", key, policy_hash))
-
-    def note_task(self, claim: Claim, task_id: str) -> Command[None]:
-        """Note which Celery task carries a claimed turn out; an empty id: none any more."""
-        key = keys_of(self._settings.namespace, claim.turn.turn_id).task(claim.turn.turn_id)
-        if not task_id:
-            return Command(lambda _: None, ("DEL", key))
-        noted = f"{claim.link} {claim.turn.delivery} {task_id} {self._worker}"
-        return Command(lambda _: None, ("SET", key, noted, "EX", _TASK_SECONDS))
 
     def knows(self, turn_id: str) -> Command[bool]:
         """Whether the store has this turn's record."""

@@ -52,11 +52,6 @@ class Connection:
             line = await self._opened()
         return await line.ask(words)
 
-    def tell(self, *words: Word) -> None:
-        """Send a command whose reply nobody waits for. While there is no connection it is left out."""
-        if self._line is not None and self._line.lost is None:
-            self._line.ask(words).add_done_callback(asyncio.Future.exception)  # heard, so that asyncio does not warn
-
     async def close(self) -> None:
         """Close the connection; what still waits for an answer fails."""
         if self._line:

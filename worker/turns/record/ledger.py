@@ -71,13 +71,15 @@ class Ledger:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def claim(self, turn_id: str, session_id: str, link: Link, *, alone: bool = False) -> Claim | Refusal:
+    def claim(
+        self, turn_id: str, session_id: str, link: Link, *, alone: bool = False, task: str = ""
+    ) -> Claim | Refusal:
         """Take the turn for ``link``, if it is the turn's next link and nobody holds it.
 
         A turn that is one strike from being dead is refused as ``alone`` to every process that also does other work.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        return self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone))
+        return self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone, task=task))
 
     def beat(self, claim: Claim) -> str:
         """Keep the lease; returns why the turn is to stop, or an empty text.
@@ -131,13 +133,13 @@ class Ledger:
         """
         return self._exchange(self._changes.commit(claim, move))
 
-    def advance(self, claim: Claim, move: Move) -> Claim | Committed:
+    def advance(self, claim: Claim, move: Move, task: str = "") -> Claim | Committed:
         """As ``commit``, and go on with the next link under the same token; see ``Changes.advance``.
 
         Raises:
             Fenced: the turn is no longer ours; nothing was written.
         """
-        return self._exchange(self._changes.advance(claim, move, time.monotonic()))
+        return self._exchange(self._changes.advance(claim, move, time.monotonic(), task))
 
     def due(self, shard: int, limit: int = 100) -> list[str]:
         """Ids of turns that somebody must look at now, the longest waiting first."""
@@ -181,21 +183,18 @@ class Ledger:
         while self._exchange(self._changes.fold(shard), patient=False):
             pass
 
-    def lost_task(self, turn_id: str, link: str) -> tuple[str, str]:
+    def lost_task(self, turn_id: str) -> tuple[str, str]:
         """The Celery task that a dead worker had of a turn that was taken from it, and that worker; empty for none.
 
-        ``link`` is the one the turn is at, empty when it ended. The first to ask gets the answer.
+        The first to ask gets the answer.
         """
-        keys = keys_of(self.settings.namespace, turn_id)
+        record = keys_of(self.settings.namespace, turn_id).turn(turn_id)
         pipe = self._redis.pipeline(transaction=True)
-        pipe.get(keys.task(turn_id))
-        pipe.delete(keys.task(turn_id))
-        pipe.hget(keys.turn(turn_id), "delivery")
-        noted, _, delivery = pipe.execute()
-        of, number, task_id, worker = (noted or b"   ").decode().split(" ", 3)
-        # What a kill left behind the end of an earlier task is not this one.
-        same = number == (delivery or b"").decode() and (not link or of == link)
-        return (task_id, worker) if same else ("", "")
+        pipe.hget(record, "lost")
+        pipe.hdel(record, "lost")
+        found, _ = pipe.execute()
+        task_id, _, worker = (found or b"").decode().partition(" ")
+        return task_id, worker
 
     def cancel(self, turn_id: str, session_id: str) -> None:
         """Call a turn off, because a later one of its session is to interrupt it."""

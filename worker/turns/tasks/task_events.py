@@ -82,12 +82,17 @@ class TaskEvents:
         return events
 
 
+def _new_id() -> str:
+    return str(uuid.UUID(int=random.getrandbits(128), version=4))  # no secret, and no system call
+
+
 class TaskStory:
     """One task's events, and those of the tasks that follow it in place."""
 
     def __init__(self, events: TaskEvents, task: Task) -> None:
         self._events = events
         self._task = task
+        self._next_id = _new_id()
         self._began, self._began_at = time.monotonic(), time.time()
 
     @property
@@ -149,18 +154,24 @@ class TaskStory:
         """The task broke off."""
         self._events.failed(self._task.task_id, repr(error))
 
+    def following(self, link: Link | None) -> str:
+        """The id of the task of the next link, should it be carried out in place: always the same one."""
+        named = self._task.chain[-1] if self._task.chain else {}
+        if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
+            return str(own)
+        return self._next_id
+
     def follow(self, link: Link) -> None:
         """Go on as the task of the next link, which is carried out in place."""
         before = self._task
         kwargs = {**before.kwargs, "attempt": link.attempt}
-        following = before.chain[-1] if before.chain else {}
-        own = following.get("options", {}).get("task_id", "") if following.get("task") == link.task else ""
         self._task = Task(
             name=link.task,
-            task_id=own or str(uuid.UUID(int=random.getrandbits(128), version=4)),  # no secret, and no system call
+            task_id=self.following(link),
             kwargs=kwargs,
             kwargs_text=repr(kwargs),
             root_id=before.root_id or before.task_id,
             parent_id=before.task_id,
         )
+        self._next_id = _new_id()
         self.begin()

@@ -1,6 +1,5 @@
 -- Add events to the log. Numbered: one whose reply was lost is answered, not repeated, and none is left out.
 -- args: token nth# ...
--- reads: state token cmd epoch seq
 -- nth: number of the command  ...: kind, data (JSON) of each event
 -- answers {'done', seq} | {'fenced', 0} | {'behind', number of the last command that is known here}
 

@@ -1,6 +1,5 @@
 -- Keep a lease. Idempotent, so it needs no number; also resumes a lease whose time ran out while nobody reaped it.
 -- args: token
--- reads: state token stop deadline_at
 -- answers {'held', stop} | {'fenced', ''}
 
 if turn.token ~= token then return { 'fenced', '' } end

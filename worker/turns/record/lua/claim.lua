@@ -1,7 +1,8 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
--- args: link token worker alone
+-- args: link token worker alone task
 -- reads: *
 -- link: such as turn.run/1  worker: JSON string  alone: 1 when this process works on nothing else, else 0
+-- task: the Celery task as which it is carried out, or ''
 -- answers {'claimed', now, record ...} | {'refused', why}
 
 if not turn.state then return { 'refused', 'missing' } end
@@ -26,6 +27,7 @@ if number('deadline_at') == 0 and number('deadline_ms') > 0 then set('deadline_a
 set('tokens', (turn.tokens or '') .. token .. ' ')
 set('cmd', 0)
 set('alone', alone)
+set('task', task)
 set('worker', cjson.decode('[' .. worker .. ']')[1])
 begin(link, turn.state == 'queued' and 'running' or 'validating', token, worker)
 return claimed()

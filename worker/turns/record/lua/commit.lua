@@ -1,8 +1,9 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
--- args: token nth# keep next state attempt delay_ms# park_ms# outcome told counters end_counters run_ended judged
+-- args: token nth# keep task next state attempt delay_ms# park_ms# outcome told counters end_counters run_ended judged
 -- args: service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
+-- task: as which Celery task the next link is carried out then
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
 -- park_ms: above 0, the turn waits so long for a decision in the inbox
 -- outcome: '' while it goes on  told: the answer as JSON, for the last event
@@ -74,6 +75,7 @@ else
   if outcome ~= '' then
     head = give_up(outcome)
   elseif keep == '1' and at_once and not name then
+    set('task', task)
     begin(next, state == 'queued' and 'running' or 'validating', token, cjson.encode(turn.worker))
     return went_on()
   else

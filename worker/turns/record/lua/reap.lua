@@ -33,6 +33,8 @@ if held then
   count('delivery.lost|' .. turn.state, 1)
   emit('attempt.lost', '{"attempt":' .. int(number('attempt')) .. ',"delivery":' .. int(number('delivery')) ..
     ',"during":"' .. turn.state .. '","silent_ms":' .. int(silent) .. '}')
+  -- The first reaper to ask tells operators how its task ended.
+  if (turn.task or '') ~= '' then set('lost', turn.task .. ' ' .. (turn.worker or '')) end
   set('token', '')
   set('lease_until', 0)
   set('state', running and 'queued' or 'ran')

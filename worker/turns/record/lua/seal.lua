@@ -1,7 +1,6 @@
 -- Accept an answer before it is published: from now on nothing calls the turn off, and a later holder
 -- publishes and commits what is written here. Idempotent, so it needs no number.
 -- args: token accepted
--- reads: token stop apart
 -- accepted: JSON, see accepted.py
 -- answers {'sealed'} | {'stopped'} (cancelled before: it must not be published) | {'fenced'}
 
