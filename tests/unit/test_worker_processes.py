@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,18 @@ def test_the_quota_of_a_control_group_counts_rounded_up(tmp_path: Path, monkeypa
     for text, cpus in {"max 100000": 8, "400000 100000": 4, "150000 100000": 2, "50000 100000": 1, "": 8}.items():
         quota.write_text(text)
         assert usable_cpus(quota) == cpus, text
+
+
+def test_commands_load_no_package_that_a_library_would_only_use_where_it_is_installed() -> None:
+    look = (
+        "import sys, worker.cli\n"
+        "found = worker.cli.cli.get_command(None, sys.argv[1])\n"
+        "left = sorted(n for n in sys.modules if n.partition('.')[0] in ('rich', 'opentelemetry'))\n"
+        "import rich\n"
+        "print(found.name, left)\n"
+    )
+    for command in ("worker", "up"):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", look, command], capture_output=True, text=True, check=True, env=os.environ
+        )
+        assert done.stdout == f"{command} []\n", "rich can still be imported, and nothing did"

@@ -23,6 +23,7 @@ from api_client.contract.errors import (
     TurnNotFound,
 )
 from worker.cli.reading import refuse_odd
+from worker.processes import lean
 
 #: Exit codes: fine; the answer is "no" (not found, not passed, busy); used wrongly or not able to work.
 FINE, NO, USAGE = 0, 1, 2
@@ -136,7 +137,8 @@ class LazyGroup(click.Group):
             hint = f"did you mean {close[0]!r}?" if close else "see `turns --help`"
             raise click.UsageError(f"no command {cmd_name!r}; {hint}")
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        with lean.without_unused():
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def invoke(self, ctx: click.Context) -> int:

@@ -1,10 +1,11 @@
-"""What a worker's processes need less, or more, of than Python gives them. Imports nothing that costs."""
+"""What processes of ours need less, or more, of than Python gives them. Imports nothing that costs."""
 
 from __future__ import annotations
 
 import contextlib
 import resource
 import sys
+from collections.abc import Iterator
 
 #: Packages that libraries import where they are installed (structlog for colours, redis for its metrics), unused here.
 _UNUSED = ("rich", "opentelemetry")
@@ -14,6 +15,19 @@ def leave_out_unused() -> None:
     """Keep unused packages out of this process: 6 MB and 0.1 s of processor. To be called before other imports."""
     for name in _UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None: not to be found
+
+
+@contextlib.contextmanager
+def without_unused() -> Iterator[None]:
+    """Leave them out while the block imports libraries. Afterwards whoever needs one finds it."""
+    left_out = [name for name in _UNUSED if name not in sys.modules]
+    leave_out_unused()
+    try:
+        yield
+    finally:
+        for name in left_out:
+            if sys.modules.get(name, name) is None:
+                del sys.modules[name]
 
 
 def lift_open_files() -> None:
