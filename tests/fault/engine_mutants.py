@@ -17,13 +17,19 @@ _GOLDEN = "tests/integration/test_golden_records.py"
 
 @dataclass(frozen=True, slots=True)
 class EngineMutant:
-    """``old`` stands once in ``path`` and is replaced; ``tests`` is the file that must notice."""
+    """``old`` stands once in ``path`` and is replaced; ``test`` in ``file`` must notice."""
 
     name: str
     path: str
     old: str
     new: str
-    tests: str
+    file: str
+    test: str
+
+    @property
+    def node(self) -> str:
+        """The test, as pytest names it."""
+        return f"{self.file}::{self.test}"
 
 
 MUTANTS = [
@@ -34,6 +40,7 @@ MUTANTS = [
         "may_take = steady and calm_seconds >= self._settings.lease_seconds",
         "may_take = True",
         _STORE + "test_calm.py",
+        "test_after_an_outage_the_holder_of_a_finished_run_commits_before_a_reaper_takes_it",
     ),
     EngineMutant(
         "a reaper that has just begun waits anew",
@@ -41,6 +48,7 @@ MUTANTS = [
         "since = tonumber(told[1] or ''), tonumber(told[2] or '')",
         "since = tonumber(told[1] or ''), nil",
         _STORE + "test_calm.py",
+        "test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew",
     ),
     EngineMutant(
         "an outage of all reapers is no pause",
@@ -48,6 +56,7 @@ MUTANTS = [
         " or now - seen > tonumber(ARGV[1]) then",
         " then",
         _STORE + "test_calm.py",
+        "test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew",
     ),
     EngineMutant(
         "a clock that jumps is trusted",
@@ -55,6 +64,7 @@ MUTANTS = [
         "if abs(drift) > _JUMP_SECONDS:",
         "if False:",
         _UNIT + "test_clocks.py",
+        "test_a_clock_that_was_set_back_is_told_once",
     ),
     EngineMutant(
         "a clock that was set back is not seen",
@@ -62,6 +72,7 @@ MUTANTS = [
         "self.jumped_back = drift < -_JUMP_SECONDS",
         "self.jumped_back = False",
         _UNIT + "test_clocks.py",
+        "test_a_clock_that_was_set_back_is_told_once",
     ),
     EngineMutant(
         "the delivery before the last strike is carried on beside others",
@@ -69,6 +80,7 @@ MUTANTS = [
         " or lease.claim.turn.strikes >= self._settings.strikes - 1:",
         ":",
         _IN_PLACE,
+        "test_the_delivery_before_the_last_strike_is_left_to_a_process_that_does_nothing_else",
     ),
     # Late holders
     EngineMutant(
@@ -77,6 +89,7 @@ MUTANTS = [
         "            if name != self._name:\n                _clear(name, self._all)",
         "            pass",
         "tests/unit/consultant/test_session_fence.py",
+        "test_what_a_killed_holder_or_an_agent_left_is_cleared_away",
     ),
     EngineMutant(
         "a file is written past its holder's folder",
@@ -84,6 +97,7 @@ MUTANTS = [
         "by_way_of=self._own",
         "by_way_of=folder",
         "tests/unit/consultant/test_session_fence.py",
+        "test_a_holder_that_was_overtaken_is_told",
     ),
     EngineMutant(
         "a holder keeps its turn to the last moment of the lease",
@@ -91,6 +105,7 @@ MUTANTS = [
         "self._seconds * (1 - _MARGIN)",
         "self._seconds",
         _UNIT + "test_lease.py",
+        "test_a_beat_counts_from_when_it_was_sent_and_brings_no_stopped_run_back",
     ),
     EngineMutant(
         "a run outlives its lease",
@@ -98,6 +113,7 @@ MUTANTS = [
         "            if self.lapsed:\n                # Kept",
         "            if False:\n                # Kept",
         _UNIT + "test_lease.py",
+        "test_a_beat_counts_from_when_it_was_sent_and_brings_no_stopped_run_back",
     ),
     EngineMutant(
         "a lost lease is forgotten when a beat succeeds later",
@@ -105,6 +121,7 @@ MUTANTS = [
         'self._reason = "fenced"\n',
         'return "fenced"\n',
         _UNIT + "test_lease.py",
+        "test_a_beat_counts_from_when_it_was_sent_and_brings_no_stopped_run_back",
     ),
     EngineMutant(
         "a cancel hides that the lease is lost",
@@ -112,6 +129,7 @@ MUTANTS = [
         'if not self._reason or reason == "fenced":',
         "if not self._reason:",
         _UNIT + "test_lease.py",
+        "test_a_lost_lease_overrules_any_other_reason_and_nothing_overrules_it",
     ),
     EngineMutant(
         "a holder that was frozen does not ask the store",
@@ -119,6 +137,7 @@ MUTANTS = [
         "        if self.lapsed:\n            self.acknowledge(ledger",
         "        if False:\n            self.acknowledge(ledger",
         _UNIT + "test_lease.py",
+        "test_after_a_freeze_the_store_is_asked_before_anything_is_touched_and_not_otherwise",
     ),
     EngineMutant(
         "a lease counts from when its holder had the answer",
@@ -126,6 +145,7 @@ MUTANTS = [
         "        self._acknowledged = asked_at",
         "        self._acknowledged = time.monotonic()",
         _UNIT + "test_lease.py",
+        "test_a_beat_counts_from_when_it_was_sent_and_brings_no_stopped_run_back",
     ),
     EngineMutant(
         "a stuck loop keeps its leases",
@@ -133,6 +153,7 @@ MUTANTS = [
         "return not stuck",
         "return True",
         _UNIT + "test_threads.py",
+        "test_leases_are_kept_no_more_when_the_main_loop_is_stuck_and_again_when_it_turns",
     ),
     EngineMutant(
         "of a round a fenced lease is kept",
@@ -140,6 +161,7 @@ MUTANTS = [
         'if found == "fenced":',
         "if False:",
         _UNIT + "test_threads.py",
+        "test_of_one_round_each_lease_learns_its_own",
     ),
     EngineMutant(
         "a turn that was just claimed does not hear that all must stop",
@@ -147,6 +169,7 @@ MUTANTS = [
         "            if self._all_stop:",
         "            if False:",
         _UNIT + "test_threads.py",
+        "test_a_turn_that_was_claimed_just_before_all_were_told_to_stop_stops_too",
     ),
     # Numbered commands, and what a store forgets
     EngineMutant(
@@ -155,6 +178,7 @@ MUTANTS = [
         "self.commands[known : number - 1]",
         "self.commands[known + 1 : number - 1]",
         _UNIT + "test_outbox.py",
+        "test_what_a_store_has_forgotten_is_sent_again_in_order",
     ),
     EngineMutant(
         "a holder that goes on counts its commands anew",
@@ -162,6 +186,7 @@ MUTANTS = [
         "            following.outbox = claim.outbox\n",
         "",
         _STORE + "test_advance.py",
+        "test_an_advance_whose_reply_was_lost_is_answered_not_repeated",
     ),
     EngineMutant(
         "what a store forgot is not sent again",
@@ -169,6 +194,7 @@ MUTANTS = [
         "                yield forgotten",
         "                pass",
         _STORE + "test_advance.py",
+        "test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_by_link",
     ),
     EngineMutant(
         "counters are folded twice",
@@ -176,6 +202,7 @@ MUTANTS = [
         "~= ARGV[1] then return 0 end",
         "== '' then return 0 end",
         _STORE + "test_counters.py",
+        "test_two_reapers_that_read_the_same_counters_fold_them_once",
     ),
     # Texts
     EngineMutant(
@@ -184,6 +211,7 @@ MUTANTS = [
         "if is_long(text) and places.setdefault(text, name) != name:",
         "if False:",
         _STORE + "test_long_texts.py",
+        "test_an_answer_lies_in_the_store_once_and_every_reader_finds_it",
     ),
     EngineMutant(
         "who takes over behind the seal has no answer",
@@ -191,6 +219,7 @@ MUTANTS = [
         'texts.get(place, "") if place else told["response"]',
         'told["response"]',
         _STORE + "test_long_texts.py",
+        "test_who_takes_over_behind_the_seal_has_the_whole_answer[long]",
     ),
     EngineMutant(
         "a long message is stored again as the prompt",
@@ -198,6 +227,7 @@ MUTANTS = [
         'if name == "prompt" and text == asked and is_long(text):',
         "if False:",
         _STORE + "test_long_texts.py",
+        "test_an_answer_lies_in_the_store_once_and_every_reader_finds_it",
     ),
     EngineMutant(
         "an attempt does not find the message it was asked with",
@@ -205,6 +235,7 @@ MUTANTS = [
         "texts = {**facts, ASKED: asked}",
         "texts = facts",
         _STORE + "test_long_texts.py",
+        "test_an_answer_lies_in_the_store_once_and_every_reader_finds_it",
     ),
     EngineMutant(
         "a long request is not read with the claim",
@@ -212,6 +243,7 @@ MUTANTS = [
         "        if is_apart(record):  # long",
         "        if False:  # long",
         _STORE + "test_long_texts.py",
+        "test_who_takes_over_behind_the_seal_has_the_whole_answer[long]",
     ),
     EngineMutant(
         "records of the version before have no texts",
@@ -219,6 +251,7 @@ MUTANTS = [
         '(b"apart" in stored or b"request" not in stored)',
         'b"apart" in stored',
         _GOLDEN,
+        "test_a_turn_of_an_earlier_version_is_found_and_finished",
     ),
     EngineMutant(
         "the texts of the version before are kept for ever",
@@ -226,6 +259,7 @@ MUTANTS = [
         "(turn.apart or turn.request_bytes) and",
         "turn.apart and",
         _GOLDEN,
+        "test_a_turn_of_an_earlier_version_is_found_and_finished",
     ),
     EngineMutant(
         "long texts are kept for ever",
@@ -233,6 +267,7 @@ MUTANTS = [
         "(turn.apart or turn.request_bytes) and",
         "turn.request_bytes and",
         _STORE + "test_long_texts.py",
+        "test_no_key_of_a_finished_turn_with_long_texts_lives_for_ever",
     ),
     EngineMutant(
         "an answer goes with its attempts before its record does",
@@ -240,6 +275,7 @@ MUTANTS = [
         'if lives["attempts"] < lives["records"]:',
         "if False:",
         _STORE + "test_long_texts.py",
+        "test_a_long_answer_stays_when_attempts_are_cleared_up_before_records",
     ),
     # An agent's output
     EngineMutant(
@@ -248,6 +284,7 @@ MUTANTS = [
         "        left, self._waiting = self._waiting, []\n",
         "        left, self._waiting = [], []\n",
         _UNIT + "test_writer.py",
+        "test_what_waits_when_the_agent_ends_is_left_to_the_commit",
     ),
     EngineMutant(
         "a long rest is left to the commit",
@@ -255,6 +292,7 @@ MUTANTS = [
         "self._closing = _size(self._waiting) <= _LEFT",
         "self._closing = True",
         _UNIT + "test_writer.py",
+        "test_a_long_rest_is_appended_in_pieces_and_not_left_to_the_commit",
     ),
     EngineMutant(
         "a run with half a log counts",
@@ -262,6 +300,7 @@ MUTANTS = [
         "        if self._fault:\n            raise self._fault\n",
         "",
         _UNIT + "test_threads.py",
+        "test_a_run_whose_log_cannot_be_written_does_not_count",
     ),
     EngineMutant(
         "the output that was not sent is forgotten",
@@ -269,6 +308,7 @@ MUTANTS = [
         "events=[*run.unsent, *move.events]",
         "events=[*move.events]",
         _ENGINE,
+        "test_output_that_waits_when_the_agent_ends_is_in_the_log_before_its_end",
     ),
     # Slots, and which turn comes next
     EngineMutant(
@@ -277,6 +317,7 @@ MUTANTS = [
         "            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):\n                return False\n",
         "",
         _UNIT + "test_slots.py",
+        "test_a_turn_that_was_judged_does_not_run_again_in_place_where_no_slot_is_free_for_it",
     ),
     EngineMutant(
         "a slot that gets free wakes nobody",
@@ -284,6 +325,7 @@ MUTANTS = [
         "            self._on_free()",
         "            pass",
         _UNIT + "test_slots.py",
+        "test_a_message_that_came_too_late_to_be_left_alone_has_a_seat_beyond_the_limit",
     ),
     EngineMutant(
         "turns that failed hold up all others",
@@ -291,6 +333,7 @@ MUTANTS = [
         "if self._in_a_row < PREFERRED_IN_A_ROW:",
         "if True:",
         _UNIT + "test_next_queue.py",
+        "test_it_gets_three_of_four_places_while_others_wait",
     ),
     EngineMutant(
         "announcements pile up",
@@ -298,6 +341,7 @@ MUTANTS = [
         "    elif head.at > turn.at:\n        return None\n",
         "    elif True:\n        return None\n",
         _UNIT + "test_waiting.py",
+        "test_it_is_looked_at_again_before_its_deadline_and_within_a_bounded_time",
     ),
     EngineMutant(
         "a message that got lost is never announced again",
@@ -305,6 +349,7 @@ MUTANTS = [
         "    elif head.at > turn.at:\n        return None\n",
         "",
         _UNIT + "test_waiting.py",
+        "test_a_message_that_is_not_there_any_more_is_announced_again[head1]",
     ),
     # Hand-overs
     EngineMutant(
@@ -313,6 +358,7 @@ MUTANTS = [
         "if alone or lease.reason or self._host.sick or",
         "if alone or self._host.sick or",
         _IN_PLACE,
+        "test_a_process_that_ends_hands_over_instead_of_going_on",
     ),
     EngineMutant(
         "a sick host takes turns",
@@ -320,6 +366,7 @@ MUTANTS = [
         "        if self._host.sick:  # received",
         "        if False:  # received",
         _ENGINE,
+        "test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_is_well",
     ),
     EngineMutant(
         "the session's next turn is left to a reaper",
@@ -327,6 +374,7 @@ MUTANTS = [
         "            if done.head and (head_link",
         "            if False and (head_link",
         _ENGINE,
+        "test_the_next_turn_of_the_session_is_announced_when_this_one_ends",
     ),
     EngineMutant(
         "an answer that was accepted is judged again",
@@ -334,6 +382,7 @@ MUTANTS = [
         "            if lease.claim.accepted:",
         "            if False:",
         _ACCEPTING,
+        "test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_another_and_not_judged_again",
     ),
     EngineMutant(
         "an answer is published without a seal",
@@ -341,5 +390,6 @@ MUTANTS = [
         "                    if not self._seal(lease, accepted):\n                        return move\n",
         "",
         _ACCEPTING,
+        "test_a_cancel_while_an_answer_is_published_is_too_late[answer.published]",
     ),
 ]

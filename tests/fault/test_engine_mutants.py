@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,48 +19,69 @@ from tests.fault.engine_mutants import MUTANTS, EngineMutant
 ROOT = Path(__file__).parents[2]
 #: What pytest says when tests failed; another code means that it could not run them.
 _PASSED, _FAILED = 0, 1
-#: A guard that is missing may make a test wait for ever: this is red too.
-_SECONDS = 90
+#: A guard that is missing may make a test wait for ever: this is red too. Without a mutant each takes a second or less.
+_SECONDS, _SECONDS_GREEN = 15, 90
+
+
+class Copy:
+    """A copy of what the tests run, and the process that runs them there."""
+
+    def __init__(self, sources: Path) -> None:
+        self.sources = sources
+        for name in ("api_client", "worker", "tests", "docs"):
+            shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+        shutil.copy(ROOT / "pyproject.toml", sources)
+        self._runner = subprocess.Popen(
+            [sys.executable, "-m", "tests.fault.mutant_runs"],
+            cwd=sources,
+            env=os.environ | {"PYTHONPATH": str(sources)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def result_of(self, tests: Iterable[str], seconds: float, *, broken: bool) -> tuple[int, str]:
+        """Run these tests: pytest's exit code, and what it printed."""
+        assert self._runner.stdin
+        assert self._runner.stdout
+        self._runner.stdin.write(json.dumps({"tests": list(tests), "seconds": seconds, "broken": broken}) + "\n")
+        self._runner.stdin.flush()
+        found: dict[str, Any] = json.loads(self._runner.stdout.readline())
+        return found["code"], found["output"]
+
+    @contextmanager
+    def broken(self, mutant: EngineMutant) -> Iterator[None]:
+        """The mutant is in the copy while the block runs."""
+        place = self.sources / mutant.path
+        text = place.read_text()
+        assert text.count(mutant.old) == 1, "its text no longer stands once in the file"
+        place.write_text(text.replace(mutant.old, mutant.new))
+        try:
+            yield
+        finally:
+            place.write_text(text)
+
+    def close(self) -> None:
+        """End the process that runs tests; it ends with its input, after the tests it runs."""
+        self._runner.communicate()
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the tests run."""
-    copy = tmp_path_factory.mktemp("mutants") / "sources"
-    copy.mkdir()
-    for name in ("api_client", "worker", "tests", "docs"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
-    shutil.copy(ROOT / "pyproject.toml", copy)
-    return copy
-
-
-def result_of(sources: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """A run of these tests on the copy."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--timeout={_SECONDS}", *tests],
-        cwd=sources,
-        env=os.environ | {"PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    made = Copy(tmp_path_factory.mktemp("mutants"))
+    yield made
+    made.close()
 
 
 @pytest.mark.timeout(900)
-def test_without_a_mutant_the_copy_is_green(sources: Path) -> None:
-    run = result_of(sources, sorted({mutant.tests for mutant in MUTANTS}))
-    assert run.returncode == _PASSED, run.stdout[-3000:] + run.stderr[-2000:]
+def test_without_a_mutant_the_copy_is_green(copy: Copy) -> None:
+    code, output = copy.result_of(sorted({mutant.node for mutant in MUTANTS}), _SECONDS_GREEN, broken=False)
+    assert code == _PASSED, output[-3000:]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_a_test_notices_this_mutant(sources: Path, mutant: EngineMutant) -> None:
-    place = sources / mutant.path
-    text = place.read_text()
-    assert text.count(mutant.old) == 1, "its text no longer stands once in the file"
-    place.write_text(text.replace(mutant.old, mutant.new))
-    try:
-        run = result_of(sources, [mutant.tests])
-    finally:
-        place.write_text(text)
-    assert run.returncode == _FAILED, run.stdout[-3000:] + run.stderr[-2000:]
+def test_a_test_notices_this_mutant(copy: Copy, mutant: EngineMutant) -> None:
+    with copy.broken(mutant):
+        code, output = copy.result_of([mutant.node], _SECONDS, broken=True)
+    assert code == _FAILED, output[-3000:]

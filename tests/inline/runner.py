@@ -81,8 +81,9 @@ class _InlinePlayer(Player):
                 if name == "wait":
                     await self._pause(fields["seconds"])
                 elif name == "wait_for":
+                    began = time.monotonic()
                     while not (self.directory / fields["path"]).exists():
-                        await self._pause(0.05)
+                        await self._pause(_patience(time.monotonic() - began))
                 elif name == "say" and fields.get("seconds"):
                     parts = split(fields["text"], fields.get("pieces") or int(fields["seconds"] / 0.04))
                     for number, part in enumerate(parts):
@@ -102,20 +103,25 @@ class _InlinePlayer(Player):
         time.sleep(min(seconds, 0.1))
 
     async def _pause(self, seconds: float) -> None:
-        """Let time pass, in pieces of 0.1 s."""
-        ends = time.monotonic() + seconds
+        """Let time pass, in pieces: shortly after its begin it hears soon that it is to stop."""
+        began = time.monotonic()
         while True:
             self._check()
-            left = ends - time.monotonic()
-            if left <= 0:
+            passed = time.monotonic() - began
+            if passed >= seconds:
                 return
-            await asyncio.sleep(min(left, 0.1))
+            await asyncio.sleep(min(seconds - passed, 2 * _patience(passed)))
 
     def _check(self) -> None:
         if self._stop.reason:
             raise _Stopped(Verdict.CANCELLED, f"stopped: {self._stop.reason}")
         if time.monotonic() >= self._order.deadline:
             raise _Stopped(Verdict.INCOMPLETE, "the run's time was up")
+
+
+def _patience(passed: float) -> float:
+    """How long an agent that has waited for so long sleeps, in seconds: a thousand that wait must cost little."""
+    return min(0.5, max(0.05, passed / 10))
 
 
 async def _play(player: _InlinePlayer, steps: tuple[script.Step, ...], transcript: Transcript) -> Completion:

@@ -36,14 +36,16 @@ def cpu_ms(pid: int) -> float:
 
 def pss_mb(pid: int) -> float:
     """Memory of a process and of all it started, shared pages divided by who shares them, in MB."""
-    total = 0
-    for one in family(pid):
-        try:
-            text = Path(f"/proc/{one}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total += next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
-    return total / 1024
+    return sum(map(pss_of, family(pid)))
+
+
+def pss_of(pid: int) -> float:
+    """Memory of one process, shared pages divided by who shares them, in MB; 0 when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0) / 1024
 
 
 def machine_busy_ms() -> float:

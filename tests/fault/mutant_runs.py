@@ -1,0 +1,60 @@
+"""Runs tests again and again, each time in a fork of a process that has loaded the libraries and none of our code.
+
+``python -m tests.fault.mutant_runs`` reads one JSON object a line: ``tests``, ``seconds`` (the most a test takes) and
+``broken`` (a mutant is in the sources). It answers each with ``code``, pytest's exit code, and ``output``. So a run
+costs its tests, and not the start of an interpreter with all it imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import pytest
+
+#: What the tests import, all of them with no thread and no open file of their own.
+_LIBRARIES = (
+    *("celery", "celery.app.base", "celery.worker", "click", "fastapi", "httpx2", "hypothesis", "jinja2", "kombu"),
+    *("markdown_it", "pytest_asyncio", "redis", "redis.asyncio", "ruamel.yaml", "structlog", "yaml"),
+)
+
+
+def run(tests: Sequence[str], seconds: float, *, broken: bool) -> tuple[int, str]:
+    """Run tests in a fork; what they have started ends with it. Returns pytest's exit code, and what it printed.
+
+    What is compiled of ``broken`` sources is not kept: a file that is put back within the second looks like before.
+    """
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if not child:
+            os.setsid()
+            sys.dont_write_bytecode = broken
+            for fd in (1, 2):
+                os.dup2(output.fileno(), fd)
+            code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", f"--timeout={seconds:g}", *tests])
+            sys.stdout.flush()
+            os._exit(code)
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        output.seek(0)
+        return os.waitstatus_to_exitcode(status), output.read().decode(errors="replace")
+
+
+def main() -> None:
+    """Carry out orders until standard input ends."""
+    for name in _LIBRARIES:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        code, output = run(**json.loads(line))
+        print(json.dumps({"code": code, "output": output}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
