@@ -1,4 +1,4 @@
-"""What processes of ours need less, or more, of than Python gives them. Imports nothing that costs."""
+"""What our processes need less, or more, of than Python gives them. Imports nothing that costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def leave_out_unused() -> None:
 
 @contextlib.contextmanager
 def without_unused() -> Iterator[None]:
-    """Leave them out while the block imports libraries. Afterwards whoever needs one finds it."""
+    """Leave them out while the block imports libraries. Code that needs one later finds it."""
     left_out = [name for name in _UNUSED if name not in sys.modules]
     leave_out_unused()
     try:
