@@ -12,13 +12,14 @@ from typing import Any, Self
 from api_client.announcer import Announcer
 from api_client.audit import Audit
 from api_client.budgets.spending import Spending
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import NotFinished
 from api_client.contract.events import Event
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState, replay_id
+from api_client.contract.turn import Turn, TurnRequest, TurnState, replay_id
 from api_client.contract.values.policy import Asker, ReadPolicy
-from api_client.figures.reader import FigureReader
+from api_client.figures.figures_reader import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.finding import find_turn
 from api_client.index.lists import TurnLists
@@ -33,10 +34,10 @@ from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
 from api_client.relay_state.sign_ins import SignIns
 from api_client.store import Store
-from api_client.tracing.backlog import Backlog
+from api_client.tracing.unsent import Backlog
 from api_client.turns.canceller import Canceller
 from api_client.turns.inbox import Inbox
-from api_client.turns.outline import Outline
+from api_client.turns.log_outline import Outline
 from api_client.turns.reader import TurnReader
 from api_client.turns.sessions import Sessions
 from api_client.turns.submission import replayed

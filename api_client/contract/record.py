@@ -12,8 +12,9 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.marker import read_spans
-from api_client.contract.turn import AttemptRecord, Failing, Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,7 +120,7 @@ def is_apart(stored: Mapping[bytes, bytes]) -> bool:
 
 
 def elsewhere(name: str) -> str:
-    """The fact of an attempt that says which other fact has the text of fact ``name`` (``wire.py`` of the worker)."""
+    """The fact that says which other fact has the text of fact ``name`` (``worker/turns/transitions/encoding.py``)."""
     return name + _IN
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.turn import AttemptRecord, Turn, shard_of
+from api_client.contract.turn import Turn, shard_of
 from api_client.index.search import STATUSES, Place, Search
 from api_client.store import Store
 

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 import api_client
 from api_client.contract.turn import Turn
 from api_client.tracing.caller import caller_span
-from api_client.tracing.tree import Note, Span, span_id, trace_id
+from api_client.tracing.span_tree import Note, Span, span_id, trace_id
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.phases.phase_place import phases_folder
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 
 
 def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:

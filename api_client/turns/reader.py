@@ -8,14 +8,15 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
 from api_client.contract.record import decode_attempts, decode_turn, is_apart
-from api_client.contract.turn import AttemptRecord, Turn, TurnState
+from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.turns.bells import Bells
-from api_client.turns.outline import Outline, read_outline
+from api_client.turns.log_outline import Outline, read_outline
 from api_client.turns.stream import Position, follow, read_log
 
 #: Ends that are known to be confirmed.

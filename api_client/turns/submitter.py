@@ -11,7 +11,7 @@ import structlog
 
 from api_client.announcer import Announcer
 from api_client.budgets.spending import Spending
-from api_client.contract.celery_message import Stamp, announcement
+from api_client.celery_message import Stamp, announcement
 from api_client.contract.commands import Word
 from api_client.contract.errors import IdempotencyConflict, IntakePaused, SessionBusy
 from api_client.contract.failpoints import reach
@@ -28,7 +28,7 @@ from api_client.store import Store
 from api_client.turns import submission
 from api_client.turns.admission import check, completed
 from api_client.turns.canceller import Canceller
-from api_client.turns.phases import requests_of
+from api_client.turns.phase_requests import requests_of
 from api_client.turns.reservations import Reservations
 
 log = structlog.get_logger()

@@ -26,7 +26,7 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.settings import Settings
 from api_client.contract.values.policy import ReadPolicy
 from api_client.watcher import Watcher
-from api_client.web.connection import Connection
+from api_client.web.client_connection import Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.head import Head
 from api_client.web.identity.access import InProgress, needs_key

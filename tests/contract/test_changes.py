@@ -6,8 +6,9 @@ from dataclasses import fields
 
 import pytest
 
+from api_client.contract.attempt import AttemptFacts
 from api_client.contract.record import Changes, changes_of, decode_attempts, decode_turn
-from api_client.contract.turn import AttemptFacts, Failing, Outcome, Progress, TurnRequest
+from api_client.contract.turn import Failing, Outcome, Progress, TurnRequest
 
 VALUES = {
     "str": "text",

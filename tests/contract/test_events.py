@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from api_client.contract.event_kinds import KINDS, TurnQueued, TurnRetrying, Unknown, body_of, data_of
 from api_client.contract.events import Event, read_event_id
 from api_client.contract.turn import Outcome
+from worker.turns.transitions.encoding import encode
 from worker.turns.transitions.moves import Answer, Move
-from worker.turns.transitions.wire import wire_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 
@@ -80,7 +80,7 @@ def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
         for kind, data in re.findall(r"emit\('([a-z.]+)',((?:.|\n)*?)\}'\)", path.read_text()):
             found[kind] = re.findall(r'"(\w+)":', data)
     # The answer in the event of the end comes from the worker as text.
-    found["turn.finished"] += json.loads("{" + str(wire_of(ENDS, {}).arguments()["told"]) + "}")
+    found["turn.finished"] += json.loads("{" + str(encode(ENDS, {}).arguments()["told"]) + "}")
     empty = {kind: list(data_of(body_of(kind, {}))) for kind in found}
     by_the_store = {
         "turn.queued",

@@ -23,8 +23,8 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from tests.fault import scripts
+from worker.turns.transitions.encoding import encode
 from worker.turns.transitions.moves import Answer, Move, progress
-from worker.turns.transitions.wire import wire_of
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)
@@ -38,7 +38,7 @@ _OWN = 4
 @cache
 def commit_arguments(move_name: str, link: Link, retries: int, delay_ms: int) -> tuple[Word, ...]:
     """The arguments of a commit behind token, number, keep and task, as the ledger sends them."""
-    sent = wire_of(_MOVES[move_name](link, retries, delay_ms), {})
+    sent = encode(_MOVES[move_name](link, retries, delay_ms), {})
     values = sent.arguments() | {"service_errors": 10, "service_ms": 60_000}
     return (*(values[name] for name in _COMMIT[_OWN:]), *sent.rest())
 

@@ -174,7 +174,7 @@ MUTANTS = [
     # Numbered commands, and what a store forgets
     EngineMutant(
         "the first forgotten command is left out",
-        _RECORD + "outbox.py",
+        _RECORD + "numbered_commands.py",
         "self.commands[known : number - 1]",
         "self.commands[known + 1 : number - 1]",
         _UNIT + "test_outbox.py",
@@ -207,7 +207,7 @@ MUTANTS = [
     # Texts
     EngineMutant(
         "a long answer is stored again with the verdict",
-        _TURNS + "transitions/wire.py",
+        _TURNS + "transitions/encoding.py",
         "if is_long(text) and places.setdefault(text, name) != name:",
         "if False:",
         _STORE + "test_long_texts.py",
@@ -215,7 +215,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "who takes over behind the seal has no answer",
-        _TURNS + "transitions/wire.py",
+        _TURNS + "transitions/encoding.py",
         'texts.get(place, "") if place else told["response"]',
         'told["response"]',
         _STORE + "test_long_texts.py",
@@ -223,7 +223,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a long message is stored again as the prompt",
-        _TURNS + "transitions/wire.py",
+        _TURNS + "transitions/encoding.py",
         'if name == "prompt" and text == asked and is_long(text):',
         "if False:",
         _STORE + "test_long_texts.py",
@@ -337,7 +337,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "announcements pile up",
-        _LEASES + "waiting.py",
+        _LEASES + "announced.py",
         "    elif head.at > turn.at:\n        return None\n",
         "    elif True:\n        return None\n",
         _UNIT + "test_waiting.py",
@@ -345,7 +345,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a message that got lost is never announced again",
-        _LEASES + "waiting.py",
+        _LEASES + "announced.py",
         "    elif head.at > turn.at:\n        return None\n",
         "",
         _UNIT + "test_waiting.py",

@@ -26,8 +26,8 @@ from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, Sent, commit_argument
 from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
-from worker.turns.record.outbox import Outbox
-from worker.turns.transitions.wire import flat
+from worker.turns.record.numbered_commands import Outbox
+from worker.turns.transitions.encoding import flat
 
 Ask = Generator[list[Command], list[Any], Any]
 

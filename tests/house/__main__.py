@@ -1,6 +1,9 @@
-"""``python -m tests.house [REVISION...] [--trace] [--files] [--folders]``: figures of this checkout and earlier ones.
+"""Figures of this checkout and earlier ones.
+
+``python -m tests.house [REVISION...] [--trace] [--files] [--folders] [--since]``
 
 ``--trace`` starts each version and counts the files that one chat message passes; with ``--files`` it lists them.
+``--since`` lists the lines of files that the first revision did not have, by folder.
 ``--folders`` lists every folder with its files, by how many other folders it is imported, and how many it imports.
 """
 
@@ -15,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tests.house.figures import PRODUCT, figures, folder_lines
+from tests.house.since import since_lines
 from tests.house.trace import main_path
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +47,13 @@ def main(arguments: list[str]) -> None:
     """Print a table: a line for each figure, a column for each version, this checkout last."""
     revisions = [argument for argument in arguments if not argument.startswith("--")]
     columns: dict[str, dict[str, str]] = {}
+    since: list[str] = []
     with tempfile.TemporaryDirectory(prefix="house-", dir="/tmp") as scratch:
         for number, revision in enumerate([*revisions, ""]):
             copy = check_out(revision, Path(scratch, f"{number}"))
             columns[revision or "now"] = figures(copy)
+            if "--since" in arguments and revision and not number:
+                since = list(since_lines(ROOT, revision, copy))
             if "--trace" in arguments:
                 folder = Path(scratch, f"run{number}")
                 folder.mkdir()
@@ -59,6 +66,8 @@ def main(arguments: list[str]) -> None:
     print("|" + " --- |" * (len(columns) + 1))
     for row in rows:
         print("| " + " | ".join([row, *(column.get(row, "") for column in columns.values())]) + " |")
+    if since:
+        print("\n" + "\n".join(since))
     if "--folders" in arguments:
         print("\nfolder: files, imported by so many folders, imports so many")
         print("\n".join(folder_lines(ROOT)))

@@ -6,7 +6,9 @@ import ast
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+from tests.house.names import repeated
 
 PRODUCT = ("api_client", "worker")
 #: A folder with more files than this is too large (`make test` checks it).
@@ -63,14 +65,17 @@ def imported(root: Path, path: Path, tree: ast.AST) -> set[str]:
     return found - {str(path.parent.relative_to(root))}
 
 
-def settings_of(root: Path) -> int:
-    """How many settings there are: fields declared by ``setting(...)`` in the contract's settings, a file or a room."""
+def settings_of(root: Path) -> set[str]:
+    """The settings: fields declared by ``setting(...)`` in the contract's settings, a file or a room."""
     contract = root / "api_client" / "contract"
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in contract.glob("settings/*.py")]
     trees += [ast.parse(path.read_text(encoding="utf-8")) for path in contract.glob("settings.py")]
-    fields = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
-    calls = [value.func for value in fields if isinstance(value, ast.Call)]
-    return sum(isinstance(name, ast.Name) and name.id in {"setting", "_setting"} for name in calls)
+    fields = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
+    return {ast.unparse(each.target) for each in fields if _is_setting(each.value)}
+
+
+def _is_setting(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in {"setting", "_setting"}
 
 
 def figures(root: Path) -> dict[str, str]:
@@ -79,8 +84,8 @@ def figures(root: Path) -> dict[str, str]:
     python = lines(iter(trees))
     counted = folders(root)
     large = [f"{name} {count}" for name, count in counted.items() if count > MOST_FILES]
-    names = Counter(path.name for path in trees if path.name != "__init__.py")
-    repeated = [f"{name} x{count}" for name, count in names.most_common() if count > 1]
+    beyond, explained = repeated(PurePosixPath(path.relative_to(root).as_posix()) for path in trees)
+    twice = ", ".join(f"{name} x{len(rooms)}" for name, rooms in beyond.items())
     return {
         "Python files": f"{len(python)}",
         "Python lines": f"{sum(python):,}",
@@ -93,8 +98,8 @@ def figures(root: Path) -> dict[str, str]:
         ),
         "folders": f"{len(counted)}",
         f"folders above {MOST_FILES} files": f"{len(large)}: {', '.join(large)}" if large else "0",
-        "file names used twice or more": f"{len(repeated)}: {', '.join(repeated)}",
-        "settings": f"{settings_of(root)}",
+        "file names used twice or more": f"{len(beyond)}{': ' if twice else ''}{twice}, and {explained} by convention",
+        "settings": f"{len(settings_of(root))}",
     }
 
 

@@ -12,7 +12,7 @@ import redis
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.flow import RolledBack
-from worker.flows.guard import BY, FlowGuard, notes
+from worker.flows.rollback import BY, FlowGuard, notes
 from worker.notices.gathering import rolled_back_by_itself
 
 BOUNDS = {"v2": {"max_failure_rate": 0.2}, "v3": {"max_failure_rate": 0.2}}

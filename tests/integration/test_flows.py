@@ -21,7 +21,7 @@ from tests.fault.conftest import message
 from tests.hooks import HookReceiver
 from tests.support import playing, wait_until
 from worker.cli import main
-from worker.flows.guard import BY, ended, lowest
+from worker.flows.rollback import BY, ended, lowest
 from worker.policies import read_source
 
 SCRIPT = '- attempts: [[{say: "Dies ist eine Antwort mit vielen Worten.\\n\\n<!-- STEP: done -->"}]]\n'

@@ -340,7 +340,7 @@ def test_a_gate_that_breaks_does_not_let_pass(checked: Check, monkeypatch: pytes
 
 
 def test_an_output_beyond_the_limits_is_not_examined(checked: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.verification.tree.MAX_FILES", 3)
+    monkeypatch.setattr("worker.verification.output_tree.MAX_FILES", 3)
     report = checked({f"{number}.md": "x" for number in range(4)})
     assert found(report) == [("OUTPUT_TOO_LARGE", "", 0)]
 

@@ -21,7 +21,7 @@ from api_client.contract.turn import TurnRequest
 from api_client.index.clearing import clear
 from tests.conftest import environ_of
 from worker.cli import main
-from worker.files.clearing import GONE, Old, old_folders, remove
+from worker.files.folder_clearing import GONE, Old, old_folders, remove
 
 DAY = 86_400.0
 

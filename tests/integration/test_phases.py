@@ -21,7 +21,7 @@ from api_client.contract.phases.phase_place import phase_session
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.turns.phases import requests_of
+from api_client.turns.phase_requests import requests_of
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
 from worker.policies import read_source

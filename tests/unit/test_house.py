@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from tests.house.figures import MOST_FILES, folders, settings_of
+import pytest
+
+from tests.house.figures import MOST_FILES, files, folders, settings_of
+from tests.house.names import repeated
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_no_folder_of_the_product_has_more_files_than_somebody_keeps_in_mind() -> None:
-    large = {name: count for name, count in folders(Path(__file__).parents[2]).items() if count > MOST_FILES}
+    large = {name: count for name, count in folders(ROOT).items() if count > MOST_FILES}
     assert not large, f"make rooms, by noun: {large}"
 
 
@@ -28,4 +33,32 @@ def test_the_settings_are_counted_in_a_file_and_in_a_room(tmp_path: Path) -> Non
     room = tmp_path / "api_client" / "contract" / "settings"
     room.mkdir()
     (room / "serving.py").write_text("class Serving:\n    c: str = setting('')\n")
-    assert settings_of(tmp_path) == 2
+    assert settings_of(tmp_path) == {"a", "c"}
+
+
+def test_no_two_rooms_use_one_file_name_but_by_convention() -> None:
+    beyond, _ = repeated(PurePosixPath(path.relative_to(ROOT).as_posix()) for path in files(ROOT, ".py"))
+    assert not beyond, "name the file after its noun (docs/ARCHITECTURE.md, How files are named)"
+
+
+@pytest.mark.parametrize(
+    ("rooms", "by_convention"),
+    [
+        (("worker/turns", "worker/cli/turns"), True),
+        (("api_client/contract", "worker/turns", "api_client/web/pages"), True),
+        (("worker/turns", "worker/enforcement/rules"), True),
+        (("worker/turns", "worker/verification"), False),
+        (("api_client/contract", "api_client/contract/values"), False),
+    ],
+)
+def test_a_name_is_shared_by_a_noun_and_the_rooms_that_declare_or_show_it(
+    rooms: tuple[str, ...], by_convention: bool
+) -> None:
+    beyond, explained = repeated(PurePosixPath(room, "links.py") for room in rooms)
+    assert (not beyond, explained) == (by_convention, int(by_convention))
+
+
+def test_relay_and_worker_each_have_one_store() -> None:
+    one, other, third = (PurePosixPath(room, "store.py") for room in ("api_client", "worker/turns", "worker/files"))
+    assert not repeated([one, other])[0]
+    assert repeated([one, other, third])[0]

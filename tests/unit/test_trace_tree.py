@@ -11,7 +11,7 @@ from api_client.contract.event_kinds import KINDS
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.tracing.caller import caller_span, traceparent_of
-from api_client.tracing.tree import Span, span_id, spans_of, trace_id
+from api_client.tracing.span_tree import Span, span_id, spans_of, trace_id
 
 TEXT = "what somebody wrote"
 ISSUE = {"code": "BAD", "message": TEXT, "fix_hint": TEXT, "severity": "error", "validator": "step_marker"}

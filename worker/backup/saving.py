@@ -17,7 +17,7 @@ from api_client.contract.settings import STATE_DIR, Settings
 from worker.backup.archive import ArchiveWriter
 from worker.backup.snapshot import take_snapshot
 from worker.backup.tree import save_file, save_folder
-from worker.files.clearing import GONE
+from worker.files.folder_clearing import GONE
 from worker.files.session_fence import HELD
 
 STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"

@@ -75,7 +75,7 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     Raises:
         RedisError: the store went away: nothing more is removed.
     """
-    from worker.files.clearing import old_folders, remove
+    from worker.files.folder_clearing import old_folders, remove
     from worker.turns.phases.phase_clearing import old_phase_attempts
     from worker.turns.record.store import connect
 

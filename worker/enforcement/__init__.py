@@ -40,7 +40,7 @@ from worker.enforcement.registry import (
     UnknownValidatorError,
     build_validators,
 )
-from worker.enforcement.repair.part import Part
+from worker.enforcement.repair.part_repair import Part
 from worker.enforcement.repair.repaired import Repaired
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
 from worker.enforcement.validators import (

@@ -21,8 +21,8 @@ from worker.enforcement.documents.splice import editable, only_adr, put_header, 
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, plain, required
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.repair.part import is_own, put_parts
-from worker.enforcement.replies.reply import Offer, read_reply
+from worker.enforcement.repair.part_repair import is_own, put_parts
+from worker.enforcement.replies.reply_sections import Offer, read_reply
 
 #: Who finds CONTENT_LOST, as validators are named.
 GUARD = "content_guard"

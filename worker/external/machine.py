@@ -19,7 +19,7 @@ from worker.runners.base import AgentEvent, Order, RunResult, Verdict
 from worker.runners.guard.box import Bind
 from worker.runners.registry import build_runner
 from worker.verification.fence import Fence
-from worker.verification.program import Limits, run_program
+from worker.verification.gate_program import Limits, run_program
 from worker.verification.stop import Stopping
 
 log = structlog.get_logger()

@@ -19,7 +19,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.values.flow import RolledBack
 from api_client.contract.values.notices import Notice
 from api_client.contract.values.worker_reports import missing
-from worker.flows.guard import BY, notes
+from worker.flows.rollback import BY, notes
 from worker.notices.outbox import Outbox
 from worker.notices.targets import wanted
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.processes.cpus import usable_cpus
-from worker.processes.exits import ExitNotes
+from worker.processes.exit_reports import ExitNotes
 from worker.processes.program import Program
 
 #: A worker process touches the file this variable names once it consumes; `turns worker` when all of them do, `turns

@@ -10,12 +10,12 @@ from typing import cast
 
 import structlog
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.event_kinds import Body
 from api_client.contract.failpoints import arrive, reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
-from api_client.contract.turn import AttemptRecord
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
 from worker.files.template import text_of
@@ -43,7 +43,7 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
-from worker.turns.record.policies import Policies
+from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.writer import EventWriter, Log
 

@@ -22,9 +22,9 @@ from kombu.exceptions import OperationalError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
 from api_client.contract.values.worker_order import WorkerOrder
-from worker.flows.guard import FlowGuard
+from worker.flows.rollback import FlowGuard
 from worker.notices.notifier import Notifier
-from worker.processes.exits import ExitNotes
+from worker.processes.exit_reports import ExitNotes
 from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.event_kinds import (
     AttemptAccepted,
     AttemptCompleted,
@@ -28,7 +29,7 @@ from api_client.contract.tasks import (
     VALIDATE,
     Link,
 )
-from api_client.contract.turn import AttemptRecord, Outcome, Turn
+from api_client.contract.turn import Outcome, Turn
 from api_client.contract.words.hand_overs import handed_over
 from api_client.contract.words.issues import error_codes
 from worker.turns.transitions.moves import Move

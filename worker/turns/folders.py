@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from worker.enforcement.attempt import best, latest_set
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.kept_files import kept_files

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import structlog
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive, reach
 from api_client.contract.phases.phase_checks import PhaseError
@@ -28,7 +29,7 @@ from api_client.contract.tasks import (
     RUN,
     VALIDATE,
 )
-from api_client.contract.turn import AttemptRecord, Failing, Turn, TurnState
+from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.values.redaction import redactor
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
@@ -47,7 +48,7 @@ from worker.turns.publisher import Publisher
 from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
-from worker.turns.record.policies import Policies
+from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_decision import after_decision

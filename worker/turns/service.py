@@ -12,12 +12,12 @@ from typing import Protocol
 import structlog
 from redis.exceptions import ResponseError
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY, QUEUES, Link
-from api_client.contract.turn import AttemptRecord
 from worker.runners.base import BuildRunner
 from worker.turns import flower_text
 from worker.turns.leases.host import Host

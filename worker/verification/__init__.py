@@ -5,10 +5,10 @@ uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts
 """
 
 from worker.verification.codes import CODES
-from worker.verification.feedback import FeedbackChannel
+from worker.verification.feedback_file import FeedbackChannel
 from worker.verification.fence import Fence
 from worker.verification.gates import GateReport, GateResult, check, each_gate
-from worker.verification.loop import PhaseRun, PhaseVerificationFailed, Verified, feedback_on, verify_with_retries
+from worker.verification.phase_loop import PhaseRun, PhaseVerificationFailed, Verified, feedback_on, verify_with_retries
 from worker.verification.phase_run import run_with_verification
 from worker.verification.phases import PhasesFileError, load_phases, parse_phases, phases_file
 from worker.verification.result import Ground, VerificationResult, gates_result

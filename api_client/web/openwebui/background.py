@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from starlette.datastructures import Headers
 
-from api_client.web.openwebui.titles import title_of
+from api_client.web.openwebui.chat_titles import title_of
 
 TASK_HEADER = "x-owui-task"
 #: How the prompt of each kind begins. Administrators can change them, so the header goes first.

@@ -12,12 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.actions import Change, act, decide
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import NotFinished
 from api_client.contract.escalation import DecisionKind
-from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState, replay_id
+from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.contract.values.setting_values import TRACE_ID
 from api_client.index.finding import neighbours
-from api_client.tracing.tree import trace_id
+from api_client.tracing.span_tree import trace_id
 from api_client.turns.history import deaths, export
 from api_client.turns.proposal import proposal
 from api_client.web.errors import ApiError, shown_text

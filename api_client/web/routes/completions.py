@@ -19,10 +19,10 @@ from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.fields import known_model
 from api_client.web.bodies.models import TurnBody, operation
+from api_client.web.caller_policies import policy_for
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import TASK_HEADER
-from api_client.web.policies import policy_for
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.chat import page_stream, reply_to, task_answer
 from api_client.web.streaming.chunks import model_object

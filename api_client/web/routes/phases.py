@@ -16,7 +16,7 @@ from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.phases.phase_place import LOCAL_OWNER, directory_problem, input_problems
 from api_client.contract.settings import Settings
 from api_client.tracing.caller import traceparent_of
-from api_client.turns.phases import folder_of, granted, requests_of, runs_commands
+from api_client.turns.phase_requests import folder_of, granted, requests_of, runs_commands
 from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.fields import read_escalation

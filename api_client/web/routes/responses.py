@@ -26,17 +26,17 @@ from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.models import ResponseBody, operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
+from api_client.web.caller_policies import policy_for
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import answer_task
-from api_client.web.policies import policy_for
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.chat import page_stream, task_answer
 from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result, spent
 from api_client.web.streaming.reply import turn_error
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
-from api_client.web.streaming.usage import Spent
+from api_client.web.streaming.token_usage import Spent
 from api_client.web.submitting import delivered, require_rate, submit
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 

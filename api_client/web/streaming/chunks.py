@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from api_client.web.streaming.usage import Usage
+from api_client.web.streaming.token_usage import Usage
 
 COMPLETION_PREFIX = "chatcmpl-"
 OWNED_BY = "helix-turns"

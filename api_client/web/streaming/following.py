@@ -17,7 +17,7 @@ from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, internal_error, stream_lost, turn_parked, where
 from api_client.web.relay import Relay
-from api_client.web.streaming.usage import Spent
+from api_client.web.streaming.token_usage import Spent
 
 log = structlog.get_logger(__name__)
 _T = TypeVar("_T")

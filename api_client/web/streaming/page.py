@@ -14,7 +14,7 @@ from api_client.web.openwebui.progress import Progress
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, Edit
 from api_client.web.streaming.reply import Payload, Reply, ended, pieces
-from api_client.web.streaming.usage import Spent
+from api_client.web.streaming.token_usage import Spent
 from api_client.web.streaming.words import say
 
 

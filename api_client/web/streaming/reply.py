@@ -17,7 +17,7 @@ from api_client.web.errors import NO_RETRY, ApiError
 from api_client.web.openwebui.failure import failure_text
 from api_client.web.openwebui.front_matter import fenced
 from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
-from api_client.web.streaming.usage import Spent
+from api_client.web.streaming.token_usage import Spent
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"

@@ -18,7 +18,7 @@ from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METAD
 from api_client.web.errors import ApiError
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.reply import pieces, turn_error
-from api_client.web.streaming.usage import Spent
+from api_client.web.streaming.token_usage import Spent
 
 PREFIX = "resp_"
 #: Numbers of the events before the answer: created, queued, and in progress once an agent has started.

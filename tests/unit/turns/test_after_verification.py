@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
-from api_client.contract.turn import AttemptRecord, Failing, Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
 from worker.turns.transitions.moves import Move
 from worker.verification import Ground, VerificationResult

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
-from api_client.contract.turn import AttemptRecord, Failing, Turn, TurnRequest, TurnState
+from api_client.contract.turn import Failing, Turn, TurnRequest, TurnState
 from api_client.contract.words.messages import line_of
 from worker.enforcement.issue import ValidationIssue
 from worker.turns.transitions.after_decision import after_decision
@@ -19,7 +20,7 @@ from worker.turns.transitions.moves import Move
 from worker.verification import VerificationResult
 from worker.verification.codes import issue
 from worker.verification.gates.base import GateReport, GateResult
-from worker.verification.loop import feedback_on
+from worker.verification.phase_loop import feedback_on
 from worker.verification.result import gates_result
 
 SYNTAX = issue("PYTHON_SYNTAX", "en", file="add.py", line=1, problem="'(' was never closed")

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.event_kinds import TurnRetrying
 from api_client.contract.tasks import PHASE_RUN, RETRY, RUN, Link
-from api_client.contract.turn import AttemptRecord, Turn, TurnRequest, TurnState
+from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.after_run import after_run

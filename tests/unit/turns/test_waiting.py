@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from worker.turns.leases.waiting import Announced, Head, announced, look_again_at
+from worker.turns.leases.announced import Announced, Head, announced, look_again_at
 
 NOW, DELAY = 1_000_000, 5_000
 UNCLAIMED = {"state": "queued", "next": "turn.run/1", "announced": "1"}

@@ -12,11 +12,12 @@ from fastapi import FastAPI
 
 from api_client.budgets.budget import Spent
 from api_client.client import TurnsClient
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
 from api_client.contract.marker import read_spans
 from api_client.contract.settings import Settings
-from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
 from api_client.notices import NoticeCounts

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from api_client.web import connection
+from api_client.web import client_connection
 
 #: A client that sent these bytes; what it heard until the connection was closed.
 Talk = Callable[[bytes], Any]
@@ -20,7 +20,7 @@ Talk = Callable[[bytes], Any]
 
 async def _slow_app(scope: Any, receive: Any, send: Any) -> None:
     """Answers much later than a head may take."""
-    await asyncio.sleep(connection.HEAD_SECONDS * 4)
+    await asyncio.sleep(client_connection.HEAD_SECONDS * 4)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
     await send({"type": "http.response.body", "body": b"late, and whole"})
 
@@ -28,8 +28,8 @@ async def _slow_app(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
     """What is sent lies in the kernel before the server looks: a slow machine makes no request late."""
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
-    config = uvicorn.Config(_slow_app, http=connection.Connection, log_config=None, lifespan="off")
+    monkeypatch.setattr(client_connection, "HEAD_SECONDS", 0.2)
+    config = uvicorn.Config(_slow_app, http=client_connection.Connection, log_config=None, lifespan="off")
     config.load()
     servers = []
 
@@ -39,7 +39,7 @@ async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
         client.sendall(data)
         client.setblocking(False)
         loop = asyncio.get_running_loop()
-        made = lambda: connection.Connection(config, ServerState(), {})  # noqa: E731 - a protocol factory
+        made = lambda: client_connection.Connection(config, ServerState(), {})  # noqa: E731 - a protocol factory
         servers.append(await loop.create_server(made, sock=listener))
         heard = b""
         with client:

@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseUsage
 
 from api_client.contract.events import RESET, Event
-from api_client.web.streaming.usage import Spent
+from api_client.web.streaming.token_usage import Spent
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, FakeTurns, app_with, event, finished, passed
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.settings import load
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from api_client.policies.replays import PolicyReplay
 from worker.cli.figures.judging import Judging, JudgingEnded, Whose
 from worker.cli.figures.rates import percent, span

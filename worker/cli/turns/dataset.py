@@ -14,9 +14,10 @@ from typing import IO, Any
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.settings import Settings, load
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from api_client.contract.values.redaction import redacted, redactor
 from worker.cli.output import number_of
 from worker.cli.turns.feedback import read_feedback

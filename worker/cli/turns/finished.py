@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from api_client.client import TurnsClient
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.attempt import AttemptRecord
+from api_client.contract.turn import Turn
 from api_client.index.search import Place, Search
 
 #: Turns whose attempts are read at once.

@@ -8,9 +8,10 @@ import click
 
 from api_client.actions import decide
 from api_client.client import TurnsClient
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import DecisionKind
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from api_client.turns.proposal import proposal
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text

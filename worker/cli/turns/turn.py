@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings, load, require_store
-from api_client.contract.turn import AttemptRecord, DoubleText, Turn, TurnRequest, TurnState, new_session_id
+from api_client.contract.turn import DoubleText, Turn, TurnRequest, TurnState, new_session_id
 from api_client.contract.values.policy import Asker
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table

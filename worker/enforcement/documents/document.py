@@ -8,7 +8,7 @@ from itertools import accumulate
 from api_client.contract.marker import Marker, candidates
 from worker.enforcement.documents.adr import Adr, find_adrs, header_end
 from worker.enforcement.documents.excerpt import is_excerpt
-from worker.enforcement.documents.marker import outside_code, surely_outside
+from worker.enforcement.documents.marker_scan import outside_code, surely_outside
 from worker.enforcement.markdown.outline import Outline
 from worker.enforcement.markdown.scan import outline
 

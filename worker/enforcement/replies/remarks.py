@@ -1,7 +1,7 @@
 """What an agent says about its answer: it is not content of it.
 
 Words only where they are sure: what is not recognised is taken as content of a section that was sent, and never as a
-section that has no heading (``worker.enforcement.replies.reply``).
+section that has no heading (``worker.enforcement.replies.reply_sections``).
 """
 
 from __future__ import annotations

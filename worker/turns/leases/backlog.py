@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
-from worker.turns.leases.waiting import FIELDS, Announced, Head, announced, look_again_at
+from worker.turns.leases.announced import FIELDS, Announced, Head, announced, look_again_at
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from api_client.contract.phases.phase_place import PHASES, PRIVATE, phase_session
-from worker.files.clearing import GONE, Old, last_written, size_of
+from worker.files.folder_clearing import GONE, Old, last_written, size_of
 
 _DELIVERY = re.compile(r"t\d{1,4}-[0-9a-f]{32}-\d+-\d+")
 

@@ -19,16 +19,17 @@ from pathlib import Path, PurePosixPath
 
 import structlog
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import PHASES, input_file, input_problem, phases_folder
 from api_client.contract.settings import Settings
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from worker.files.session_fence import Holding
 from worker.files.workspace import delivery_name
 from worker.runners.base import Verdict
 from worker.verification import FeedbackChannel, Fence, phase_prompt
-from worker.verification.tree import TooLarge, copy_files, scan
+from worker.verification.output_tree import TooLarge, copy_files, scan
 
 log = structlog.get_logger()
 

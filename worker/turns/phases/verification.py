@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.event_kinds import Body, GateChecked, VerifierJudged, VerifierStarted
 from api_client.contract.settings import Settings
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from worker.enforcement.issue import ValidationIssue
 from worker.turns.leases.lease import Lease
 from worker.turns.phases.phase_folders import fence_of, phase_of

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import structlog
 from redis.exceptions import NoScriptError, RedisError
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.event_kinds import Body
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Claim, Committed, Refusal
 from worker.turns.record.command import Command, Exchange

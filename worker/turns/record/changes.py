@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.commands import CANCEL, Word, load_script, plain_script, turn_keys
 from api_client.contract.counters import read_pending
 from api_client.contract.event_kinds import Body
@@ -21,11 +22,11 @@ from api_client.contract.keys import Keys, bucket_lives, keys_of
 from api_client.contract.record import attempts_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
-from api_client.contract.turn import AttemptRecord, Turn
+from api_client.contract.turn import Turn
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
+from worker.turns.transitions.encoding import EncodedMove, encode, flat
 from worker.turns.transitions.moves import Move
-from worker.turns.transitions.wire import Wire, flat, wire_of
 
 log = structlog.get_logger()
 
@@ -129,7 +130,7 @@ class Changes:
         def read(reply: Any) -> Behind | Committed:
             return _fenced_or_behind(reply) or _committed(reply)
 
-        sent = wire_of(move, claim.facts(move.attempt), claim.turn.request.prompt)
+        sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt)
         result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
         return result
 
@@ -152,13 +153,13 @@ class Changes:
             return following
 
         known = claim.facts(move.attempt)
-        sent = wire_of(move, known, claim.turn.request.prompt)
+        sent = encode(move, known, claim.turn.request.prompt)
         command = self._commit(claim, sent, read, keep=True, task=task)
         result: Claim | Committed = yield from self._numbered(claim, command)
         return result
 
     def _commit(
-        self, claim: Claim, sent: Wire, read: Callable[[Any], Behind | T], *, keep: bool, task: str = ""
+        self, claim: Claim, sent: EncodedMove, read: Callable[[Any], Behind | T], *, keep: bool, task: str = ""
     ) -> Command[Behind | T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep), "task": task}
         words |= self._breaker(claim.turn)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from api_client.contract.event_kinds import body_of, data_of
+from worker.turns.transitions.encoding import decode, encode
 from worker.turns.transitions.moves import Move
-from worker.turns.transitions.wire import read_move, wire_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,9 @@ class Accepted:
     mended: dict[str, str] = field(default_factory=dict)
 
     def to_json(self, stored: Mapping[str, str]) -> str:
-        """As the record keeps it; ``stored`` are the facts of its attempt, as for ``wire_of``."""
+        """As the record keeps it; ``stored`` are the facts of its attempt, as for ``encode``."""
         data = {
-            "move": wire_of(self.move, stored).to_dict(),
+            "move": encode(self.move, stored).to_dict(),
             "events": [(body.KIND, data_of(body)) for body in self.move.events],
             "delivery": self.delivery,
             "mended": self.mended,
@@ -51,5 +51,5 @@ class Accepted:
         move = data["move"]
         if isinstance(move, str):  # a record of version 1
             move = json.loads(move)
-        found = read_move(move, events, stored(int(move["attempt"])))
+        found = decode(move, events, stored(int(move["attempt"])))
         return cls(move=found, delivery=data["delivery"], mended=data["mended"])

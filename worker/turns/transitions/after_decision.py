@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.escalation import DecisionKind
-from api_client.contract.turn import AttemptRecord, Outcome, Turn, TurnState
+from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.words.messages import asked_again, line_of, rejected
 from worker.enforcement.documents.step import step_of
 from worker.turns.transitions.after_judging import gave_up_counters

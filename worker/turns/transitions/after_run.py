@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
 from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
-from api_client.contract.turn import AttemptFacts, AttemptRecord, Failing, Outcome, Turn, TurnState
+from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Attempt, Retry, decide

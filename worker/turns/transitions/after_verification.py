@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
 from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, Link
-from api_client.contract.turn import AttemptFacts, AttemptRecord, Failing, Outcome, Turn, TurnState
+from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.escalation import escalated

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.event_kinds import Body, TurnRetrying
 from api_client.contract.record import Changes, changes_of
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
-from api_client.contract.turn import AttemptFacts, AttemptRecord, Outcome, Progress, Turn, TurnState
+from api_client.contract.turn import Outcome, Progress, Turn, TurnState
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Policy, Retry
 from worker.runners.base import Verdict
@@ -35,7 +36,7 @@ class Move:
 
     Attributes:
         state, next: where the turn goes; ignored when ``outcome`` is set.
-        fields: the turn's fields that change. facts: those of attempt ``attempt``. ``wire.py`` makes texts of them.
+        fields: the turn's fields that change. facts: those of attempt ``attempt``. ``encoding.py`` makes texts of them.
         events: in order; the store itself adds the event of a turn's end.
         delay_ms: time before ``next`` may be claimed.
         counters: see ``contract/counters.py``; the store adds what it measures.

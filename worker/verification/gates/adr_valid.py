@@ -11,7 +11,7 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.validators import ADRStructureValidator
 from worker.verification.codes import issue
 from worker.verification.gates.base import Site
-from worker.verification.tree import content_of
+from worker.verification.output_tree import content_of
 
 MAX_ADR = 2 * 2**20
 

@@ -12,8 +12,8 @@ from api_client.contract.phases.phase import Phase
 from worker.enforcement.issue import ValidationIssue
 from worker.runners.base import Stop
 from worker.verification.fence import Fence
+from worker.verification.output_tree import Tree
 from worker.verification.stop import Stopping
-from worker.verification.tree import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from worker.verification.codes import issue
 from worker.verification.fence import RUNS_PROGRAMS, Fence
 from worker.verification.gates.base import GateReport, GateResult, Site
 from worker.verification.gates.registry import GATES
+from worker.verification.output_tree import TooLarge, Tree, scan
 from worker.verification.stop import Stopped, Stopping
-from worker.verification.tree import TooLarge, Tree, scan
 
 log = structlog.get_logger()
 

@@ -12,8 +12,8 @@ from typing import Any
 from worker.enforcement.issue import ValidationIssue
 from worker.runners.guard.box import Bind
 from worker.verification.codes import issue
+from worker.verification.gate_program import Limits, Ran, run_program
 from worker.verification.gates.base import Site
-from worker.verification.program import Limits, Ran, run_program
 
 INSPECTION = Path(__file__).with_name("inspection.py")
 #: Largest file that is parsed, in bytes.

@@ -25,9 +25,9 @@ from worker.runners.base import Verdict as Ended
 from worker.runners.registry import build_runner
 from worker.verification.fence import Fence
 from worker.verification.gates import GateReport, check
+from worker.verification.output_tree import TooLarge, Tree, content_of, copied, scan
 from worker.verification.result import Ground, VerificationResult, gates_result
 from worker.verification.stop import Stopping, in_thread
-from worker.verification.tree import TooLarge, Tree, content_of, copied, scan
 from worker.verification.verifier.prompt import MAX_SHOWN, verifier_prompt
 from worker.verification.verifier.verdict import NoVerdict, read_verdict
 

@@ -10,8 +10,8 @@ import pytest
 
 from worker.enforcement import examine, judge
 from worker.enforcement.external import services
+from worker.enforcement.external.model_verdict import prompt, read_verdict
 from worker.enforcement.external.services import CannotRun, Ended, Program, Question, Reply, Spent
-from worker.enforcement.external.verdict import prompt, read_verdict
 from worker.enforcement.rules import CodeBlocks, Command, LlmJudge
 from worker.enforcement.rules.external.llm_judge import verdicts
 

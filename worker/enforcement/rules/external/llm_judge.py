@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from worker.enforcement.codes import clip
 from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.external.model_verdict import LONGEST, Verdict, prompt, read_verdict
 from worker.enforcement.external.services import CannotRun, Question, services, spend
-from worker.enforcement.external.verdict import LONGEST, Verdict, prompt, read_verdict
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option

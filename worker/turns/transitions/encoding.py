@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api_client.contract.attempt import AttemptFacts
 from api_client.contract.commands import SHORT_BYTES, Word
 from api_client.contract.event_kinds import Body, data_of
 from api_client.contract.marker import Span
 from api_client.contract.record import ASKED, Changes, elsewhere
-from api_client.contract.turn import AttemptFacts, Outcome, Progress
+from api_client.contract.turn import Outcome, Progress
 from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.moves import Answer, Move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class EncodedMove:
     """A move in the form of ``commit.lua`` and of a seal.
 
     Attributes:
@@ -102,7 +103,7 @@ class Wire:
         }
 
 
-def wire_of(move: Move, stored: Mapping[str, str], asked: str = "") -> Wire:
+def encode(move: Move, stored: Mapping[str, str], asked: str = "") -> EncodedMove:
     """The move with its long texts by reference, where a fact of its attempt has them.
 
     ``stored`` are the attempt's facts so far, and win over the move's: a text that is there is not sent again. An
@@ -125,7 +126,7 @@ def wire_of(move: Move, stored: Mapping[str, str], asked: str = "") -> Wire:
         if name == "response":
             facts[name] = response
         response, place = "", f"{move.attempt}:{name}"
-    return Wire(
+    return EncodedMove(
         move=move,
         fields=move.fields.to_texts(),
         facts=facts,
@@ -135,8 +136,8 @@ def wire_of(move: Move, stored: Mapping[str, str], asked: str = "") -> Wire:
     )
 
 
-def read_move(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
-    """An ending move again, from ``Wire.to_dict`` and its events; also as records of version 1 have it.
+def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
+    """An ending move again, from ``EncodedMove.to_dict`` and its events; also as records of version 1 have it.
 
     ``stored`` are the facts of its attempt: long texts are read from there.
 

@@ -10,8 +10,8 @@ from api_client.contract.record import attempts_of
 from api_client.contract.turn import Outcome
 from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.accepted import Accepted
+from worker.turns.transitions.encoding import decode, encode
 from worker.turns.transitions.moves import Answer, Move, attempt_facts
-from worker.turns.transitions.wire import read_move, wire_of
 
 LONG = "Ein Satz.\n" * 4000 + "<!-- STEP: done -->\n"
 OTHER = "Etwas anderes.\n" * 4000
@@ -24,7 +24,7 @@ def ending(response: str, **facts: Any) -> Move:
 
 def test_short_texts_stay_where_they_are() -> None:
     move = ending("Ja.", answer="Ja.")
-    wire = wire_of(move, {"text": "Ja."})
+    wire = encode(move, {"text": "Ja."})
     assert (wire.facts, wire.response, wire.response_in) == ({"answer": "Ja."}, "Ja.", "")
 
 
@@ -42,12 +42,12 @@ def test_short_texts_stay_where_they_are() -> None:
 def test_a_long_answer_is_sent_once_at_most_and_read_again(
     move: Move, stored: dict[str, str], place: str, sent: int
 ) -> None:
-    wire = wire_of(move, stored)
+    wire = encode(move, stored)
     assert (wire.response_in, wire.response) == (place, "")
     assert wire.markers == marker_spans(LONG)
     words = [str(word) for word in (*wire.arguments().values(), *wire.rest())]
     assert sum(len(word) > 20_000 for word in words) == sent
-    assert read_move(wire.to_dict(), [], stored).answer == move.answer
+    assert decode(wire.to_dict(), [], stored).answer == move.answer
     [record] = attempts_of({2: {**stored, **wire.facts}})
     if "answer" in move.facts.values:
         assert record.answer == LONG
@@ -65,13 +65,13 @@ def test_a_seal_does_not_hold_the_text_either() -> None:
 
 def test_an_answer_that_is_written_anew_is_no_longer_that_of_another_fact() -> None:
     stored = {"text": LONG, "answer_in": "text"}
-    facts = {**stored, **wire_of(Move(attempt=2, facts=attempt_facts(answer="kurz")), stored).facts}
+    facts = {**stored, **encode(Move(attempt=2, facts=attempt_facts(answer="kurz")), stored).facts}
     [record] = attempts_of({2: facts})
     assert record.answer == "kurz"
 
 
 def test_the_users_message_is_no_fact_of_the_attempt_that_was_asked_with_it() -> None:
-    asked = wire_of(Move(attempt=1, facts=attempt_facts(prompt=LONG, text=LONG)), {}, LONG)
+    asked = encode(Move(attempt=1, facts=attempt_facts(prompt=LONG, text=LONG)), {}, LONG)
     assert asked.facts == {"prompt_in": "request", "text": LONG}
     [record] = attempts_of({1: asked.facts}, LONG)
     assert (record.prompt, record.text) == (LONG, LONG)
@@ -79,6 +79,6 @@ def test_the_users_message_is_no_fact_of_the_attempt_that_was_asked_with_it() ->
 
 def test_a_run_that_is_asked_to_go_on_is_no_longer_shown_with_the_users_message() -> None:
     stored = {"prompt_in": "request"}
-    facts = {**stored, **wire_of(Move(attempt=1, facts=attempt_facts(prompt=OTHER)), stored, LONG).facts}
+    facts = {**stored, **encode(Move(attempt=1, facts=attempt_facts(prompt=OTHER)), stored, LONG).facts}
     [record] = attempts_of({1: facts}, LONG)
     assert record.prompt == OTHER

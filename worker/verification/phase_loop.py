@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from api_client.contract.errors import HelixError
-from worker.verification.feedback import FeedbackChannel
+from worker.verification.feedback_file import FeedbackChannel
 from worker.verification.result import Ground, VerificationResult
 
 T = TypeVar("T")
