@@ -58,6 +58,8 @@ def readable(error: ApiError, request: Request, default: str) -> str:
     locale, code = language_of(request, default), error.code
     if code not in ERROR_CODES or error.message.startswith(words_of(code, locale)[0]):
         return error.message
+    if any("{" in words for words in words_of(code, locale)):  # filled in by who raised it, in the turn's language
+        return error.message
     if is_open_webui(request.headers) and code in _WHOLE:
         seconds = error.headers.get("retry-after")
         again = say("again_in", locale, seconds=seconds)

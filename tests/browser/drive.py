@@ -105,6 +105,7 @@ class Visitor:
         seen["after_reload"] = self._text()
         self.page.locator(".chat-user").first.scroll_into_view_if_needed()
         self._picture(f"{name}-reload")
+        seen["shows_usage"] = bool(self.page.locator("[id^=info-]").count())
         if question.get("tags"):
             seen["tags"] = self._until(lambda: [tag["name"] for tag in self._call(f"/api/v1/chats/{chat_id}/tags")])
         seen["stored"] = self._stored(chat_id)

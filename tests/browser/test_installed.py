@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
+from api_client.contract.marker import answer_text
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
 from api_client.index.selection import select
@@ -140,6 +141,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
         assert answer_of(one)["content"] == SHORT
         assert lines_of(one)[-1] == ("Checked", True)
     assert answer_of(ada)["usage"]["total_tokens"] == 42
+    assert ada["shows_usage"]
     assert ada["tags"] == ["General"]
 
     refused, after = answers_of(not_read)
@@ -164,7 +166,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
 
 def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(site: Site) -> None:
     seen = site.ask(
-        {"name": "adr", "text": "Please write an ADR"},
+        {"name": "adr", "text": "Please write an ADR", "then": "say", "more": "A short answer please"},
         {"name": "retract", "text": "Please two drafts"},
         {"name": "repaired", "text": "Please never a marker"},
         {"name": "failed", "text": "Please a bad ADR"},
@@ -172,8 +174,10 @@ def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(s
         {**ENDLESS, "name": "stopped", "do": "stop", "then": "say", "more": "A short answer please"},
     )
     adr, retract, repaired, failed, broken, stopped = (seen[name] for name in list(seen)[:-1])
-    assert answer_of(adr)["content"].startswith('````yaml\n---\nadr_id: "043"\ntitle: A queue\n')
-    assert "adr_id" in adr["after_reload"]
+    stored, [accepted, after, *_] = answers_of(adr)[0]["content"], site.turns()
+    assert stored.startswith('````yaml\n---\nadr_id: "043"\ntitle: A queue\n')
+    [_, history, _] = after.request.messages
+    assert history["content"] == answer_text(accepted.response, accepted.markers), "byte for byte, without the fence"
 
     assert any("DRAFT" in text for text in retract["texts"])
     assert "DRAFT" not in answer_of(retract)["content"]
@@ -182,6 +186,7 @@ def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(s
 
     last, done = lines_of(repaired)[-1]
     assert (last.startswith("Checked, completed automatically: "), done) == (True, True)
+    assert last[:60] in repaired["after_reload"], "it can be read without a click"
 
     box = answer_of(failed)["error"]["content"]["message"]
     assert box.startswith("After 3 attempts no answer has passed the checks. Found in the last one: ")
@@ -231,9 +236,14 @@ def test_killed_workers_relays_and_brokers_cost_no_answer(site: Site) -> None:
 def test_a_connection_of_type_responses_shows_progress_and_merges_answers(site: Site) -> None:
     seen = site.ask(
         {"name": "retract", "text": "Please two drafts"},
+        {**LONG, "name": "held", "do": "look"},
         {"name": "merged", "text": "A short answer please", "models": ["helix", "second"], "then": "merge"},
     )
-    retract, merged = seen["retract"], seen["merged"]
+    retract, held, merged = (seen[name] for name in ("retract", "held", "merged"))
+    before = "\n".join(text for text in held["texts"] if "Part two" not in text)
+    assert "The agent is" in before, "what it does, while it works"
+    assert LONG["once"] in before, "and its text, while it waited for somebody to see that"
+    assert answer_of(held)["content"] == WHOLE
     assert any("DRAFT" in text for text in retract["texts"]), "the draft is shown while it comes"
     assert "DRAFT" not in answer_of(retract)["content"]
     assert lines_of(retract)[-1] == ("Checked, second attempt", True)

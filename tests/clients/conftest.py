@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from api_client.client import TurnsClient
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
 from api_client.index.lists import Found
 from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.conftest import WorkerProcess
 from tests.relay import RelayProcess
+from tests.support import wait_until
 from worker.cli.installation.openwebui import icon
 
 CLIENTS = Path(os.environ.get("CLIENTS", ".helix-tools/clients")).absolute()
@@ -41,6 +44,11 @@ SCRIPT = """
   attempts:
     - - say: "Half"
       - cut
+- when: held answer
+  attempts:
+    - - say: "Held "
+      - wait_for: GATE
+      - say: "no more.\\n\\n<!-- STEP: why -->"
 """
 #: What the users of the browser tests are answered: "two drafts" is rejected first, then two ADRs are accepted.
 BROWSER_SCRIPT = Path(__file__).parents[1] / "browser" / "installed.yaml"
@@ -61,24 +69,47 @@ def needs(installed: Path) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def relay_settings(
-    settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
-) -> Iterator[Settings]:
-    """Settings of a relay that serves; a worker is behind it."""
-    script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT + BROWSER_SCRIPT.read_text())
-    used = replace(settings, models={"helix": f"scripted:{script}"}, locale="en")
-    worker_process(settings=used)
-    relay = RelayProcess(used)
-    relay.start()
-    yield relay.settings
-    relay.kill()
+def gate(tmp_path: Path) -> Path:
+    """What the held answer waits for: it ends when this file is there."""
+    return tmp_path / "gate"
 
 
 @pytest.fixture
-def url(relay_settings: Settings) -> str:
+def relay(
+    settings: Settings, tmp_path: Path, gate: Path, worker_process: Callable[..., WorkerProcess]
+) -> Iterator[RelayProcess]:
+    """A relay that serves; a worker is behind it."""
+    script = tmp_path / "script.yaml"
+    script.write_text(SCRIPT.replace("GATE", str(gate)) + BROWSER_SCRIPT.read_text())
+    used = replace(settings, models={"helix": f"scripted:{script}"}, locale="en")
+    worker_process(settings=used)
+    process = RelayProcess(used)
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def relay_settings(relay: RelayProcess) -> Settings:
+    """Settings of the relay that serves."""
+    return relay.settings
+
+
+@pytest.fixture
+def url(relay: RelayProcess) -> str:
     """The relay's address, with /v1."""
-    return f"http://127.0.0.1:{relay_settings.web_port}/v1"
+    return f"{relay.url}/v1"
+
+
+async def agent_writes(settings: Settings) -> None:
+    """Return when the agent has begun the held answer."""
+    async with TurnsClient(settings) as client:
+
+        async def written() -> bool:
+            found = [await client.events(turn.turn_id) for turn in await select(client.lists, EVERY)]
+            return any(isinstance(event.body, AttemptOutput) for events in found for event in events)
+
+        await wait_until(written)
 
 
 def environ(home: Path, **more: str) -> dict[str, str]:
@@ -94,7 +125,20 @@ def ran(*command: str | Path, home: Path, **more: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=given, cwd=home, stdin=stdin, capture_output=True, text=True, timeout=240)
 
 
+def started(*command: str | Path, home: Path, **more: str) -> subprocess.Popen[str]:
+    """A client that runs, as ``ran`` runs it; its words are in ``communicate``."""
+    given = environ(home, LLM_USER_PATH=str(home), **more)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=given, cwd=home, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+
 async def selected(settings: Settings, wanted: Search = EVERY) -> list[Found]:
     """The turns that match, else all."""
     async with TurnsClient(settings) as client:
         return await select(client.lists, wanted)
+
+
+async def requests(settings: Settings) -> list[TurnRequest]:
+    """What was asked of each turn."""
+    async with TurnsClient(settings) as client:
+        return [(await client.get(turn.turn_id)).request for turn in await select(client.lists, EVERY)]

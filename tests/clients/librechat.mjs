@@ -1,5 +1,5 @@
 // Asked as LibreChat asks a custom endpoint: two questions of one conversation, its title, a question whose first draft is
-// rejected, and one that fails.
+// rejected, one that fails, and one with an image. With a second argument that question is asked, and nothing else.
 import { GraphEvents, ModelEndHandler, Providers, Run, createContentAggregator } from '@librechat/agents';
 import { AIMessage, HumanMessage } from '@librechat/agents/langchain/messages';
 
@@ -55,11 +55,19 @@ function title({ run, contentParts }, inputText) {
   return run.generateTitle({ provider: Providers.OPENAI, titleMethod: 'completion', inputText, contentParts, clientOptions });
 }
 
+if (process.argv[3]) {
+  const only = await ask('chat-4', [new HumanMessage(process.argv[3])]);
+  console.log(JSON.stringify(only.seen));
+  process.exit(0);
+}
 const question = new HumanMessage('two attempts');
 const first = await ask('chat-1', [question]);
 const named = await title(first, 'two attempts');
 const second = await ask('chat-1', [question, new AIMessage(first.seen.text), new HumanMessage('two attempts, again')]);
 const drafted = await ask('chat-3', [new HumanMessage('two drafts')]);
 const failed = await ask('chat-2', [new HumanMessage('never ends')]);
-console.log(JSON.stringify({ title: named.title, first: first.seen, second: second.seen, draft: drafted.seen.text, failed: failed.seen }));
+const picture = { type: 'image_url', image_url: { url: process.env.IMAGE } };
+const image = await ask('chat-5', [new HumanMessage({ content: [{ type: 'text', text: 'What is this?' }, picture] })]);
+const [draft, refused] = [drafted.seen.text, image.seen.error];
+console.log(JSON.stringify({ title: named.title, first: first.seen, second: second.seen, draft, failed: failed.seen, refused }));
 process.exit(0);

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -15,9 +18,15 @@ import yaml
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
 from tests.browser.webui import answers, free_port
-from tests.clients.conftest import CLIENTS, IMAGE, environ, is_accepted, needs, selected
+from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, environ, is_accepted, needs, selected
+from tests.relay import RelayProcess
 from tests.support import wait_for
 
+#: As Open WebUI asks for a title; behind LiteLLM no header says that it does.
+TITLE = (
+    "### Task:\nGenerate a concise title summarizing the chat history.\n### Chat History:\n"
+    "<chat_history>\nUSER: Why do we lose messages?\n</chat_history>"
+)
 LITELLM = CLIENTS / "litellm" / "bin" / "litellm"
 pytestmark = [needs(LITELLM), pytest.mark.timeout(900)]
 
@@ -78,3 +87,23 @@ def test_litellm_passes_answers_streams_usage_and_errors_on(proxy: openai.OpenAI
         proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": "never ends"}])
     failed = Search(statuses=("incomplete",))
     assert len(asyncio.run(selected(relay_settings, failed))) == 1, "with num_retries: 0 it asks once"
+
+    made = len(asyncio.run(selected(relay_settings)))
+    asked = proxy.chat.completions.create(model="helix", messages=[{"role": "user", "content": TITLE}])
+    assert json.loads(asked.choices[0].message.content or "") == {"title": "Why do we lose messages"}
+    assert len(asyncio.run(selected(relay_settings))) == made, "a title of Open WebUI's is no turn here either"
+
+
+def test_litellm_says_that_its_relay_died_and_is_answered_when_asked_again(
+    proxy: openai.OpenAI, relay: RelayProcess, gate: Path
+) -> None:
+    ask: dict[str, Any] = {"model": "helix", "messages": [{"role": "user", "content": "a held answer"}]}
+    with ThreadPoolExecutor(1) as asked:
+        answer = asked.submit(proxy.chat.completions.create, **ask)
+        asyncio.run(agent_writes(relay.settings))
+        relay.kill()
+        with pytest.raises(openai.APIStatusError, match=r"(?i)connection"):
+            answer.result(240)
+    relay.start()
+    gate.touch()
+    assert proxy.chat.completions.create(**ask).choices[0].message.content == "Held no more."

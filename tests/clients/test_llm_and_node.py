@@ -6,8 +6,11 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from api_client.contract.settings import Settings
-from tests.clients.conftest import CLIENTS, IMAGE, is_accepted, needs, ran, selected
+from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, is_accepted, needs, ran, selected, started
+from tests.relay import RelayProcess
 from worker.cli.installation.openwebui import icon
 
 LLM, NODE = CLIENTS / "llm" / "bin" / "llm", CLIENTS / "node"
@@ -43,13 +46,18 @@ console.log(JSON.stringify(said));
 """
 
 
+def set_up(home: Path, url: str) -> None:
+    """The relay as a model of llm, as docs/clients.md says."""
+    model = f'{{model_id: helix, model_name: helix, api_base: "{url}", api_key_name: helix, vision: true}}'
+    (home / "extra-openai-models.yaml").write_text(f"- {model}\n")
+    (home / "keys.json").write_text('{"helix": "none"}')
+
+
 @needs(LLM)
 def test_llm_answers_streams_goes_on_and_says_what_was_used(url: str, tmp_path: Path) -> None:
-    models = f'- {{model_id: helix, model_name: helix, api_base: "{url}", api_key_name: helix, vision: true}}\n'
+    set_up(tmp_path, url)
     picture = tmp_path / "ring.png"
     picture.write_bytes(icon("a"))
-    (tmp_path / "extra-openai-models.yaml").write_text(models)
-    (tmp_path / "keys.json").write_text('{"helix": "none"}')
     whole = ran(LLM, "-m", "helix", "--no-stream", "-u", "two attempts", home=tmp_path)
     assert (whole.returncode, whole.stdout.strip()) == (0, "The answer."), whole.stderr
     assert "10 input, 6 output" in whole.stderr
@@ -65,6 +73,25 @@ def test_llm_answers_streams_goes_on_and_says_what_was_used(url: str, tmp_path: 
     failed = ran(LLM, "-m", "helix", "--no-stream", "never ends", home=tmp_path)
     assert failed.returncode == 1
     assert "The agent did not finish its answer" in failed.stderr
+
+
+@needs(LLM)
+@pytest.mark.parametrize("streams", ["--no-log", "--no-stream"])
+def test_llm_says_that_its_relay_died_and_is_answered_when_asked_again(
+    relay: RelayProcess, url: str, gate: Path, tmp_path: Path, streams: str
+) -> None:
+    set_up(tmp_path, url)
+    asked = (LLM, "-m", "helix", streams, "a held answer")
+    waits = started(*asked, home=tmp_path)
+    asyncio.run(agent_writes(relay.settings))
+    relay.kill()
+    _, said = waits.communicate(timeout=240)
+    assert waits.returncode == 1
+    assert "Error: " in said
+    relay.start()
+    gate.touch()
+    again = ran(*asked, home=tmp_path)
+    assert (again.returncode, again.stdout.strip()) == (0, "Held no more."), again.stderr
 
 
 @needs(NODE / "node_modules" / "openai")

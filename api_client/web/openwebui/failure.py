@@ -73,7 +73,7 @@ def _with_places(message: str, where: list[str]) -> str:
 def _last_reason(message: str) -> str:
     """The reason that a turn's own message gives in its last list entry."""
     reasons = [line.removeprefix("- ").strip() for line in message.splitlines() if line.startswith("- ")]
-    return f"{reasons[-1].rstrip('.')}." if reasons else ""
+    return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.')}." if reasons else ""
 
 
 def _names(issues: Sequence[Mapping[str, Any]], turn_id: str, pages: str) -> str:

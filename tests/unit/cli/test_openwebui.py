@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,21 @@ def test_the_compose_file_goes_beside_ours() -> None:
     assert service["environment"]["OPENAI_API_BASE_URL"] == "http://web:8765/v1"
     assert service["environment"]["OPENAI_API_KEY"] == "a$$b"
     assert service["ports"] == ["127.0.0.1:3000:8080"]
+
+
+def test_the_compose_file_is_one_by_the_compose_specification(tmp_path: Path) -> None:
+    """By its JSON schema, as check-jsonschema brings it; alone, and laid over ours as Compose does."""
+    text = run(tmp_path, "--print", "compose", "--key", "a$b").output
+    override, base = yaml.safe_load(text), yaml.safe_load(Path("compose/compose.yaml").read_text())
+    both = base | {part: {**(base.get(part) or {}), **override[part]} for part in override}
+    wrong = {**override, "services": {"open-webui": {**override["services"]["open-webui"], "network": "turns"}}}
+    codes = {}
+    for name, written in {"override": override, "both": both, "wrong": wrong}.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text if name == "override" else yaml.safe_dump(written))
+        check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
+        codes[name] = subprocess.run(check, capture_output=True, check=False).returncode
+    assert codes == {"override": 0, "both": 0, "wrong": 1}
 
 
 def test_every_header_the_relay_reads_is_among_the_templates() -> None:

@@ -74,7 +74,7 @@ def test_the_reason_of_a_person_and_of_a_break_are_in_it() -> None:
     message = "Erste Zeile:\n- Ein Mensch hat das Ergebnis abgelehnt: Bitte mit Kosten.\nLetzte Zeile."
     text = failure_text(data("failed", code="rejected", message=message), "de", "t0-1")
     assert "abgelehnt: Bitte mit Kosten." in text
-    message = "Der Agent hat seine Antwort nicht zu Ende gebracht:\n- Er brach vorzeitig ab.\nBitte versuche es erneut."
+    message = "Der Agent hat seine Antwort nicht zu Ende gebracht:\n- er brach vorzeitig ab.\nBitte versuche es erneut."
     text = failure_text(data("incomplete", code="incomplete", message=message), "de", "t0-1")
     assert text == (
         "Der Agent hat seine Antwort nicht zu Ende gebracht. Er brach vorzeitig ab. "

@@ -7,10 +7,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request
 
 from api_client.contract.turn import TurnRequest
 from api_client.contract.values.image import MAX_IMAGES, images_named, read_image
+from api_client.contract.words.error_codes import ERROR_CODES, words_of
 from api_client.relay_state.allowances import Refusal
+from api_client.web.errors import ApiError
+from api_client.web.language import readable
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.cli.installation.openwebui import icon
@@ -178,6 +182,16 @@ async def test_errors_before_an_answer_speak_the_callers_language(turns: FakeTur
         unknown = await said({**empty, "model": "x"}, x_owui_chat_id="c")
         assert unknown.startswith("Dieses Modell wird nicht angeboten.")
         assert unknown.endswith("there is: scripted)")
+
+
+@pytest.mark.parametrize("code", sorted(ERROR_CODES))
+def test_every_error_before_a_stream_speaks_the_language_of_the_chat(code: str) -> None:
+    asked = Request({"type": "http", "method": "POST", "headers": [(b"x-owui-chat-id", b"c")]})
+    happened = words_of(code, "de")[0]
+    said = readable(ApiError(400, "details", code=code), asked, "de")
+    filled_in = any("{" in words for words in words_of(code, "de"))  # by who raises it, in the turn's language
+    assert said == "details" if filled_in else said.startswith(happened)
+    assert not readable(ApiError(400, "details", code=code), asked, "en").startswith(happened)
 
 
 async def test_a_limit_is_told_in_words_a_user_can_act_on(turns: FakeTurns) -> None:
