@@ -6,13 +6,13 @@ A question is {"text", "name"} and what goes with it:
 
 - "user": {"email", "password"} signs in at the page first; without it Open WebUI asks for no login.
 - "models": the chat's models; "temporary": a temporary chat; "image": a file that is attached.
-- "once", a text on the page, with "do": "stop", "reload", "second-tab" or "run", which runs "command".
+- "once", a text on the page, with "do": "look", "stop", "reload", "second-tab" or "run", which runs "command".
 - "then", when the answer has ended: "regenerate", "continue", "edit" (to "edited"), "say" ("more") or "merge".
 - "marks", name to a pattern: "seconds" says how long after Enter each stood in the last answer.
 - "refused": Open WebUI itself refuses the image, so that nothing is asked; only its words are seen.
 
-A long answer waits in its middle for the file FOLDER/gate. It is made when what is done "once" has been done, or the
-answer has ended: so nothing has to be done fast.
+A long answer waits in its middle, and a first draft at its end, for the file FOLDER/gate. It is made when what is done
+"once" has been done, or the answer has ended: so nothing has to be done fast.
 
 What was seen of each: the texts that stood on the page one after the other, status lines included, and the messages as
 they are stored. Screenshots go to the folder.

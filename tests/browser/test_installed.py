@@ -47,6 +47,7 @@ ADMIN = {"email": "ada@example.org", "password": "a-password-of-ada"}
 USER = {"email": "ben@example.org", "password": "a-password-of-ben"}
 LONG = {"text": "A long answer please", "once": "Part one of the long answer."}
 ENDLESS = {"text": "An endless answer please", "once": "Part one of the endless answer."}
+TWO_DRAFTS = {"text": "Please two drafts", "once": "DRAFT of the alert", "do": "look"}
 WHOLE = "Part one of the long answer. Part two of the long answer."
 SLOW = "The slow answer."
 SHORT = "A short answer, word for word."
@@ -167,7 +168,7 @@ def test_two_users_sign_in_and_each_has_their_own_turns(site: Site, tmp_path: Pa
 def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(site: Site) -> None:
     seen = site.ask(
         {"name": "adr", "text": "Please write an ADR", "then": "say", "more": "A short answer please"},
-        {"name": "retract", "text": "Please two drafts"},
+        {**TWO_DRAFTS, "name": "retract"},
         {"name": "repaired", "text": "Please never a marker"},
         {"name": "failed", "text": "Please a bad ADR"},
         {"name": "broken", "text": "Please no success"},
@@ -181,6 +182,7 @@ def test_the_chat_shows_what_was_checked_what_went_wrong_and_an_adr_in_english(s
 
     assert any("DRAFT" in text for text in retract["texts"])
     assert "DRAFT" not in answer_of(retract)["content"]
+    assert answer_of(retract)["content"].count("````yaml\n---\nadr_id:") == 2, "the header of each ADR is a block"
     assert ("Asking again 1/2: the header of the ADR is missing", False) in lines_of(retract)
     assert lines_of(retract)[-1] == ("Checked, second attempt", True)
 
@@ -235,7 +237,7 @@ def test_killed_workers_relays_and_brokers_cost_no_answer(site: Site) -> None:
 )
 def test_a_connection_of_type_responses_shows_progress_and_merges_answers(site: Site) -> None:
     seen = site.ask(
-        {"name": "retract", "text": "Please two drafts"},
+        {**TWO_DRAFTS, "name": "retract"},
         {**LONG, "name": "held", "do": "look"},
         {"name": "merged", "text": "A short answer please", "models": ["helix", "second"], "then": "merge"},
     )

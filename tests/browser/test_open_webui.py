@@ -14,7 +14,7 @@ from worker.cli.installation.openwebui import icon
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800)]
 
 GOOD = {"name": "good", "text": "Bitte eine gute Antwort"}
-TAKEN_BACK = {"name": "taken-back", "text": "Bitte zwei Entwürfe"}
+TAKEN_BACK = {"name": "taken-back", "text": "Bitte zwei Entwürfe", "once": "ENTWURF", "do": "look"}
 KEPT = {"name": "kept", "text": "Bitte ohne Marker"}
 FAILED = {"name": "failed", "text": "Bitte kein Erfolg"}
 LONG = {"text": "Bitte lange Antwort", "once": "Teil eins der langen Antwort."}
@@ -34,11 +34,10 @@ def test_a_visitors_day(ask: Ask, agent_runs: Callable[[], list[str]]) -> None:
     good, taken_back, kept, failed, stopped = seen.values()
 
     assert answer_of(good)["content"] == "Das ist die gute Antwort, Wort für Wort."
-    assert len(good["texts"]) > 3, "it came live"
     assert good["stored"]["title"] == "Bitte eine gute Antwort"
 
     drafts = [number for number, text in enumerate(taken_back["texts"]) if "ENTWURF" in text]
-    assert drafts, "the draft was shown"
+    assert drafts, "the draft was shown, while the agent waited for somebody to see it"
     assert any("ENTWURF" not in text for text in taken_back["texts"][drafts[-1] + 1 :]), "and taken back"
     assert "nehmen ihn. ENDGÜLTIG." in answer_of(taken_back)["content"]
     assert "ENTWURF" not in taken_back["after_reload"]

@@ -80,7 +80,7 @@ def relay(
 ) -> Iterator[RelayProcess]:
     """A relay that serves; a worker is behind it."""
     script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT.replace("GATE", str(gate)) + BROWSER_SCRIPT.read_text())
+    script.write_text(SCRIPT.replace("GATE", str(gate)) + BROWSER_SCRIPT.read_text().replace("GATE", str(tmp_path)))
     used = replace(settings, models={"helix": f"scripted:{script}"}, locale="en")
     worker_process(settings=used)
     process = RelayProcess(used)

@@ -51,7 +51,7 @@ def test_aider_asks_a_failed_question_again_and_says_why_it_failed(
 ) -> None:
     done = ran(AIDER, *asking(url), "--chat-mode", "ask", "--message", "It never ends", home=tmp_path)
     assert "The agent did not finish its answer" in " ".join(done.stdout.split())
-    assert len(asyncio.run(selected(relay_settings))) > 1
+    assert len(asyncio.run(selected(relay_settings))) == 1 + 8
 
 
 @needs(AIDER)
@@ -71,10 +71,11 @@ def test_the_agent_reads_that_aider_sent_an_image_it_cannot_see(
 
 
 @needs(AIDER)
+@pytest.mark.parametrize("streams", ["--stream", "--no-stream"])
 def test_aider_asks_again_by_itself_when_its_relay_died(
-    relay: RelayProcess, url: str, gate: Path, tmp_path: Path
+    relay: RelayProcess, url: str, gate: Path, tmp_path: Path, streams: str
 ) -> None:
-    waits = started(AIDER, *asking(url), "--chat-mode", "ask", "--message", "a held answer", home=tmp_path)
+    waits = started(AIDER, *asking(url), streams, "--chat-mode", "ask", "--message", "a held answer", home=tmp_path)
     asyncio.run(agent_writes(relay.settings))
     relay.kill()
     relay.start()

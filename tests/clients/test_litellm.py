@@ -94,16 +94,23 @@ def test_litellm_passes_answers_streams_usage_and_errors_on(proxy: openai.OpenAI
     assert len(asyncio.run(selected(relay_settings))) == made, "a title of Open WebUI's is no turn here either"
 
 
+@pytest.mark.parametrize("streams", [False, True])
 def test_litellm_says_that_its_relay_died_and_is_answered_when_asked_again(
-    proxy: openai.OpenAI, relay: RelayProcess, gate: Path
+    proxy: openai.OpenAI, relay: RelayProcess, gate: Path, streams: bool
 ) -> None:
-    ask: dict[str, Any] = {"model": "helix", "messages": [{"role": "user", "content": "a held answer"}]}
-    with ThreadPoolExecutor(1) as asked:
-        answer = asked.submit(proxy.chat.completions.create, **ask)
+    def ask(stream: bool) -> str:
+        asked: dict[str, Any] = {"model": "helix", "messages": [{"role": "user", "content": "a held answer"}]}
+        if not stream:
+            return str(proxy.chat.completions.create(**asked).choices[0].message.content)
+        chunks = proxy.chat.completions.create(**asked, stream=True)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(ask, streams)
         asyncio.run(agent_writes(relay.settings))
         relay.kill()
-        with pytest.raises(openai.APIStatusError, match=r"(?i)connection"):
+        with pytest.raises(openai.APIError, match=r"(?i)connection|error"):
             answer.result(240)
     relay.start()
     gate.touch()
-    assert proxy.chat.completions.create(**ask).choices[0].message.content == "Held no more."
+    assert ask(streams) == "Held no more."

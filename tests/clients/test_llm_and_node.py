@@ -18,6 +18,22 @@ LLM, NODE = CLIENTS / "llm" / "bin" / "llm", CLIENTS / "node"
 NODE_SCRIPT = """
 import OpenAI from 'openai';
 const client = new OpenAI({baseURL: process.argv[2], apiKey: 'none', maxRetries: 0});
+if (process.argv[4]) {
+  const patient = new OpenAI({baseURL: process.argv[2], apiKey: 'none', maxRetries: 20});
+  const held = {model: 'helix', messages: [{role: 'user', content: 'a held answer'}]};
+  let told = '';
+  try {
+    if (process.argv[4] == 'stream') {
+      for await (const chunk of await patient.chat.completions.create({...held, stream: true})) {
+        told += chunk.choices[0]?.delta?.content ?? '';
+      }
+    } else told = (await patient.chat.completions.create(held)).choices[0].message.content;
+  } catch (error) {
+    told = `error: ${error.message}`;
+  }
+  console.log(told);
+  process.exit(0);
+}
 const messages = [{role: 'user', content: 'two attempts'}];
 const whole = await client.chat.completions.create({model: 'helix', messages});
 const said = {whole: whole.choices[0].message.content, used: whole.usage.total_tokens, streamed: ''};
@@ -94,12 +110,18 @@ def test_llm_says_that_its_relay_died_and_is_answered_when_asked_again(
     assert (again.returncode, again.stdout.strip()) == (0, "Held no more."), again.stderr
 
 
+def placed() -> Path:
+    """The client, where it finds the package."""
+    client = NODE / "client.mjs"
+    client.write_text(NODE_SCRIPT)
+    return client
+
+
 @needs(NODE / "node_modules" / "openai")
 def test_openai_for_node_answers_streams_joins_its_turn_again_and_says_what_was_used(
     url: str, relay_settings: Settings, tmp_path: Path
 ) -> None:
-    (NODE / "client.mjs").write_text(NODE_SCRIPT)
-    done = ran("node", NODE / "client.mjs", url, IMAGE, home=tmp_path)
+    done = ran("node", placed(), url, IMAGE, home=tmp_path)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert is_accepted(seen.pop("draft"))
@@ -116,3 +138,18 @@ def test_openai_for_node_answers_streams_joins_its_turn_again_and_says_what_was_
     }
     made = asyncio.run(selected(relay_settings))
     assert len(made) == 6, "a request that is repeated after its time-out joins its turn, and a refused one makes none"
+
+
+@needs(NODE / "node_modules" / "openai")
+@pytest.mark.parametrize("form", ["whole", "stream"])
+def test_openai_for_node_never_takes_a_part_for_the_whole_when_its_relay_died(
+    relay: RelayProcess, url: str, gate: Path, tmp_path: Path, form: str
+) -> None:
+    waits = started("node", placed(), url, IMAGE, form, home=tmp_path)
+    asyncio.run(agent_writes(relay.settings))
+    relay.kill()
+    relay.start()
+    gate.touch()
+    said, wrong = waits.communicate(timeout=240)
+    assert said.startswith("error: ") if form == "stream" else said.strip() == "Held no more.", wrong
+    assert len(asyncio.run(selected(relay.settings))) == 1, "its own retry joins the turn"

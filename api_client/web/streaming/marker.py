@@ -33,7 +33,7 @@ class _Lines:
         return self._whole(line)
 
     def _goes_on(self, line: str) -> bool:
-        if line.count("\n") >= _MOST_LINE_ENDS or _fence_after(self._fence, line)[1]:
+        if line.count("\n") >= _MOST_LINE_ENDS or fence_after(self._fence, line)[1]:
             return False
         tail = f"{line[-_MOST_CHARS:]}\n"
         return any(found.end() == len(tail) for found in BEGINNING.finditer(tail))
@@ -41,14 +41,14 @@ class _Lines:
     def _whole(self, line: str) -> list[tuple[str, bool]]:
         first, line_end, rest = line.partition("\n")
         shared = any(found.start() < len(first) < found.end() for found in PATTERN.finditer(line))
-        self._fence, in_code = _fence_after(self._fence, first)
+        self._fence, in_code = fence_after(self._fence, first)
         if shared or not line_end:
             return [(line, in_code)]
         # It was no marker after all: the lines are what they are, each for itself.
         return [(first, in_code), *(whole for other in rest.split("\n") for whole in self.take(other))]
 
 
-def _fence_after(fence: str, line: str) -> tuple[str, bool]:
+def fence_after(fence: str, line: str) -> tuple[str, bool]:
     """The fence that is open after ``line`` ('' when none is), and whether the line itself is code or a quote."""
     match = _FENCE.match(line)
     if fence:

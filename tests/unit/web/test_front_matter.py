@@ -24,14 +24,22 @@ OTHERS = [
     "Text.",
     "---\n\nText\n---\n",
     "```yaml\n---\na: b\n---\n```\n",
-    "Hier:\n\n" + ADR,
     "---\na: b\n",
     "a\n---\n",
 ]
-pieces_of_text = st.sampled_from(
-    ["---", "\n", "-", " ", "a: b", "adr_id: 1", "````", "````yaml\n", "```", "Text", "\r\n"]
-)
-texts = st.lists(pieces_of_text, max_size=12).map("".join) | st.sampled_from([ADR, HEADER, *OTHERS])
+SECOND = HEADER.replace("043", "044")
+TWO, TWO_SHOWN = f"{ADR}\n{SECOND}\n\n# ADR-044: Queue\n", f"{SHOWN}\n````yaml\n{SECOND}\n````\n\n# ADR-044: Queue\n"
+LATER = [
+    f"Text\n{SECOND}\n",  # no empty line before it: what stands there is a heading
+    f"```\n\n{SECOND}\n```\n",
+    "Text\n\n---\nHinweis: nichts\n---\n",
+    "Text\n\n---\nadr_id: 1\n\nText\n\n---\n",
+    "Text\n\n---\nadr_id: 1\n",
+]
+WHOLE = [ADR, TWO, "Hier:\n\n" + TWO]
+BREAKS, KEYS = ["\n", "\n\n", "\r\n", " "], ["-", "---", "a: b", "adr_id: 1", "\n\n---\nadr_id: 1\n---\n"]
+pieces_of_text = st.sampled_from([*BREAKS, *KEYS, "````", "````yaml\n", "```", "Text"])
+texts = st.lists(pieces_of_text, max_size=12).map("".join) | st.sampled_from([*WHOLE, HEADER, *OTHERS, *LATER])
 
 
 def test_a_header_is_fenced_and_nothing_else_changes() -> None:
@@ -40,7 +48,14 @@ def test_a_header_is_fenced_and_nothing_else_changes() -> None:
     assert fenced(HEADER) == f"````yaml\n{HEADER}\n````"
 
 
-@pytest.mark.parametrize("text", OTHERS)
+def test_the_header_of_each_further_adr_is_fenced_too() -> None:
+    assert fenced(TWO) == TWO_SHOWN
+    assert fenced("Hier:\n\n" + TWO) == "Hier:\n\n" + TWO_SHOWN
+    assert fenced(TWO.replace("\n", "\r\n")).count("````yaml") == 2
+    assert unfenced(TWO_SHOWN) == TWO
+
+
+@pytest.mark.parametrize("text", [*OTHERS, *LATER])
 def test_what_is_no_header_stays_as_it_is(text: str) -> None:
     assert fenced(text) == text
 
@@ -58,7 +73,7 @@ def test_a_header_that_streams_is_fenced_the_same_way_however_it_is_cut(text: st
         shown, rest = shown + growing.feed(rest[:size]), rest[size:]
     whole = GrowingHeader()
     assert shown == whole.feed(text)
-    if "````" not in text and fenced(text) != text and text.endswith("Text.\n"):
+    if text in WHOLE:
         assert shown == fenced(text)
 
 
@@ -85,6 +100,10 @@ def test_programs_get_the_header_as_it_is() -> None:
         finished(1, "passed", response=ADR)
     )
     assert "".join(payload["choices"][0]["delta"].get("content", "") for payload in sent) == ADR
+    events = [event(1, "attempt.started", attempt=1, delivery=1), event(2, "attempt.output", attempt=1, text=ADR)]
+    live = LivePage(Reply(turn_id="t0-1", model="m", created=1, locale="de"))
+    reader = Reader().read([payload for item in events for payload in live.render(item)])
+    assert reader.text.rstrip() == ADR.rstrip(), "also in a draft that streams"
 
 
 async def test_a_history_and_a_continue_hold_the_answer_that_was_accepted(turns: FakeTurns) -> None:
