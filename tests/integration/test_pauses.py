@@ -17,7 +17,9 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.pauses.pause import Pause
 from api_client.web.app import create_app
+from api_client.web.identity.keys import ApiKey, add
 from api_client.web.identity.local_token import make_token
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.integration.conftest import async_client
@@ -152,6 +154,23 @@ async def test_the_api_pauses_shows_and_resumes(http: httpx2.AsyncClient) -> Non
     assert (await http.delete("/v1/pauses/model/scripted")).json()["resumed"] is False
     assert (await http.post(f"/v1/turns/{turn['turn_id']}/cancel")).status_code == 200
     assert (await http.get("/v1/pauses")).json() == {"object": "list", "data": [], "held_turns": 0}
+
+
+async def test_users_see_what_is_paused_but_neither_whose_turns_nor_who_paused_them(settings: Settings) -> None:
+    secret = add(settings.keys_path, ApiKey(name="anna", hash="", owner="anna"))
+    operator = add(settings.keys_path, ApiKey(name="ops", hash="", owner="ops", right="operator"))
+    app = create_app(settings)
+    async with app.router.lifespan_context(app), TurnsClient(settings) as client:
+        for what, name in (("model", "scripted"), ("key", "webui"), ("owner", "bob")):
+            await client.pauses.pause(Pause(what=what, name=name, reason="out", by="night shift"))
+        async with caller(app, authorization=f"Bearer {secret}") as http:
+            seen = (await http.get("/v1/pauses")).json()["data"]
+        async with caller(app, authorization=f"Bearer {operator}") as http:
+            everything = (await http.get("/v1/pauses")).json()["data"]
+    assert [(each["what"], each["reason"], each["by"]) for each in seen] == [("model", "out", "")]
+    assert {(each["what"], each["by"]) for each in everything} == {
+        (what, "night shift") for what in ("model", "key", "owner")
+    }
 
 
 @pytest.mark.parametrize(
