@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.house.figures import MOST_FILES, files, folders, settings_of
+from tests.house.figures import MOST_FILES, files, folders, functions, settings_of
 from tests.house.names import repeated
 
 ROOT = Path(__file__).parents[2]
+MOST_FUNCTION_LINES = 60
 
 
 def test_no_folder_of_the_product_has_more_files_than_somebody_keeps_in_mind() -> None:
@@ -62,3 +64,11 @@ def test_relay_and_worker_each_have_one_store() -> None:
     one, other, third = (PurePosixPath(room, "store.py") for room in ("api_client", "worker/turns", "worker/files"))
     assert not repeated([one, other])[0]
     assert repeated([one, other, third])[0]
+
+
+def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
+    sizes = {
+        str(path.relative_to(ROOT)): max(functions(ast.parse(path.read_text(encoding="utf-8"))), default=0)
+        for path in files(ROOT, ".py")
+    }
+    assert {path: size for path, size in sizes.items() if size > MOST_FUNCTION_LINES} == {}

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from worker.runners.base import Stop
 from worker.runners.guard import box, processes
+from worker.runners.guard.agent_process import AgentProcess
 from worker.runners.guard.box import Bind
 from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
@@ -115,17 +116,12 @@ def run_program(
         Stopped: ``stop`` asked it to end, its lease ended, or ``deadline`` came; its processes are gone.
         OSError: the machine is short of descriptors, memory or processes.
     """
-    limits, stop = limits or Limits(), stop or Stopping()
+    limits, stop, bounds = limits or Limits(), stop or Stopping(), fence.bounds if fence else Bounds()
     if home is not None:
         home.mkdir(exist_ok=True)
-    lines: deque[str] = deque(maxlen=tail)
-    bounds = Bounds()
     command = [*FAST_PYTHON, "worker.runners.guard.rlimits", str(limits.memory_mb), *argv]
-    if fence is not None:
-        bounds = fence.bounds
-        command = fence.around(command, directory, own or Bind(directory, writable=True))
     process = processes.shared().spawn(
-        command,
+        fence.around(command, directory, own or Bind(directory, writable=True)) if fence else command,
         mark=mark or f"gate-{uuid.uuid4().hex}",
         env={**clean_environment(home), **(environment or {}), "PYTHONPATH": SOURCE_ROOT},
         cwd=directory,
@@ -133,19 +129,27 @@ def run_program(
         lease_ends=stop.lease_ends,
         open_files=bounds.most_open_files,
     )
+    folders = [own.path] if own and own.writable else []
+    footprint = Footprint(bounds, folders, boxed=fence is not None and fence.boxed)
+    return _supervised(process, footprint, limits, stop, deadline, tail, fenced=fence is not None)
+
+
+def _supervised(
+    process: AgentProcess, footprint: Footprint, limits: Limits, stop: Stop, deadline: float, tail: int, *, fenced: bool
+) -> Ran:
+    """Watch a started program until it ended. Raises ``Stopped`` as ``run_program``."""
+    lines: deque[str] = deque(maxlen=tail)
     ends = time.monotonic() + limits.seconds
     times = _Times(deadline=min(deadline, ends), idle_seconds=limits.silence)
 
     def hear(line: bytes) -> None:
         lines.append(line.decode("utf-8", "replace").rstrip("\r")[:TAIL_WIDTH])
 
-    folders = [own.path] if own and own.writable else []
-    footprint = Footprint(bounds, folders, boxed=fence is not None and fence.boxed)
     ending = Supervision(process, times, stop, hear, footprint).run()
     cause = ending.cause or ending.exit.cause
     if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
         raise Stopped(cause)
-    error = _not_started(ending, tuple(lines), boxed=fence is not None)
+    error = _not_started(ending, tuple(lines), boxed=fenced)
     return Ran(code=ending.exit.code, cause=cause, detail=ending.detail, error=error, lines=tuple(lines), limits=limits)
 
 
