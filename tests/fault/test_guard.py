@@ -263,6 +263,30 @@ def test_a_killed_guard_takes_its_agents_and_their_children_along(
     assert f"{RUN}.orphan.1" not in [mark for _, mark in marks()]
 
 
+#: A guard that dies when an agent has ended, before it looks for what that left behind.
+DIES_BEFORE_IT_SWEEPS = """
+import os, signal, sys
+from worker.runners.guard import guard
+del sys.argv[1]  # the module's name
+guard.Guard._sweep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+guard.main()
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_how_an_agent_ended_is_known_though_its_guard_died_right_after_it(
+    code: int, start: Callable[..., AgentProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "FAST_PYTHON", [sys.executable, "-S", "-P", "-c", DIES_BEFORE_IT_SWEEPS])
+    agent = start(LEAVES_A_CHILD.format(environ="dict(os.environ)") + f"\nsys.exit({code})")
+    child = int(line(agent))
+    ended = agent.wait(WAIT_SECONDS)
+    assert ended
+    assert (ended.code, ended.cause, ended.left) == (code, "", ())
+    assert ended.pid
+    wait_for(lambda: not alive(child))
+
+
 def test_a_dead_guard_is_replaced(agents: Processes, start: Callable[..., AgentProcess]) -> None:
     first = guard_of(agents)
     os.kill(first, signal.SIGKILL)

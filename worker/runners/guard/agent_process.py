@@ -56,6 +56,8 @@ class AgentProcess:
         self.mark = mark
         #: Its first process; 0 until the guard has said.
         self.pid = 0
+        #: How its first process ended, once that is known; others of it may still be there.
+        self.known_end: Exit | None = None
         self._tell = tell
         self._kill_guard = kill_guard
         self._ended = threading.Event()

@@ -6,9 +6,9 @@ and a worker that is frozen, or killed, cannot stop its agents (measured: the Cl
 its files beside the redelivered attempt).
 
 Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed descriptors,
-and those of its recording), ``extend``, ``terminate``, ``unrecorded``. Reports: ``started``, and one more per agent,
-``exit`` or ``failed``, sent when no process of it is left. The guard is single-threaded and imports little but the
-standard library.
+and those of its recording), ``extend``, ``terminate``, ``unrecorded``. Reports: ``started``; ``ended`` as soon as an
+agent's first process has ended; and one more per agent, ``exit`` or ``failed``, sent when no process of it is left. The
+guard is single-threaded and imports little but the standard library.
 """
 
 from __future__ import annotations
@@ -214,6 +214,9 @@ class Guard:
             if agent:
                 agent.process.returncode = os.waitstatus_to_exitcode(status)
                 agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
+                # At once: should we be killed before what it left behind is gone, its worker knows how it ended.
+                self._report(agent.mark, event="ended", code=agent.process.returncode, cause=agent.cause)
+                self._send_reports()
 
     def _look_after_agents(self) -> None:
         now = time.monotonic()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +186,9 @@ class _Guard:
             report = json.loads(packet)
             mark = report.pop("mark")
             event = report.pop("event")
-            if event == "started":
+            if event in {"started", "ended"}:
                 with self._lock:
-                    if started := self._agents.get(mark):
-                        started.pid = report["pid"]
+                    self._note(event, self._agents.get(mark), report)
                 continue
             if event == "exit":
                 report["left"] = tuple(report["left"])
@@ -205,8 +205,15 @@ class _Guard:
         if orphans:
             log.error("guard.died", pid=self.pid, exit_code=self._process.returncode, agents=len(orphans))
         for process in orphans:
-            # The agent died with its guard (PR_SET_PDEATHSIG); what it started did not.
-            process.ended(Exit(cause="guard died", left=marks.sweep(process.mark)))
+            # The agent had ended, or died with its guard (PR_SET_PDEATHSIG); what it started did not.
+            left = marks.sweep(process.mark)
+            process.ended(replace(process.known_end or Exit(cause="guard died"), left=left))
+
+    def _note(self, event: str, process: AgentProcess | None, report: Mapping[str, Any]) -> None:
+        if process and event == "started":
+            process.pid = report["pid"]
+        elif process:
+            process.known_end = Exit(code=report["code"], cause=report["cause"], pid=process.pid)
 
     def _receive(self) -> bytes:
         try:
