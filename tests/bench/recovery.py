@@ -23,6 +23,7 @@ import structlog
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from tests.bench.sweeper import swept
 from tests.fault.matrix import Stage
 from tests.support import wait_until
 
@@ -91,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="turns-recovery-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="turns-recovery-", ignore_cleanup_errors=True) as name, swept(Path(name)):
         took, again = asyncio.run(measure(Path(name), options.queued))
     p50, p99 = took[len(took) // 2], took[min(len(took) - 1, int(len(took) * 0.99))]
     print(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bench.sweeper import swept
 from tests.bench.turns.costs import cpu_ms, family, machine_busy_ms
 from worker.processes.broker import EmbeddedBroker
 
@@ -64,7 +65,7 @@ def _help(environ: dict[str, str]) -> tuple[float, float]:
 def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
     """Seconds and processor seconds of each, round by round."""
     found: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu": []} for name in GOALS}
-    with tempfile.TemporaryDirectory(prefix="turns-start-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="turns-start-", ignore_cleanup_errors=True) as name, swept(Path(name)):
         folder = Path(name)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_KEPT)}
         kept["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")  # as on a machine where it ran before

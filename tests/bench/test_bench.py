@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,6 +22,7 @@ from tests.bench.turns.plots import write
 from tests.bench.turns.result import context, of_rounds, result, spread
 from tests.bench.turns.rows import ROWS
 from tests.bench.turns.tables import show, text
+from tests.support import processes_with, wait_for
 
 
 def short(*rows: str) -> Plan:
@@ -47,6 +53,24 @@ def test_each_other_queue_does_the_same_turns() -> None:
     for row in others:
         assert shown["rows"][row]["rejected.turns_per_s"][0] > 0
         assert shown["rows"][row]["rejected.worker_cpu_ms"][0] >= 0
+
+
+@pytest.mark.timeout(240)
+def test_a_bench_that_is_killed_leaves_neither_processes_nor_files() -> None:
+    home = Path(tempfile.mkdtemp(prefix="b-"))
+    command = [sys.executable, "-m", "tests.bench", "--rows", "ours", "--rounds", "1"]
+    running = subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(home)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: any("celery_worker" in each for each in processes_with(f"{home}/").values()), 120)
+        running.kill()
+        running.wait(60)
+        wait_for(lambda: not processes_with(f"{home}/") and not list(home.iterdir()), 120)
+    finally:
+        running.kill()
+        running.wait(60)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def test_capacity_and_plots_follow_from_the_medians(tmp_path: Path) -> None:

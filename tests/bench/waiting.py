@@ -29,6 +29,7 @@ import structlog
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
+from tests.bench.sweeper import swept
 from tests.bench.turns.costs import cpu_ms, family, pss_of, store_costs
 from tests.chaos.proxy import tell
 from tests.fault.matrix import Stage
@@ -230,7 +231,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each look")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with tempfile.TemporaryDirectory(prefix="waiting-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="waiting-", ignore_cleanup_errors=True) as name, swept(Path(name)):
         found = asyncio.run(measure(Path(name), options.turns, options.round_trip, options.load, options.seconds))
     show(found)
     if found["starts"] > found["turns"] or any(look.fenced for look in found["looks"]):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.load import work
+from tests.bench.sweeper import swept
 from tests.bench.turns.peers_home import python_of_peers
 from tests.bench.turns.plan import Plan
 from tests.bench.turns.rows import CHAIN, ROWS, WAITING, Row
@@ -38,7 +39,7 @@ def measure(plan: Plan, say: Say) -> dict[str, Any]:
     found: dict[str, Any] = {"rows": {row.name: {} for row in rows}, "commands": {}}
     with tempfile.TemporaryDirectory(prefix="turns-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        with EmbeddedBroker(folder / "store", durability=plan.durability, port=free_port()) as store:
+        with swept(folder), EmbeddedBroker(folder / "store", durability=plan.durability, port=free_port()) as store:
             found["store"] = f"valkey {store.server.version}"
             for number in range(plan.rounds):
                 for row in random.sample(rows, len(rows)):
