@@ -49,6 +49,7 @@ class DeliveryTaken(HelixError):
 
 
 @lru_cache(maxsize=1024)  # asked for at every step of a turn
+@lru_cache(maxsize=1024)  # asked several times in each run
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
     """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
@@ -93,7 +94,7 @@ def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: in
 
 def has_answer(session: Path) -> bool:
     """Whether the session's folder says that its last message has its accepted answer."""
-    return os.path.lexists(session / "output" / DONE)
+    return os.path.lexists(f"{session}/output/{DONE}")
 
 
 def take_answer_back(holder: Place) -> None:

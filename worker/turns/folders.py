@@ -102,7 +102,7 @@ def begin(
 
 def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
     """The folder of the delivery that runs now, made or not. Raises as ``folder_of``, ``ValueError``: no turn's id."""
-    return folder_of(settings, turn) / "attempts" / delivery_name(turn.turn_id, attempt, turn.delivery)
+    return folder_of(settings, turn).joinpath("attempts", delivery_name(turn.turn_id, attempt, turn.delivery))
 
 
 def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         """The file with the operator's token of an installation without keys."""
         return self.root / STATE_DIR / "operator-token"
 
-    @property
+    @cached_property
     def sessions_dir(self) -> Path:
         """Where the sessions' folders are (ADR-034)."""
         return self.root / "projects" / "sessions"

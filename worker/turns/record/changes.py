@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +52,8 @@ class Changes:
         self._worker = worker
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
+        #: The settings of a model are a copy of all: made once, not for each command.
+        self._breakers = lru_cache(maxsize=256)(self._breaker_of)
         self.scripts["fold"] = plain_script(_LUA / "fold.lua")
 
     def _command(
@@ -162,11 +165,11 @@ class Changes:
         self, claim: Claim, sent: EncodedMove, read: Callable[[Any], Behind | T], *, keep: bool, task: str = ""
     ) -> Command[Behind | T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep), "task": task}
-        words |= self._breaker(claim.turn)
+        words |= self._breakers(claim.turn.stage_model or claim.turn.request.model)
         return self._command("commit", *_ids(claim), read, words | sent.arguments(), sent.rest())
 
-    def _breaker(self, turn: Turn) -> dict[str, Word]:
-        settings = self._settings.of_model(turn.stage_model or turn.request.model)
+    def _breaker_of(self, model: str) -> dict[str, Word]:
+        settings = self._settings.of_model(model)
         return {"service_errors": settings.breaker_errors, "service_ms": int(settings.breaker_seconds * 1000)}
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
