@@ -159,7 +159,8 @@ def test_event_dispatcher_sends_gathered_events_in_one_message_with_their_own_ti
     settings: Settings, app: Celery, receiver: Receiver
 ) -> None:
     with app.connection_for_write() as connection:
-        dispatcher = EventDispatcher(connection, hostname="w", app=app, buffer_group=["task"], on_send_buffered=None)
+        options: Any = {"buffer_group": ["task"], "on_send_buffered": None}
+        dispatcher: Any = EventDispatcher(connection, hostname="w", app=app, **options)
         receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher))
         listening = redis.Redis.from_url(settings.redis_url).pubsub()
         listening.psubscribe(f"{settings.namespace}:celery:*celeryev*")
@@ -169,6 +170,10 @@ def test_event_dispatcher_sends_gathered_events_in_one_message_with_their_own_ti
         assert message["channel"].endswith(b"task.multi")
         events = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
         assert [(event["uuid"], event["timestamp"]) for event in events] == [(f"u{n}", 100.0 + n) for n in range(60)]
+        dispatcher.send("task-started", uuid="u60", timestamp=160.0)
+        [celerys] = dispatcher._group_buffer.pop("task")
+        assert {**events[-1], "uuid": "u60", "timestamp": 160.0, "clock": celerys["clock"]} == celerys
+        assert events[-1]["clock"] == events[0]["clock"] + 59 < celerys["clock"]
         assert listening.get_message(timeout=0.2) is None
 
 
