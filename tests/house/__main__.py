@@ -57,10 +57,13 @@ def main(arguments: list[str]) -> None:
             if "--trace" in arguments:
                 folder = Path(scratch, f"run{number}")
                 folder.mkdir()
-                files, scripts = main_path(copy, folder)
-                columns[revision or "now"]["files on the main path"] = f"{len(files)} and {scripts} Lua scripts"
+                files, idle, scripts = main_path(copy, folder)
+                said = (
+                    f"{len(files)} and {scripts} Lua scripts; {len(idle)} of the files also run while nothing is asked"
+                )
+                columns[revision or "now"]["files on the main path"] = said
                 if not revision and "--files" in arguments:
-                    print("\n".join(files))
+                    print("\n".join(f"{name}{' (background too)' if name in idle else ''}" for name in files))
     rows = dict.fromkeys(name for column in columns.values() for name in column)
     print("| " + " | ".join(["", *columns]) + " |")
     print("|" + " --- |" * (len(columns) + 1))

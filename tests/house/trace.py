@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +20,18 @@ _SCRIPT = '- attempts: [[say: "In the archive.\\n\\n<!-- STEP: what -->"]]\n'
 _UP = (sys.executable, "-c", "from worker.cli import main; main()", "up", "--json")
 
 
-def main_path(checkout: Path, folder: Path) -> tuple[list[str], int]:
+#: Seconds for which an installation is watched while nothing is asked: several rounds of each of its threads.
+_IDLE_SECONDS = 8.0
+#: Seconds before that, in which the worker tidies up after the turn.
+_SETTLE_SECONDS = 2.0
+
+
+def main_path(checkout: Path, folder: Path) -> tuple[list[str], list[str], int]:
     """The product's Python files that run between a message's request and its answer, and the number of Lua scripts.
 
-    Background work of the same moments (heartbeats, the reaper) is counted too. What runs in the processes of the guard
-    and of the agent, which is the scripted one, is not.
+    Background work of the same moments (heartbeats, the reaper) is counted too; the second list names those of the
+    files that also run while nothing is asked. What runs in the processes of the guard and of the agent, which is the
+    scripted one, is not.
 
     Args:
         checkout: a copy of ``api_client`` and ``worker``; it is changed so that every process can be traced.
@@ -41,8 +49,16 @@ def main_path(checkout: Path, folder: Path) -> tuple[list[str], int]:
             (folder / "window").open("r+b").write(b"\1")
             _ask(up["web_url"])
             (folder / "window").open("r+b").write(b"\0")
-    names = {name for name in (folder / "files").read_text().splitlines() if name.endswith(".py")}
-    return sorted(str(Path(name).relative_to(checkout)) for name in names), len(scripts)
+        time.sleep(_SETTLE_SECONDS)
+        (folder / "window").open("r+b").write(b"\2")
+        time.sleep(_IDLE_SECONDS)
+        (folder / "window").open("r+b").write(b"\0")
+    asked, idle = _names(folder / "files", checkout), _names(folder / "idle", checkout)
+    return sorted(asked), sorted(asked & idle), len(scripts)
+
+
+def _names(path: Path, checkout: Path) -> set[str]:
+    return {str(Path(name).relative_to(checkout)) for name in path.read_text().splitlines() if name.endswith(".py")}
 
 
 @contextmanager
