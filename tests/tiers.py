@@ -28,6 +28,7 @@ TIERS = {
 SHORT_FOLDERS = {"unit", "contract", "integration"}
 #: Files that start whole installations again and again, or try megabytes. Single tests say ``@pytest.mark.long``.
 LONG = {
+    "test_faults.py",
     "test_again.py",
     "test_agents_in_loop.py",
     "test_alert_rules.py",

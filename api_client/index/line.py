@@ -15,6 +15,7 @@ def line_of(turn: Turn) -> dict[str, Any]:
         "turn_id": turn.turn_id,
         "session_id": turn.request.session_id,
         "model": turn.request.model,
+        "flow": turn.flow,
         "owner": turn.request.owner,
         "state": turn.state.value,
         "outcome": turn.outcome.value if turn.outcome else None,

@@ -281,7 +281,7 @@ class TurnLists:
         if search.rule:
             read += [keys.attempts(turn_id) for turn_id in ids]
         lost = "1" if search.lost else ""
-        wanted = [search.owner, search.session_id, search.model, lost, search.rule, *search.words]
+        wanted = [search.owner, search.session_id, search.model, lost, search.rule, search.flow, *search.words]
         answer = await self._ask(self._select(keys=read, args=wanted))
         return [
             Found(

@@ -27,7 +27,7 @@ class Search:
     """Which turns are asked for, and in which order; an empty field asks for all. All fields must match.
 
     Attributes:
-        owner: only this owner's. session_id, model: only of this session, this model.
+        owner: only this owner's. session_id, model, flow: only of this session, this model, this version.
         statuses: keys of ``STATUSES``; a turn has one of them.
         lost: only turns a worker died or froze with.
         since, until: finished, or else submitted, at or after ``since`` and before ``until``; seconds since the
@@ -40,6 +40,7 @@ class Search:
     owner: str = ""
     session_id: str = ""
     model: str = ""
+    flow: str = ""
     statuses: tuple[str, ...] = ()
     lost: bool = False
     since: float = 0.0
@@ -75,6 +76,7 @@ class Search:
             "since": f"{self.since:.0f}" if self.since else "",
             "until": f"{self.until:.0f}" if self.until else "",
             "model": self.model,
+            "flow": self.flow,
             "session": self.session_id,
             "owner": self.owner,
             "rule": self.rule,

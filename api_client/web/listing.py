@@ -11,7 +11,7 @@ from api_client.index.search import SORTS, STATUSES, Place, Search
 from api_client.web.errors import bad_request, shown
 
 #: The words of an address that narrow a list, in the order in which they are shown.
-FILTERS = ("status", "model", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
+FILTERS = ("status", "model", "flow", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
 _LONGEST = 300
 
 
@@ -36,6 +36,7 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
         owner=given["owner"] if owner is None else owner,
         session_id=given["session"],
         model=given["model"],
+        flow=given["flow"],
         statuses=statuses,
         lost=given["lost"] in {"1", "true"},
         since=_moment("since", given["since"]),

@@ -17,7 +17,7 @@ from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, says, told
 from worker.files import session
 from worker.files.session_fence import holding
-from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE
+from worker.runners.claude.cli_prompt import GERMAN
 from worker.turns.transitions.moves import Answer
 
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
@@ -47,9 +47,9 @@ def test_feedback_goes_into_the_conversation_that_needs_it(agent: Agent) -> None
     again = asked_again(agent, base)
     assert again.verdict == "complete"
     assert heard(agent.stub) == [
-        f"user: {MESSAGE}\n\nBaue einen Zähler",
+        f"user: {GERMAN.message}\n\nBaue einen Zähler",
         "assistant: Welchen?",
-        f"user: {FEEDBACK}\n\nEs fehlt der Marker.",
+        f"user: {GERMAN.feedback}\n\nEs fehlt der Marker.",
     ]
     assert again.result.agent_session != base.result.agent_session
 
@@ -83,7 +83,7 @@ def test_the_next_message_continues_from_the_last_accepted_answer(agent: Agent) 
     accepted(first_answer(agent), "Welchen?\n\n<!-- STEP: what -->")
     ran = agent.run("Einen roten", messages=NEXT)
     assert ran.evidence["continued"] == "history"
-    assert heard(agent.stub)[1:] == ["assistant: Welchen?", f"user: {MESSAGE}\n\nEinen roten"]
+    assert heard(agent.stub)[1:] == ["assistant: Welchen?", f"user: {GERMAN.message}\n\nEinen roten"]
 
 
 def test_an_edited_conversation_starts_afresh_and_is_told_all_of_it(agent: Agent) -> None:
@@ -91,14 +91,19 @@ def test_an_edited_conversation_starts_afresh_and_is_told_all_of_it(agent: Agent
     edited = ({"role": "user", "content": "Baue eine Uhr"}, *NEXT[1:])
     agent.run("Einen roten", messages=edited)
     (only,) = heard(agent.stub)
-    assert only == f"user: {HISTORY}\n\nNutzer: Baue eine Uhr\n\nConsultant: Welchen?\n\n{MESSAGE}\n\nEinen roten"
+    assert (
+        only
+        == f"user: {GERMAN.history}\n\nNutzer: Baue eine Uhr\n\nConsultant: Welchen?\n\n{GERMAN.message}\n\nEinen roten"
+    )
 
 
 def test_a_lost_agent_session_is_replaced_by_a_fresh_one_that_is_told_all(agent: Agent) -> None:
     base = first_answer(agent)
     (agent.workdir / "agent" / f"{base.result.agent_session}.jsonl").unlink()
     assert asked_again(agent, base).verdict == "complete"
-    assert heard(agent.stub) == [f"user: {MESSAGE}\n\nBaue einen Zähler\n\n{FEEDBACK}\n\nEs fehlt der Marker."]
+    assert heard(agent.stub) == [
+        f"user: {GERMAN.message}\n\nBaue einen Zähler\n\n{GERMAN.feedback}\n\nEs fehlt der Marker."
+    ]
 
 
 def test_a_transcript_the_cli_refuses_is_put_aside(agent: Agent) -> None:

@@ -13,7 +13,7 @@ from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.stub import Reply, Stub, says, told
 from tests.conftest import WorkerProcess
 from tests.support import processes_with
-from worker.runners.claude.cli_prompt import FEEDBACK, MESSAGE, SO_FAR
+from worker.runners.claude.cli_prompt import GERMAN
 
 PIECES = [f"Satz {number} von zwanzig.\n" for number in range(1, 21)]
 WHOLE = "".join(PIECES) + "\n<!-- STEP: done -->"
@@ -45,6 +45,7 @@ async def test_a_killed_claude_is_told_its_text_and_goes_on(
     assert [attempt.completion["verdict"] for attempt in attempts] == ["incomplete", "complete"]
     so_far = attempts[0].text
     assert so_far.startswith("".join(PIECES[:8]).rstrip())
-    heard = next(text for text in reversed(told(stub.requests[-1])) if text.startswith(f"user: {MESSAGE}"))
-    assert heard == f"user: {MESSAGE}\n\nZähle\n\n{SO_FAR}\n\n{so_far}\n\n{FEEDBACK}\n\n{attempts[1].prompt}"
+    heard = next(text for text in reversed(told(stub.requests[-1])) if text.startswith(f"user: {GERMAN.message}"))
+    before = f"user: {GERMAN.message}\n\nZähle\n\n{GERMAN.so_far}\n\n{so_far}"
+    assert heard == f"{before}\n\n{GERMAN.feedback}\n\n{attempts[1].prompt}"
     assert (claude_settings.sessions_dir / "s/output/response.md").read_text() == WHOLE

@@ -14,10 +14,10 @@ from tests.claude.stub import Stub, says, told
 from tests.conftest import WorkerProcess
 from tests.relay import RelayProcess
 from tests.support import processes_with, wait_until
-from worker.runners.claude.cli_prompt import FEEDBACK, MESSAGE
+from worker.runners.claude.cli_prompt import GERMAN
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"
-ASKED = f"user: {MESSAGE}\n\nBaue einen Zähler"
+ASKED = f"user: {GERMAN.message}\n\nBaue einen Zähler"
 
 Workers = Callable[..., WorkerProcess]
 
@@ -56,7 +56,7 @@ async def test_an_answer_without_a_marker_is_repaired_and_delivered_as_a_stream(
     assert heard(stub, 0) == [ASKED]
     first, answer, feedback = heard(stub, 1)
     assert [first, answer] == [ASKED, "assistant: Welchen?"]
-    assert feedback.startswith(f"user: {FEEDBACK}\n\n")
+    assert feedback.startswith(f"user: {GERMAN.feedback}\n\n")
     assert "STEP" in feedback
 
 
@@ -101,7 +101,7 @@ async def test_a_hostile_message_through_the_route_is_text_and_nothing_else(
     for name, message in HOSTILE.items():
         assert await streamed(relay, message) == "Welchen?", name
         assert "root:x:0" not in json.dumps(stub.requests[-1]), name
-        assert heard(stub, -1) == [f"user: {MESSAGE}\n\n{message}".replace("\0", "\ufffd")], name
+        assert heard(stub, -1) == [f"user: {GERMAN.message}\n\n{message}".replace("\0", "\ufffd")], name
     with pytest.raises(openai.BadRequestError, match="NUL"):
         await streamed(relay, "a\0b")
     assert len(stub.requests) == len(HOSTILE)

@@ -16,7 +16,7 @@ from tests.claude.stub import Stub, says, told
 from tests.conftest import WorkerProcess
 from tests.support import processes_with, wait_until
 from worker.files.workspace import check_session_done
-from worker.runners.claude.cli_prompt import FEEDBACK, MESSAGE
+from worker.runners.claude.cli_prompt import GERMAN
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
@@ -46,15 +46,15 @@ async def test_an_answer_without_a_marker_is_asked_for_again_in_its_own_conversa
         assert check_session_done(session, attempt_id=json.loads((session / "output/.done").read_text())["attempt_id"])
         assert json.loads((session / "status.json").read_text())["step"] == "what"
         following = await client.result(await client.submit(request(*NEXT)), timeout=60)
-    assert heard(stub, 1)[:2] == [f"user: {MESSAGE}\n\nBaue einen Zähler", "assistant: Welchen?"]
-    assert heard(stub, 1)[2].startswith(f"user: {FEEDBACK}\n\n")
+    assert heard(stub, 1)[:2] == [f"user: {GERMAN.message}\n\nBaue einen Zähler", "assistant: Welchen?"]
+    assert heard(stub, 1)[2].startswith(f"user: {GERMAN.feedback}\n\n")
     assert [attempt.completion["verdict"] for attempt in attempts] == ["complete", "complete"]
     first, second = (attempt.sent for attempt in attempts)
     assert f"user: {first['messages'][0]['content']}" == heard(stub, 0)[-1]
     assert f"user: {second['messages'][0]['content']}" == heard(stub, 1)[2]
     assert (first["system"], second["continues"]) == ((session / "CLAUDE.md").read_text(), "message")
     assert turn.tokens_used == 36
-    assert (following.outcome, heard(stub, 2)[-1]) == (Outcome.PASSED, f"user: {MESSAGE}\n\nEinen roten")
+    assert (following.outcome, heard(stub, 2)[-1]) == (Outcome.PASSED, f"user: {GERMAN.message}\n\nEinen roten")
     assert len(heard(stub, 2)) == 5
 
 
@@ -76,7 +76,7 @@ async def test_a_killed_worker_leaves_no_agent_and_its_turn_ends_elsewhere_once(
         attempts = await client.attempts(turn_id)
     assert (turn.outcome, turn.response) == (Outcome.PASSED, GOOD)
     assert [attempt.deliveries for attempt in attempts] == [2]
-    assert heard(stub, -1) == [f"user: {MESSAGE}\n\nBaue einen Zähler"]
+    assert heard(stub, -1) == [f"user: {GERMAN.message}\n\nBaue einen Zähler"]
 
 
 async def test_an_answer_whose_stream_broke_is_passed_whole_to_every_reader(

@@ -16,6 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
 from api_client.contract.values.flow import flow_of
+from api_client.index.search import Search
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
 from tests.hooks import HookReceiver
@@ -86,8 +87,11 @@ async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(
             assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
             assert turn.outcome is (Outcome.FAILED if wanted == "v3" else Outcome.PASSED)
         assert {turn.flow for turn in turns} == {"v2", "v3"}
-        listed = {row.name: row.turns for row in (await client.figures.stats(3600, "flow")).rows}
-        assert listed == Counter(turn.flow for turn in turns)
+        counted = {row.name: row.turns for row in (await client.figures.stats(3600, "flow")).rows}
+        assert counted == Counter(turn.flow for turn in turns)
+        for flow in ("v2", "v3"):
+            page = await client.lists.page(Search(flow=flow, statuses=("finished",)))
+            assert {turn.turn_id for turn in page.turns} == {turn.turn_id for turn in turns if turn.flow == flow}
 
 
 async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_sessions_go_on_with_the_other(

@@ -88,6 +88,8 @@ QUERIES: tuple[tuple[dict[str, str], list[str]], ...] = (
     ({"status": "success"}, ["again", "passed"]),
     ({"status": "failed,queued"}, ["queued", "failed"]),
     ({"model": DEAR}, ["failed"]),
+    ({"flow": "v2"}, ["queued", "failed", "again", "passed"]),
+    ({"flow": "v3"}, []),
     ({"session": "two"}, ["failed", "again"]),
     ({"owner": owner_of_key(BOB)}, ["failed", "again"]),
     ({"rule": "step_marker"}, ["failed", "again"]),

@@ -145,17 +145,20 @@ def test_whatever_ends_the_command_ends_the_processes_that_judge(number: signal.
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    assert running.stdout
-    pids = [int(word) for word in running.stdout.readline().split()]
-    assert len(pids) == 2
-    below = [*pids, *(child for pid in pids for child in children_of(pid))]
-    assert len(below) == 4, "each has a child for the rule of no known bound"
-    running.send_signal(number)
-    running.wait(60)
-    running.stdout.close()
+    below: list[int] = []
     try:
+        assert running.stdout
+        pids = [int(word) for word in running.stdout.readline().split()]
+        assert len(pids) == 2
+        below += [*pids, *(child for pid in pids for child in children_of(pid))]
+        assert len(below) == 4, "each has a child for the rule of no known bound"
+        running.send_signal(number)
+        running.wait(60)
+        running.stdout.close()
         wait_for(lambda: not any(map(alive, below)))
     finally:
+        running.kill()
+        running.wait()
         for pid in filter(alive, below):
             os.kill(pid, signal.SIGKILL)
 

@@ -98,6 +98,7 @@ class Machine:
                 directory=folder / "run",
                 model=question.model,
                 option=option,
+                locale="en",
                 deadline=time.monotonic() + question.seconds,
                 idle_seconds=question.seconds,
                 kill_grace_seconds=settings.kill_grace_seconds,

@@ -117,6 +117,7 @@ class Order:
         agent_session: the agent session to continue from, or empty for a fresh one.
         so_far: the text of this answer that came before a break, and that the agent is asked to go on from; or empty.
         model: name of the model that is asked; its block of the settings file holds.
+        locale: language of what we say to the agent besides, ``de`` or ``en``.
         option: what stands after ``:`` in the model's runner, such as a script's path.
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
@@ -138,6 +139,7 @@ class Order:
     so_far: str = ""
     model: str = ""
     option: str = ""
+    locale: str = "de"
     deadline: float
     idle_seconds: float = 600.0
     kill_grace_seconds: float = 5.0

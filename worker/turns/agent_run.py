@@ -229,6 +229,7 @@ class AgentRun:
             so_far=self._so_far,
             model=name,
             option=option,
+            locale=turn.request.locale,
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,

@@ -3,12 +3,13 @@
 -- KEYS: records (hash), all of one shard; with a rule their attempts (hash) behind them, in the same order
 -- ARGV[1] owner, or '' for all  ARGV[2] session id, or ''  ARGV[3] model, or ''
 -- ARGV[4] 1 for turns that lost a worker only, else ''  ARGV[5] a rule that an answer broke, or ''
--- ARGV[6...] outcomes and states of unfinished turns; none: all
+-- ARGV[6] a flow version, or ''
+-- ARGV[7...] outcomes and states of unfinished turns; none: all
 -- answers {{place in KEYS, status, created_at, finished_at, strikes, model}, ...}
 
-local owner, session, model, lost, rule = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local owner, session, model, lost, rule, flow = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local wanted = {}
-for i = 6, #ARGV do wanted[ARGV[i]] = true end
+for i = 7, #ARGV do wanted[ARGV[i]] = true end
 local number = rule == '' and #KEYS or #KEYS / 2
 
 local function broke(attempts, last)
@@ -28,13 +29,13 @@ end
 local found = {}
 for place = 1, number do
   local read = redis.pcall('HMGET', KEYS[place], 'state', 'outcome', 'owner', 'session_id', 'created_at', 'finished_at',
-    'strikes', 'model', 'attempt')
+    'strikes', 'model', 'attempt', 'flow')
   local state = not read.err and read[1]
   if state then
     local status = read[2] and read[2] ~= '' and read[2] or state
     if (owner == '' or owner == read[3]) and (session == '' or session == read[4]) and
-      (model == '' or model == read[8]) and (lost == '' or (tonumber(read[7]) or 0) > 0) and
-      (#ARGV < 6 or wanted[status]) and (rule == '' or broke(KEYS[number + place], read[9])) then
+      (model == '' or model == read[8]) and (flow == '' or flow == read[10]) and (lost == '' or (tonumber(read[7]) or 0) > 0) and
+      (#ARGV < 7 or wanted[status]) and (rule == '' or broke(KEYS[number + place], read[9])) then
       found[#found + 1] = { place, status, read[5] or '0', read[6] or '0', read[7] or '0', read[8] or '' }
     end
   end

@@ -66,6 +66,7 @@ async def list_turns(
         actions=[action for action in ACTIONS if action != "drop" or visitor.operator],
         statuses=STATUSES,
         models=tuple(relay.settings.models),
+        flows=tuple(relay.settings.flow_version),
         sorts=SORTS,
         cursor=cursor,
         refresh=0,

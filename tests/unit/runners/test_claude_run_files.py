@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings
 from worker.runners.base import Order
 from worker.runners.claude import hooks as claude_hooks
 from worker.runners.claude.cli_command import arguments, environment, find_program, prepare
-from worker.runners.claude.cli_prompt import FEEDBACK, HISTORY, MESSAGE, SO_FAR, prompt_for
+from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, prompt_for
 from worker.runners.claude.cli_sessions import Base, cost_in, keep, session_of
 from worker.runners.claude.hooks import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
 
@@ -114,29 +114,40 @@ TALK = (
 
 def test_a_fresh_session_is_told_the_history() -> None:
     told = prompt_for("Drei", TALK).decode()
-    assert told == f"{HISTORY}\n\nNutzer: Eins\n\nConsultant: Zwei\n\n{MESSAGE}\n\nDrei"
+    assert told == f"{GERMAN.history}\n\nNutzer: Eins\n\nConsultant: Zwei\n\n{GERMAN.message}\n\nDrei"
 
 
 def test_a_session_that_knows_the_history_is_told_the_message() -> None:
-    assert prompt_for("Drei", TALK, knows="history").decode() == f"{MESSAGE}\n\nDrei"
+    assert prompt_for("Drei", TALK, knows="history").decode() == f"{GERMAN.message}\n\nDrei"
 
 
 def test_a_session_that_knows_the_message_is_told_the_feedback() -> None:
-    assert prompt_for("Marker fehlt", TALK, knows="message").decode() == f"{FEEDBACK}\n\nMarker fehlt"
+    assert prompt_for("Marker fehlt", TALK, knows="message").decode() == f"{GERMAN.feedback}\n\nMarker fehlt"
 
 
 def test_feedback_to_a_session_that_knows_nothing_comes_with_the_message() -> None:
-    assert prompt_for("Fehlt", TALK[:1]).decode() == f"{MESSAGE}\n\nEins\n\n{FEEDBACK}\n\nFehlt"
+    assert prompt_for("Fehlt", TALK[:1]).decode() == f"{GERMAN.message}\n\nEins\n\n{GERMAN.feedback}\n\nFehlt"
 
 
 def test_an_agent_that_is_to_go_on_reads_its_text_before_the_feedback() -> None:
     told = prompt_for("Setze fort", TALK[:1], so_far="Halber Te").decode()
-    assert told == f"{MESSAGE}\n\nEins\n\n{SO_FAR}\n\nHalber Te\n\n{FEEDBACK}\n\nSetze fort"
+    assert told == f"{GERMAN.message}\n\nEins\n\n{GERMAN.so_far}\n\nHalber Te\n\n{GERMAN.feedback}\n\nSetze fort"
+
+
+def test_an_english_turn_has_english_lines_and_no_german_word() -> None:
+    told = prompt_for("Missing", TALK, so_far="Half an ans", locale="en").decode()
+    parts = [f"{ENGLISH.history}\n\nUser: Eins\n\nConsultant: Zwei", f"{ENGLISH.message}\n\nDrei"]
+    parts += [f"{ENGLISH.so_far}\n\nHalf an ans", f"{ENGLISH.feedback}\n\nMissing"]
+    assert told == "\n\n".join(parts)
+    long = prompt_for(
+        "x", ({"role": "user", "content": "y" * 300_000}, {"role": "user", "content": "x"}), locale="en-GB"
+    )
+    assert ENGLISH.left_out.encode() in long
 
 
 def test_something_is_always_said() -> None:
-    assert prompt_for("Eins", TALK[:1], knows="message").decode() == f"{MESSAGE}\n\nEins"
-    assert prompt_for("Eins", ()).decode() == f"{MESSAGE}\n\nEins"
+    assert prompt_for("Eins", TALK[:1], knows="message").decode() == f"{GERMAN.message}\n\nEins"
+    assert prompt_for("Eins", ()).decode() == f"{GERMAN.message}\n\nEins"
 
 
 def test_a_long_history_loses_its_oldest_messages() -> None:
@@ -151,7 +162,7 @@ def test_a_long_history_loses_its_oldest_messages() -> None:
 @pytest.mark.parametrize("message", ["/clear", "a\0b", "\ud800"])
 def test_any_message_is_bytes_that_begin_with_our_line(message: str) -> None:
     told = prompt_for(message, ({"role": "user", "content": message},))
-    assert told.decode().startswith(MESSAGE)
+    assert told.decode().startswith(GERMAN.message)
     assert b"\0" not in told
 
 

@@ -129,9 +129,20 @@ def test_a_service_that_is_to_go_on_finds_its_text_in_the_conversation(ask: Ask,
         {"role": "user", "content": "Setze fort"},
     )
 
-    ask(prompt="Nun fort", so_far="Halber Te", agent_session=ran.result.agent_session, delivery=2)
-    roles = [message["role"] for message in service.requests[1]["messages"]]
-    assert roles == ["user", "assistant", "user", "assistant", "user", "assistant", "user"]
+    for request, (locale, words) in enumerate(
+        [("de", "Bitte korrigiere deine"), ("en", "Please correct your")], start=1
+    ):
+        ask(
+            prompt="Nun fort",
+            so_far="Halber Te",
+            agent_session=ran.result.agent_session,
+            delivery=request + 1,
+            locale=locale,
+        )
+        sent = service.requests[request]["messages"]
+        roles = [message["role"] for message in sent]
+        assert roles == ["user", "assistant", "user", "assistant", "user", "assistant", "user"]
+        assert sent[4]["content"] == f"{words} {'answer' if locale == 'en' else 'Antwort'}."
 
 
 def test_it_can_ask_from_a_box_too(ask: Ask) -> None:

@@ -23,6 +23,7 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
     known = list(statuses)
     options = [
         click.option("--model", default="", help="Only of this model.", shell_complete=offered_models),
+        click.option("--flow", default="", help="Only of this flow version."),
         click.option("--session", "session_id", default="", help="Only of this session."),
         click.option("--owner", default="", help="Only of this owner (the hash that --json shows)."),
         click.option("--rule", default="", help="Only with an answer that broke this rule, or with this code."),

@@ -7,18 +7,44 @@ for a command and call no model at all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-MESSAGE = "Nachricht des Nutzers:"
-FEEDBACK = "Rückmeldung der automatischen Prüfung zu deiner letzten Antwort:"
-SO_FAR = "Deine Antwort bis zu der Stelle, an der sie abbrach:"
-HISTORY = "Bisheriges Gespräch, zur Kenntnis; beantwortet wird nur die Nachricht danach:"
 
-_SPEAKERS = {"user": "Nutzer", "assistant": "Consultant", "system": "Vorgabe"}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """The fixed lines before each part, and how speakers are called, in one language."""
+
+    message: str
+    feedback: str
+    so_far: str
+    history: str
+    left_out: str
+    speakers: Mapping[str, str]
+
+
+GERMAN = Lines(
+    message="Nachricht des Nutzers:",
+    feedback="Rückmeldung der automatischen Prüfung zu deiner letzten Antwort:",
+    so_far="Deine Antwort bis zu der Stelle, an der sie abbrach:",
+    history="Bisheriges Gespräch, zur Kenntnis; beantwortet wird nur die Nachricht danach:",
+    left_out="[Ältere Nachrichten sind hier ausgelassen.]",
+    speakers={"user": "Nutzer", "assistant": "Consultant", "system": "Vorgabe"},
+)
+ENGLISH = Lines(
+    message="Message of the user:",
+    feedback="Feedback of the automatic check on your last answer:",
+    so_far="Your answer up to where it broke off:",
+    history="The conversation so far, for information; answer only the message after it:",
+    left_out="[Older messages are left out here.]",
+    speakers={"user": "User", "assistant": "Consultant", "system": "Instruction"},
+)
 #: Longest history in a prompt, in characters; the oldest messages go first.
 _MAX_HISTORY = 200_000
 
 
-def prompt_for(prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "") -> bytes:
+def prompt_for(
+    prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "de"
+) -> bytes:
     """The text for one run.
 
     Args:
@@ -27,30 +53,32 @@ def prompt_for(prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str
         knows: what the agent session it continues from has heard already: ``""`` nothing, ``"history"`` all but the
             user's message, ``"message"`` that too.
         so_far: the answer's text before a break; no agent session holds it.
+        locale: language of the fixed lines, ``de`` or ``en``.
     """
+    lines = ENGLISH if locale.lower().startswith("en") else GERMAN
     message = messages[-1].get("content", "") if messages else prompt
     parts: list[str] = []
     if not knows and len(messages) > 1:
-        parts.append(f"{HISTORY}\n\n{_told(messages[:-1])}")
+        parts.append(f"{lines.history}\n\n{_told(messages[:-1], lines)}")
     if knows != "message":
-        parts.append(f"{MESSAGE}\n\n{message}")
+        parts.append(f"{lines.message}\n\n{message}")
     if so_far:
-        parts.append(f"{SO_FAR}\n\n{so_far}")
+        parts.append(f"{lines.so_far}\n\n{so_far}")
     if prompt != message:
-        parts.append(f"{FEEDBACK}\n\n{prompt}")
+        parts.append(f"{lines.feedback}\n\n{prompt}")
     if not parts:
-        parts.append(f"{MESSAGE}\n\n{prompt}")
+        parts.append(f"{lines.message}\n\n{prompt}")
     return "\n\n".join(parts).replace("\0", "\ufffd").encode("utf-8", "replace")
 
 
-def _told(messages: Sequence[Mapping[str, str]]) -> str:
+def _told(messages: Sequence[Mapping[str, str]], words: Lines) -> str:
     lines: list[str] = []
     length = 0
     for message in reversed(messages):
         content = message.get("content", "")
         length += len(content)
         if length > _MAX_HISTORY:
-            lines.append("[Ältere Nachrichten sind hier ausgelassen.]")
+            lines.append(words.left_out)
             break
-        lines.append(f"{_SPEAKERS.get(message.get('role', ''), 'Nutzer')}: {content}")
+        lines.append(f"{words.speakers.get(message.get('role', ''), words.speakers['user'])}: {content}")
     return "\n\n".join(reversed(lines))

@@ -141,7 +141,7 @@ def _clearing(home: Path) -> Callable[[], None]:
 
 
 def _prompt(order: Order, base: Base) -> bytes:
-    return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far)
+    return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)
 
 
 def _evidence(order: Order, ending: Ending, stream: ClaudeStream, left: Left) -> Evidence:

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 Message = dict[str, str]
 
 #: Stands for the feedback that the agent answered when it broke off: many services want two speakers in turn.
-_AGAIN = "Bitte korrigiere deine Antwort."
+_AGAIN = {"de": "Bitte korrigiere deine Antwort.", "en": "Please correct your answer."}
 _UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
 _MAX_KEPT = 64 * 2**20
 
@@ -105,7 +105,8 @@ def conversation(order: Order) -> list[Message]:
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})
     if order.agent_session and (kept := _kept(order)):
-        between: list[Message] = [{"role": "user", "content": _AGAIN}] if order.so_far else []
+        again = _AGAIN["en" if order.locale.lower().startswith("en") else "de"]
+        between: list[Message] = [{"role": "user", "content": again}] if order.so_far else []
         return [*kept, *between, *feedback]
     messages = list(order.messages)
     asked = messages[-1].get("content") if messages else None

@@ -192,6 +192,7 @@ class SubAgentVerifier:
                 directory=fresh / "run",
                 model=self.model_for(on.model or phase.model),
                 option=option,
+                locale=on.locale,
                 deadline=min(on.deadline, time.monotonic() + seconds),
                 idle_seconds=seconds,
                 kill_grace_seconds=self._settings.kill_grace_seconds,
