@@ -81,15 +81,21 @@ async def check(settings: Settings, client: TurnsClient, turn_id: str, meeting: 
     await wait_until(lambda: recordings(settings) == [])
 
 
-@pytest.mark.parametrize("point", ["agent.ended", "link.decided"])
-async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent(
-    point: str, paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+@pytest.mark.parametrize(("point", "delivery"), [("agent.ended", 2), ("link.decided", 2), ("run.committed", 1)])
+async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent_and_leaves_no_recording(
+    point: str,
+    delivery: int,
+    paid: Settings,
+    client: TurnsClient,
+    meeting: Meeting,
+    points: Points,
+    worker_process: StartWorker,
 ) -> None:
     points.arm(point, "kill")
     worker_process(settings=paid)
     turn_id = await client.submit(QUESTION)
     await points.passed(point)
-    await check(paid, client, turn_id, meeting, delivery=2)
+    await check(paid, client, turn_id, meeting, delivery=delivery)
 
 
 async def test_a_guard_killed_after_its_agent_finished_starts_no_second_agent(

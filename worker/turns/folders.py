@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from api_client.contract.attempt import AttemptRecord
@@ -110,13 +111,13 @@ def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) ->
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
 
 
-def forget_runs(settings: Settings, turn: Turn, attempt: int) -> None:
-    """Remove what is recorded of an attempt's runs, once its result is in the store."""
+def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
+    """Remove what is recorded of the runs of attempts whose results are in the store."""
     try:
         attempts = folder_of(settings, turn) / "attempts"
     except SettingsError:
         return  # no agent of it was started here
-    for delivery in range(1, turn.delivery + 1):
+    for attempt, delivery in itertools.product(ended, range(1, turn.delivery + 1)):
         recording.forget(attempts / delivery_name(turn.turn_id, attempt, delivery))
 
 

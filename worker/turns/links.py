@@ -135,10 +135,16 @@ class Links:
             await self._policies.load_template(lease.claim.turn)
         return await self._works[lease.claim.link.task](lease, attempts)
 
-    async def settle(self, claim: Claim) -> None:
-        """The link is committed: what was recorded of a run, in case its worker dies, is needed no more."""
-        if claim.link.task in _RUNS and folders.works_in_files(self._settings, claim.turn, self._runners):
-            await self._threads.files(folders.forget_runs, self._settings, claim.turn, claim.link.attempt)
+    async def settle(self, claim: Claim, *, taken_over: bool) -> None:
+        """The link is committed: what was recorded of runs, in case their worker dies, is needed no more.
+
+        ``taken_over``: another process may have carried out the link before, and died before it came to this.
+        """
+        attempt = claim.link.attempt
+        if taken_over or claim.link.task in _RUNS:
+            ended = range(1 if taken_over else attempt, attempt + 1)
+            if folders.works_in_files(self._settings, claim.turn, self._runners):
+                await self._threads.files(folders.forget_runs, self._settings, claim.turn, ended)
 
     def _in_checks(self, work: BlockingWork) -> Work:
         return lambda lease, attempts: self._threads.checks(work, lease, attempts)

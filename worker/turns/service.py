@@ -163,12 +163,12 @@ class TurnService:
             await self._fenced(claim, told)
             return None
         outcome = done.outcome if isinstance(done, Committed) else ""
-        await self._links.settle(claim)
         told.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
         if not outcome:
             log.debug("turn.moved", link=str(link), next=str(move.next), delay_ms=move.delay_ms)
             if move.next and move.next.task == JUDGED_BY.get(link.task):
                 await arrive("run.committed")
+        await self._links.settle(claim, taken_over=not lease.went_on)
         if isinstance(done, Claim):
             return done
         await self._go_on(claim, move, done)
