@@ -34,7 +34,8 @@ for place = 1, number do
   if state then
     local status = read[2] and read[2] ~= '' and read[2] or state
     if (owner == '' or owner == read[3]) and (session == '' or session == read[4]) and
-      (model == '' or model == read[8]) and (flow == '' or flow == read[10]) and (lost == '' or (tonumber(read[7]) or 0) > 0) and
+      (model == '' or model == read[8]) and (flow == '' or flow == read[10]) and
+      (lost == '' or (tonumber(read[7]) or 0) > 0) and
       (#ARGV < 7 or wanted[status]) and (rule == '' or broke(KEYS[number + place], read[9])) then
       found[#found + 1] = { place, status, read[5] or '0', read[6] or '0', read[7] or '0', read[8] or '' }
     end
