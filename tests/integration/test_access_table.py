@@ -23,8 +23,8 @@ from api_client.contract.turn import TurnRequest
 from api_client.web import app as relay_app
 from api_client.web.app import create_app
 from api_client.web.identity import keys as ring
-from api_client.web.identity.access import owner_of_name
 from api_client.web.identity.local_token import make_token
+from api_client.web.identity.owners import owner_of_name
 from api_client.web.pages.render import VERSION
 from api_client.web.pages.visitor import COOKIE
 from tests.unit.web.conftest import caller

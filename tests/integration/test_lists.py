@@ -20,7 +20,7 @@ from api_client.contract.settings import Settings
 from api_client.index.search import Place, Search
 from api_client.web.app import create_app
 from api_client.web.identity import keys
-from api_client.web.identity.access import owner_of_key
+from api_client.web.identity.owners import owner_of_key
 from tests.conftest import environ_of
 from tests.html import Document
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says

@@ -10,8 +10,10 @@ from tests.house.trace import main_path
 
 def test_a_traced_turn_names_the_files_from_the_route_to_the_record_and_back(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    files, scripts = main_path(check_out("", tmp_path / "copy"), tmp_path / "run")
+    files, background, scripts = main_path(check_out("", tmp_path / "copy"), tmp_path / "run")
     assert {"api_client/web/routes/completions.py", "api_client/turns/submitter.py"} <= set(files)
     assert {"worker/enforcement/policy.py", "worker/runners/scripted/runner.py"} <= set(files)
     assert scripts >= 3
+    assert "worker/turns/reaper.py" in background
+    assert "api_client/web/routes/completions.py" not in background
     assert not any(name.startswith("worker/cli/") for name in files), "the command line is not on it"

@@ -7,7 +7,6 @@ headers and are refused.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import time
 from collections.abc import AsyncIterator
@@ -26,6 +25,7 @@ from api_client.web.bodies.body import OWNER
 from api_client.web.errors import ApiError
 from api_client.web.identity.keys import ApiKey, hash_of
 from api_client.web.identity.origin import require_local, require_own_site
+from api_client.web.identity.owners import owner_of_key, owner_of_name, owner_of_user
 from api_client.web.openwebui.signed_user import signed_user
 from api_client.web.relay import Relay, relay_of
 
@@ -66,25 +66,6 @@ class Caller:
         if not self.models:
             return settings
         return replace(settings, models={name: how for name, how in settings.models.items() if name in self.models})
-
-
-def owner_of_key(key: str) -> str:
-    """The owner a key of HELIX_API_KEYS stands for."""
-    return _owner(b"helix-owner", key)
-
-
-def owner_of_name(name: str) -> str:
-    """The owner that keys in the file name."""
-    return _owner(b"helix-owner-name", name)
-
-
-def owner_of_user(owner: str, user: str) -> str:
-    """One of the users a key speaks for."""
-    return _owner(b"helix-owner-user", f"{owner}\0{user}")
-
-
-def _owner(kind: bytes, text: str) -> str:
-    return hashlib.sha256(kind + b"\0" + text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def require_operator(caller: Caller) -> None:

@@ -53,6 +53,22 @@ def test_help_imports_none_of_the_heavy_libraries() -> None:
     assert done.stderr == "set()\n"
 
 
+@pytest.mark.long
+def test_each_command_loads_alone_in_a_fresh_process() -> None:
+    script = (
+        "import os, sys\n"
+        "from worker.cli import COMMANDS, main\n"
+        "for name in COMMANDS:\n"
+        "    if not (child := os.fork()):\n"
+        "        sys.argv = ['turns', name, '--help']\n"
+        "        main()\n"
+        "    if os.waitpid(child, 0)[1]:\n"
+        "        print('broken:', name, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("name", PRESENT)
 def test_each_command_has_help_and_is_what_the_table_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, name, "--help")

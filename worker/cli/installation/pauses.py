@@ -12,7 +12,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
-from api_client.web.identity.access import owner_of_name
+from api_client.web.identity.owners import owner_of_name
 from worker.cli import NO
 from worker.cli.figures.rates import span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
