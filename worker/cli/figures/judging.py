@@ -22,6 +22,8 @@ from worker.processes.cpus import usable_cpus
 
 #: Answers that a process gets at once, and such batches that one process has at most: it judges one, and has the next.
 _BATCH, _WAITING = 16, 2
+#: A process that has nothing to judge ends with its pipe, and ends its children; one that judges is ended after this.
+_END_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class _Process:
 
     def end(self) -> None:
         self._pipe.close()
+        self._process.join(_END_SECONDS)
         self._process.terminate()
         self._process.join()
 
