@@ -42,6 +42,7 @@ class Up:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            cwd=root,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -115,6 +116,14 @@ def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data
     assert second.told["pid"] != first.told["pid"]
     shown = subprocess.run(turns("show", turn_id), env=second.environ, capture_output=True, text=True, check=True)
     assert turn_id in shown.stdout
+
+
+def test_it_obeys_a_policy_file_of_the_folder_it_is_started_in(up: Callable[..., Up], tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("rules: [{rule: length, options: {max_words: 1}, reactions: [fail]}]")
+    environ = up(HELIX_POLICY="policy.yaml").environ
+    command = turns("submit", "--watch", "Warum?")
+    asked = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "ANSWER_OVER_LENGTH" in asked.stdout, asked
 
 
 def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:

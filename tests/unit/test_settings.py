@@ -93,6 +93,15 @@ def test_an_empty_value_means_the_default() -> None:
     assert load({"HELIX_LOCALE": "", "REDIS_URL": ""}).locale == "de"
 
 
+def test_a_relative_path_means_the_folder_it_was_said_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = {"POLICY": "a.yaml", "PROMPT_TEMPLATE": "b/c.md", "KEYS_FILE": "keys.json", "CLAUDE_PATH": "bin/claude"}
+    said = load({f"HELIX_{name}": path for name, path in paths.items()})
+    found = [said.policy, said.prompt_template, said.keys_file, said.claude_path]
+    assert found == [str(tmp_path / path) for path in paths.values()]
+    assert load({"HELIX_PROMPT_TEMPLATE": "none", "HELIX_CLAUDE_PATH": "claude"}).claude_path == "claude"
+
+
 def test_redis_url_sets_broker_and_store_and_their_own_names_win() -> None:
     found = load({"REDIS_URL": "redis://localhost:1/0", "HELIX_BROKER_URL": "redis://127.0.0.1:2/0"})
     assert (found.broker_url, found.store_url) == ("redis://127.0.0.1:2/0", "redis://localhost:1/0")

@@ -12,6 +12,7 @@ from api_client.contract.values.setting_values import (
     host_names,
     integer,
     names,
+    program_path,
     text,
     web_address,
 )
@@ -58,7 +59,7 @@ class Agents:
         (), folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr.", per_model=True
     )
     claude_path: str = setting(
-        "claude", text, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).", per_model=True
+        "claude", program_path, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).", per_model=True
     )
     claude_api_url: str = setting(
         "", web_address, "Base address of the Messages API for the CLI; none: its own default."

@@ -9,12 +9,14 @@ from api_client.contract.settings.declaring import setting
 from api_client.contract.values.setting_values import (
     choice,
     day_budgets,
+    file_path,
     flow_weights,
     integer,
     model_runners,
     names,
     number,
     stream_modes_of,
+    template,
     text,
 )
 
@@ -39,13 +41,13 @@ class Answering:
     )
     policy: str = setting(
         "",
-        text,
+        file_path,
         "Policy file (policy.md): its rules judge instead of HELIX_VALIDATORS; none: the three validators.",
         per_model=True,
     )
     prompt_template: str = setting(
         "",
-        text,
+        template,
         "Template of CLAUDE.md: a path, de, en, or none for no CLAUDE.md; not set: the turn's language (sessions.md).",
         per_model=True,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from api_client.contract.settings.declaring import setting
 from api_client.contract.values.setting_values import (
     ROLES,
+    file_path,
     grants,
     integer,
     key_list,
@@ -47,7 +48,7 @@ class Serving:
         secret=True,
     )
     keys_file: str = setting(
-        "", text, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+        "", file_path, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
     )
     user_jwt_secret: str = setting(
         "",

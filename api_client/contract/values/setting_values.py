@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from api_client.contract.phases.phase_checks import folder_problem
 from api_client.contract.values.notices import KINDS
+from api_client.contract.values.prompts import NONE, SHIPPED
 from api_client.contract.values.sentinels import Sentinels
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
@@ -73,6 +74,21 @@ def directory(value: str) -> Path:
     if path.resolve() == Path("/"):
         raise ValueError("must not be /, nor a link to it: it is the project, which agents read")
     return path.resolve()
+
+
+def file_path(value: str) -> str:
+    """A file, as an absolute path: the processes of an installation work in folders of their own."""
+    return str(Path(value).expanduser().absolute())
+
+
+def program_path(value: str) -> str:
+    """A program: a name on PATH as it is, a path as an absolute one."""
+    return file_path(value) if "/" in value else value
+
+
+def template(value: str) -> str:
+    """A template of prompts: the name of a shipped one as it is, a path as an absolute one."""
+    return value if value in (*SHIPPED, NONE) else file_path(value)
 
 
 def store_address(value: str) -> str:
