@@ -77,7 +77,7 @@ def directory(value: str) -> Path:
 
 
 def file_path(value: str) -> str:
-    """A file, as an absolute path: the processes of an installation work in folders of their own."""
+    """A file, as an absolute path: each process of an installation has another working folder."""
     return str(Path(value).expanduser().absolute())
 
 
