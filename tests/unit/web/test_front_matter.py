@@ -77,6 +77,13 @@ def test_a_header_that_streams_is_fenced_the_same_way_however_it_is_cut(text: st
         assert shown == fenced(text)
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_header_inside_of_code_streams_as_it_is(size: int) -> None:
+    text = f"So:\n\n```\n\n{SECOND}\n```\n\n~~~yaml\n\n{SECOND}\n~~~\n"
+    growing = GrowingHeader()
+    assert "".join(growing.feed(text[at : at + size]) for at in range(0, len(text), size)) == text == fenced(text)
+
+
 def test_a_draft_that_was_stopped_inside_its_header_comes_back_whole() -> None:
     growing = GrowingHeader()
     half = HEADER[:30]
