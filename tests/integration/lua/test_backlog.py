@@ -43,9 +43,23 @@ def queue_of(settings: Settings) -> str:
     return f"{settings.namespace}:celery:{RUN_QUEUE}"
 
 
+def milliseconds(store: redis.Redis) -> int:
+    now: Any = store.time()
+    return int(now[0] * 1000 + now[1] // 1000)
+
+
 def overdue(store: redis.Redis, settings: Settings) -> int:
-    now = store.time()
-    return int(store.zcount(Keys(settings.namespace).due, "-inf", now[0] * 1000 + now[1] // 1000))
+    return int(store.zcount(Keys(settings.namespace).due, "-inf", milliseconds(store)))
+
+
+async def submitted(client: TurnsClient, store: redis.Redis, number: int) -> list[str]:
+    """Turns of one session each, every one in a millisecond of its own: equal times have no order."""
+    ids: list[str] = []
+    for place in range(number):
+        ids.append(await client.submit(request(session_id=f"s-{place}")))
+        passed = milliseconds(store)
+        await wait_until(lambda passed=passed: milliseconds(store) > passed)
+    return ids
 
 
 async def test_while_their_messages_wait_turns_are_not_announced_again(quick: Settings, store: redis.Redis) -> None:
@@ -64,10 +78,8 @@ async def test_a_lost_message_is_announced_again_once_the_queue_has_gone_past_it
     quick: Settings, store: redis.Redis
 ) -> None:
     async with TurnsClient(quick) as client:
-        ids = []
-        for number in range(3):
-            ids.append(await client.submit(request(session_id=f"s-{number}")))
-            await wait_until(lambda: store.llen(queue_of(quick)) == len(ids))
+        ids = await submitted(client, store, 3)
+        await wait_until(lambda: store.llen(queue_of(quick)) == 3)
         each = Announcing(quick)
         messages = store.lrange(queue_of(quick), 0, -1)
         store.lrem(queue_of(quick), 1, messages[1])  # the second turn's
@@ -94,7 +106,7 @@ async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
 ) -> None:
     keys = Keys(quick.namespace)
     async with TurnsClient(quick) as client:
-        ids = [await client.submit(request(session_id=f"s-{number}")) for number in range(2)]
+        ids = await submitted(client, store, 2)
         await wait_until(lambda: store.llen(queue_of(quick)) == 2 and overdue(store, quick) == 2)
     backlog = Backlog(quick, store)
     now = store.time()[0] * 1000 + 999
