@@ -17,8 +17,6 @@ return redis.call('ZREM', KEYS[2], ARGV[1])
 """
 #: Of unfinished turns, so many records are asked at once.
 _BATCH = 500
-#: So often a template that is in use is put there again.
-_AGAIN_SECONDS = 60.0
 #: A policy stays this much longer than a finished turn, so that clocks may differ.
 _MARGIN_SECONDS = 86_400.0
 
@@ -37,20 +35,6 @@ async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
     if not there and text is not None:
         await store.ask(store.redis.hset(keys.policies, policy_hash, text))
     return bool(there) or text is not None
-
-
-class KeptTemplates:
-    """Puts templates into the store, each once in a while: what a turn names is never older than a finished turn."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._kept_at: dict[str, float] = {}
-
-    async def keep(self, template_hash: str, text: str) -> None:
-        """As ``keep``."""
-        if time.monotonic() - self._kept_at.get(template_hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
-            await keep(self._store, template_hash, text)
-            self._kept_at[template_hash] = time.monotonic()
 
 
 async def clear_policies(store: Store, *, dry_run: bool) -> int:

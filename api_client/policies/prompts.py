@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +12,15 @@ import structlog
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.values.prompts import NONE, SHIPPED, shipped
+from api_client.policies.kept import keep
+from api_client.store import Store
 
 log = structlog.get_logger()
 
 #: Longest template, in bytes.
 MAX_BYTES = 65_536
+#: So often a template that is in use is put into the store again.
+_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +88,17 @@ class Prompts:
             return seen[1]
         self._seen[path] = stamp, prompt
         return prompt
+
+
+class KeptTemplates:
+    """Puts templates into the store, each once in a while: what a turn names is never older than a finished turn."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept_at: dict[str, float] = {}
+
+    async def keep(self, template_hash: str, text: str) -> None:
+        """As ``keep``."""
+        if time.monotonic() - self._kept_at.get(template_hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
+            await keep(self._store, template_hash, text)
+            self._kept_at[template_hash] = time.monotonic()

@@ -22,8 +22,8 @@ from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
 from api_client.contract.values.policy import Asker
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
-from api_client.policies.kept import KeptTemplates, keep
-from api_client.policies.prompts import Prompts
+from api_client.policies.kept import keep
+from api_client.policies.prompts import KeptTemplates, Prompts
 from api_client.store import Store
 from api_client.turns import submission
 from api_client.turns.admission import check, completed

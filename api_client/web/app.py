@@ -28,12 +28,11 @@ from api_client.contract.values.policy import ReadPolicy
 from api_client.watcher import Watcher
 from api_client.web.client_connection import Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
-from api_client.web.head import Head
 from api_client.web.identity.access import InProgress, needs_key
-from api_client.web.identity.keys import Keyring
-from api_client.web.identity.local_token import LocalToken, make_token
+from api_client.web.identity.keys import Keyring, LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
+from api_client.web.middleware import Head, RequestId
 from api_client.web.pages import front, operators, sign_in, turn, turn_list
 from api_client.web.pages.page_route import error_page
 from api_client.web.pages.upkeep import budgets as budget_pages
@@ -41,7 +40,6 @@ from api_client.web.pages.upkeep import notices as notice_pages
 from api_client.web.pages.upkeep import pauses as pause_pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Pack, Relay, RelayOf, relay_of
-from api_client.web.request_id import RequestId
 from api_client.web.routes import budgets, completions, inbox, notices, pauses, phases, responses, stats, turns, workers
 from api_client.web.wire import JSON
 

@@ -16,7 +16,7 @@ import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api_client.web.errors import ApiError, bad_request
-from api_client.web.request_id import new_request_id
+from api_client.web.middleware import new_request_id
 
 log = structlog.get_logger(__name__)
 

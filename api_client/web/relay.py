@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeAlias, cast
 
@@ -13,14 +14,44 @@ from starlette.requests import Request
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.web.busy import Busy
+from api_client.web.errors import ApiError
 from api_client.web.identity.guesses import Guesses
-from api_client.web.identity.keys import Keyring
-from api_client.web.identity.local_token import LocalToken
+from api_client.web.identity.keys import Keyring, LocalToken
 from api_client.web.readers import Readers
 
 #: Packs what a bug report about a turn needs, from the turn's export (``history.export``), into a ZIP archive.
 Pack: TypeAlias = Callable[[dict[str, Any]], bytes]
+#: When to come again while too many requests are in progress.
+_AGAIN_SECONDS = 1
+
+
+class Busy:
+    """How many requests of each owner are in progress: a body is read, an answer awaited, a stream open.
+
+    A request counts from the moment its owner is known until its answer has been sent, or its caller has left.
+    """
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    @contextmanager
+    def request(self, owner: str, most: int) -> Iterator[None]:
+        """One request of the owner, of which ``most`` may be in progress; 0: no limit.
+
+        Raises:
+            ApiError: 429 ``too_many_requests``.
+        """
+        if most and self._of[owner] >= most:
+            message = f"at most {most} of your requests may be in progress at once, streams included"
+            headers = {"retry-after": str(_AGAIN_SECONDS)}
+            raise ApiError(429, message, code="too_many_requests", headers=headers)
+        self._of[owner] += 1
+        try:
+            yield
+        finally:
+            self._of[owner] -= 1
+            if not self._of[owner]:
+                del self._of[owner]
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from api_client.actions import Change, Done, act
 from api_client.contract.turn import replay_id
-from api_client.web.bodies.fields import known_model
+from api_client.web.bodies.models import known_model
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Caller
 from api_client.web.relay import Relay

@@ -18,7 +18,7 @@ from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.web.app import create_app
 from api_client.web.identity import keys
-from api_client.web.identity.local_token import make_token
+from api_client.web.identity.keys import make_token
 from api_client.web.identity.owners import owner_of_key, owner_of_name
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document

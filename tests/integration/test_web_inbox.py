@@ -21,7 +21,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.turns.submitter import Submitter
 from api_client.web.app import create_app
-from api_client.web.identity.local_token import make_token
+from api_client.web.identity.keys import make_token
 from tests.conftest import WorkerProcess
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_web_pages import PAGE, serving

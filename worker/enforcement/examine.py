@@ -1,4 +1,7 @@
-"""Validators run on an answer, each isolated: what one does wrong is its own issue, never the turn's end."""
+"""What is wrong with an answer: issues of its validators, each isolated, and of files that were not taken.
+
+What a validator does wrong is its own issue, never the turn's end.
+"""
 
 from __future__ import annotations
 
@@ -68,3 +71,11 @@ def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
 def _copy(context: Mapping[str, Any]) -> dict[str, Any]:
     """A context of the validator's own: what it changes, no other validator sees."""
     return {key: dict(value) if isinstance(value, Mapping) else value for key, value in context.items()}
+
+
+def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
+    """One error for each file of an answer that was not taken, by its path; the value says why.
+
+    An agent that wrote its answer there is asked for it again.
+    """
+    return tuple(issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

@@ -31,10 +31,10 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.values.redaction import redactor
+from worker.enforcement.examine import refused
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
 from worker.enforcement.policy import Attempt, Repaired, decide, demote
-from worker.enforcement.refused import refused
 from worker.files.workspace import Written, written_files
 from worker.runners.base import BuildRunner
 from worker.turns import folders

@@ -14,10 +14,17 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.tracing.caller import traceparent_of
 from api_client.turns.submission import asked_of
-from api_client.web.bodies import fields
-from api_client.web.bodies.conversation import Conversation, Limits, read_list
-from api_client.web.bodies.models import MAX_ID_CHARS, TurnBody, Wishes, read
-from api_client.web.bodies.parts import PartRules
+from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
+from api_client.web.bodies.models import (
+    MAX_ID_CHARS,
+    TurnBody,
+    Wishes,
+    check_plain_text,
+    read,
+    read_escalation,
+    read_model,
+    read_validators,
+)
 from api_client.web.errors import bad_request
 from api_client.web.language import HEADER as LOCALE_HEADER
 from api_client.web.language import is_open_webui, locale_of
@@ -111,8 +118,8 @@ def ask_for(
     policy = policy or PolicyFor()
     origin = _origin(wished, headers)
     locale = wished.locale or locale_of(headers, settings.locale)
-    model = fields.read_model(wished.model, settings)
-    fields.check_plain_text(wished.response_format)
+    model = read_model(wished.model, settings)
+    check_plain_text(wished.response_format)
     settings = settings.of_model(model)
     rules = PartRules(vision=model in settings.vision_models, locale=locale)
     limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
@@ -125,7 +132,7 @@ def ask_for(
         images=said.images,
         session_id=_session_id(owner, origin),
         owner=owner,
-        validators=fields.read_validators(wished.validators, settings, policy.askable(model)),
+        validators=read_validators(wished.validators, settings, policy.askable(model)),
         locale=locale,
         max_attempts=_or(wished.max_attempts, settings.max_attempts),
         deadline_seconds=_or(wished.deadline_seconds, settings.deadline_seconds),
@@ -134,7 +141,7 @@ def ask_for(
         cost_budget_usd=_or(wished.cost_budget_usd, settings.cost_budget_usd),
         metadata=_metadata(origin.chat_id, headers),
         policy={name: tuple(order) for name, order in (wished.policy or settings.policy_orders).items()},
-        escalation=fields.read_escalation(wished.escalation, settings),
+        escalation=read_escalation(wished.escalation, settings),
         traceparent=traceparent_of(headers.getlist("traceparent")),
     )
     return _ask(policy.apply(request, _named(wished, headers)), wished, origin, headers, settings)

@@ -16,9 +16,8 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.web.bodies.ask import Ask, PolicyFor, ask_for
-from api_client.web.bodies.conversation import Conversation, Limits, read_list
+from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
 from api_client.web.bodies.models import INPUT_PARTS, ResponseBody, read
-from api_client.web.bodies.parts import PartRules
 from api_client.web.errors import ApiError, bad_request, shown
 
 #: Fields that may be there only when they ask for nothing, and what to do instead.

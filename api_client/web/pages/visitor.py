@@ -4,7 +4,7 @@ The cookie is random and says nothing; the store keeps which key it stands for, 
 while. A key that is revoked ends what was signed in with it. Scripts
 cannot read it, other sites cannot send it, and what changes anything wants a token made from it besides. Without
 keys the pages, like the whole relay, serve this machine only: they show everything, and who signs in with the
-operator's token (``local_token``) also does what an operator does.
+operator's token (``identity.keys``) also does what an operator does.
 """
 
 from __future__ import annotations

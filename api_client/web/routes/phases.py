@@ -19,8 +19,7 @@ from api_client.tracing.caller import traceparent_of
 from api_client.turns.phase_requests import folder_of, granted, requests_of, runs_commands
 from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
-from api_client.web.bodies.fields import read_escalation
-from api_client.web.bodies.models import PhasesBody, operation, read
+from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity.access import Asker, Caller, require_operator
 from api_client.web.relay import RelayOf

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api_client.web.identity import keys as ring
-from api_client.web.identity.local_token import make_token, read_token
+from api_client.web.identity.keys import make_token, read_token
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.unit.web.conftest import caller

@@ -21,7 +21,7 @@ from api_client.contract.settings import RUN_FILE, Settings, load, masked
 from api_client.policies.files import Policies
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
-from api_client.web.identity.local_token import make_token
+from api_client.web.identity.keys import make_token
 from worker.backup.restoring import require_whole
 from worker.cli.checks.models import problems
 from worker.cli.config import spell

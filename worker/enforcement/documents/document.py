@@ -1,9 +1,12 @@
-"""An answer, parsed at most once: validators and policy ask for its parts, and share what was found."""
+"""An answer and the files with it, each parsed at most once: validators and policy share what was found."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from api_client.contract.marker import Marker, candidates
 from worker.enforcement.documents.adr import Adr, find_adrs, header_end
@@ -58,3 +61,34 @@ class Document:
 def parse(text: str) -> Document:
     """The document of a text; the last few are kept, because several validators look at the same answer."""
     return Document(text)
+
+
+class Text(NamedTuple):
+    """A text and the file it comes from (empty for the answer), and whether it must be an ADR."""
+
+    content: str
+    file: str
+    is_adr: bool
+
+    @property
+    def adrs(self) -> list[Adr]:
+        """The ADRs in it, parsed once for all validators."""
+        return parse(self.content).adrs
+
+    @property
+    def excerpts(self) -> list[Adr]:
+        """ADRs that are only shown in it."""
+        return parse(self.content).excerpts
+
+
+def texts_of(response: str, context: Mapping[str, Any]) -> Iterator[Text]:
+    """The answer, then the Markdown files of ``context["files"]`` that are not the answer itself.
+
+    Files named ``ADR-*.md`` must hold an ADR; so must the answer when ``context["expect_adr"]`` is true.
+    """
+    yield Text(response, "", bool(context.get("expect_adr")))
+    files = context.get("files") or {}
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        if path.suffix.lower() == ".md" and content != response:
+            yield Text(content, name, path.name.upper().startswith("ADR-"))

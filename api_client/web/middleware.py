@@ -1,7 +1,11 @@
-"""The outermost layer: every request gets an id, every fault an answer, every answer a log line."""
+"""ASGI layers around the application.
+
+Every request gets an id, every fault an answer, every answer a log line; and ``HEAD`` works wherever there is ``GET``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 
@@ -66,3 +70,36 @@ class RequestId:
             seconds = round(time.monotonic() - began, 3)
             path = shown_text(scope["path"])
             log.info("request.served", method=scope["method"], path=path, status=status, seconds=seconds)
+
+
+class Head:
+    """ASGI middleware: asks the application as for ``GET``, and lets it off once the answer's head is sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self.app(scope, receive, send)
+            return
+        begun = asyncio.Event()
+
+        async def receive_or_leave() -> Message:
+            """What the client sends; once the head is sent it is gone, as far as the application knows."""
+            if not begun.is_set():
+                message = await receive()
+                if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):
+                    return message
+                await begun.wait()
+            return {"type": "http.disconnect"}
+
+        async def send_head(message: Message) -> None:
+            if begun.is_set():
+                return
+            await send(message)
+            if message["type"] == "http.response.start":
+                await send({"type": "http.response.body", "body": b""})
+                begun.set()
+
+        await self.app({**scope, "method": "GET"}, receive_or_leave, send_head)
