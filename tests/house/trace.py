@@ -20,6 +20,8 @@ _SCRIPT = '- attempts: [[say: "In the archive.\\n\\n<!-- STEP: what -->"]]\n'
 _UP = (sys.executable, "-c", "from worker.cli import main; main()", "up", "--json")
 
 
+#: Messages that are answered first, so that no worker process does for the first time what it does once only.
+_WARM_ASKS = 8
 #: Seconds for which an installation is watched while nothing is asked: several rounds of each of its threads.
 _IDLE_SECONDS = 8.0
 #: Seconds before that, in which the worker tidies up after the turn.
@@ -29,6 +31,8 @@ _SETTLE_SECONDS = 2.0
 def main_path(checkout: Path, folder: Path) -> tuple[list[str], list[str], int]:
     """The product's Python files that run between a message's request and its answer, and the number of Lua scripts.
 
+    The message is the ninth: every process has answered some. Its text and its answer are new, so that nothing about
+    them is known already.
     Background work of the same moments (heartbeats, the reaper) is counted too; the second list names those of the
     files that also run while nothing is asked. What runs in the processes of the guard and of the agent, which is the
     scripted one, is not.
@@ -44,10 +48,11 @@ def main_path(checkout: Path, folder: Path) -> tuple[list[str], list[str], int]:
     (folder / "window").write_bytes(b"\0")
     (folder / "script.yaml").write_text(_SCRIPT)
     with _installation(checkout, folder) as up:
-        _ask(up["web_url"])
+        for _ in range(_WARM_ASKS):
+            _ask(up["web_url"], "Where is the key?")
         with _scripts(up["redis_url"]) as scripts:
             (folder / "window").open("r+b").write(b"\1")
-            _ask(up["web_url"])
+            _ask(up["web_url"], "Where is the invoice?")
             (folder / "window").open("r+b").write(b"\0")
         time.sleep(_SETTLE_SECONDS)
         (folder / "window").open("r+b").write(b"\2")
@@ -108,8 +113,8 @@ def _scripts(url: str) -> Iterator[set[str]]:
     listening.join()
 
 
-def _ask(url: str) -> None:
-    body = {"model": "traced", "stream": True, "messages": [{"role": "user", "content": "Where is the invoice?"}]}
+def _ask(url: str, message: str) -> None:
+    body = {"model": "traced", "stream": True, "messages": [{"role": "user", "content": message}]}
     request = urllib.request.Request(
         f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
