@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import structlog
 from redis.exceptions import RedisError
@@ -30,6 +30,9 @@ LOOP_SECONDS = 10.0
 #: Beats per lease, and the part of the lease that is kept back for stopping the agent.
 _BEATS_PER_LEASE = 4
 _MARGIN = 0.25
+#: The part of a lease that a round may wait for its answer. A round is slow long before (``SLOW_SHARE``): a link that
+#: gets slower is seen before it costs a lease. Behind a round without an answer another one fits.
+_ANSWER_SHARE = 1 / 3
 
 
 class Lease:
@@ -98,7 +101,7 @@ class LeaseKeeper:
         self._settings = settings
         self._worker = worker
         self._period = settings.lease_seconds / _BEATS_PER_LEASE
-        store = connect(settings, answer_seconds=max(0.2, min(1.0, self._period)), resends=0)
+        store = connect(settings, answer_seconds=settings.lease_seconds * _ANSWER_SHARE, resends=0)
         self._beats = Beats(settings, store)
         self._rounds = Rounds(settings.lease_seconds * SLOW_SHARE)
         self._leases: dict[str, Lease] = {}
@@ -155,6 +158,8 @@ class LeaseKeeper:
             return list(self._leases.values())
 
     def _keep(self) -> None:
+        with suppress(RedisError):  # the first round tries again
+            self._beats.open()
         planned = time.monotonic() + self._period
         while not self._closing.wait(max(0.0, planned - time.monotonic())):
             if (held := self._held()) and self._loop_turns():

@@ -22,6 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.values.sentinels import Sentinels
+from worker.turns.record.store import QUICK_SIGN_IN
 
 Word = str | bytes | int
 
@@ -153,6 +154,7 @@ def _pool_of(settings: Settings) -> Any:
     options: dict[str, Any] = {
         "socket_connect_timeout": _CONNECT_SECONDS,
         "retry": redis.asyncio.retry.Retry(NoBackoff(), 0),
+        **QUICK_SIGN_IN,
     }
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]

@@ -13,6 +13,7 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -30,6 +31,11 @@ _PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.3
 #: Every agent's writer may hold one at a time. The library's own limit (100) is below what HELIX_RUN_SLOTS may be.
 _MOST_CONNECTIONS = 2**16
+#: Signing in takes one round trip instead of four: a link may be slow, and a lease not be kept until it is done.
+QUICK_SIGN_IN: dict[str, Any] = {
+    "driver_info": None,
+    "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+}
 #: Errors of a store that is away, or full, or not the master: another time it works.
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 
@@ -46,6 +52,7 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
         "socket_timeout": answer_seconds,
         "retry": Retry(backoff, resends),
         "max_connections": _MOST_CONNECTIONS,
+        **QUICK_SIGN_IN,
     }
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
