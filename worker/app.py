@@ -65,7 +65,8 @@ app = create_app(settings_of_process())
 @signals.worker_init.connect
 def _on_init(sender: Any, **_: Any) -> None:
     app.conf[_NAME] = sender.hostname
-    engine().receiver.install(app, engine().next_queues, engine().slots.took, engine().active)
+    slots = engine().slots
+    engine().receiver.install(app, engine().next_queues, slots.took, engine().active, slots.most)
     engine().start()
 
 

@@ -125,6 +125,7 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         # A broker that became read-only or full answers with an error: wait for it too, and keep the agents running.
         "broker_channel_error_retry": True,
         "broker_transport_options": {
+            "priority_steps": [0],  # one list for each queue: nothing is published with another priority
             "visibility_timeout": 3600,
             "global_keyprefix": f"{settings.namespace}:celery:",
             "socket_timeout": 30,

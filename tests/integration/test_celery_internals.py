@@ -10,6 +10,7 @@ import json
 import os
 import select
 from collections.abc import Iterator
+from queue import Empty
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import InvalidTaskError
 from celery.worker.control import Panel
 from kombu.asynchronous import Hub
-from kombu.transport.redis import Channel
+from kombu.transport.redis import Channel, Transport
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
@@ -52,6 +53,7 @@ def receiver(app: Celery) -> Iterator[Receiver]:
     made.install(app, list)
     yield made
     QueueOrder.order = list
+    QueueOrder.most = staticmethod(lambda _queues: 1)
 
 
 def announce(app: Celery) -> list[str]:
@@ -106,26 +108,62 @@ def test_queue_no_ack_leaves_nothing_to_acknowledge(settings: Settings, app: Cel
 
 
 def test_queue_order_strategy_says_from_which_queues_the_next_message_is_taken(
-    app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Any, ...]] = []
+
+    def tell(*words: Any) -> None:
+        asked.append(words)
+
     with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
         consumer.consume()
         channel = consumer.channel
         assert isinstance(channel._queue_cycle, QueueOrder)
-        client = SimpleNamespace(
-            connection=SimpleNamespace(send_command=lambda *words: asked.append(words)),
-            _prefix_args=lambda words: words,
-        )
-        monkeypatch.setitem(vars(channel), "client", client)
+        monkeypatch.setitem(vars(channel), "client", SimpleNamespace(connection=SimpleNamespace(send_command=tell)))
         monkeypatch.setattr(QueueOrder, "order", staticmethod(lambda queues: [q for q in queues if q == CHECK_QUEUE]))
+        monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda queues: 7 if queues == [CHECK_QUEUE] else 0))
         channel._brpop_start(1)
-        assert [words[:2] for words in asked] == [("BRPOP", CHECK_QUEUE)]
+        key = f"{settings.namespace}:celery:{CHECK_QUEUE}"
+        assert asked == [("BLMPOP", 1, 1, key, "RIGHT", "COUNT", 7)], "one list, for there is one priority"
         channel._in_poll = None
         monkeypatch.setattr(QueueOrder, "order", staticmethod(lambda _queues: []))
         channel._brpop_start(1)
         assert (len(asked), channel._in_poll) == (1, None)
         monkeypatch.undo()
+
+
+def test_brpop_read_hands_on_all_messages_of_a_pop_and_drops_what_is_none_of_them(
+    settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took: list[str] = []
+    monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda _queues: 4))
+    monkeypatch.setattr(QueueOrder, "took", staticmethod(took.append))
+    ids = [announce(app)[0]]
+    queue = f"{settings.namespace}:celery:{RUN_QUEUE}"
+    store = redis.Redis.from_url(settings.redis_url)
+    store.lpush(queue, "no JSON")
+    ids += [announce(app)[0] for _ in range(3)]
+    got: list[str] = []
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.on_message = lambda message: got.append(message.headers["id"])
+        consumer.consume()
+        wait_for(lambda: connection.drain_events(timeout=5) or got)
+        assert (got, took) == (ids[:3], [RUN_QUEUE] * 4), "oldest first, by one pop"
+        assert store.llen(queue) == 1
+        wait_for(lambda: connection.drain_events(timeout=5) or len(got) > 3)
+    assert got == ids
+
+
+def test_brpop_read_says_that_nothing_came(app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transport, "brpop_timeout", 0.05)
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.consume()
+        channel = consumer.channel
+        vars(connection.transport)["cycle"].on_poll_start()
+        assert channel._in_poll
+        with pytest.raises(Empty):
+            channel._brpop_read()
+        assert not channel._in_poll
 
 
 def test_transport_brpop_timeout_says_how_long_one_pop_waits(app: Celery, receiver: Receiver) -> None:
@@ -193,7 +231,7 @@ def test_brpop_read_drops_what_is_no_message(settings: Settings, app: Celery, re
     store.lpush(f"{settings.namespace}:celery:{RUN_QUEUE}", "{}", "[1]", "no JSON")
     announce(app)
     assert [message.headers["task"] for message in received(app)] == [RUN]
-    assert vars(Channel)["_brpop_read"].drops
+    assert [vars(Channel)[name].__module__ for name in ("_brpop_start", "_brpop_read")] == [QueueOrder.__module__] * 2
 
 
 def test_a_step_of_the_consumer_is_told_of_each_connection(app: Celery, receiver: Receiver) -> None:

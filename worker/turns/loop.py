@@ -35,6 +35,7 @@ class Loop:
         self._on_turn = on_turn
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
+        self._new: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._open = 0
         self._lock = threading.Lock()
@@ -56,7 +57,10 @@ class Loop:
         with self._lock:
             self._open += 1
             self._idle.clear()
-        self._running.call_soon_threadsafe(self._begin, make)
+            alone = not self._new
+            self._new.append(make)
+        if alone:  # else the loop is woken already, and has not looked yet
+            self._running.call_soon_threadsafe(self._begin)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call something in the loop after a while, from any thread."""
@@ -81,10 +85,13 @@ class Loop:
         assert self._loop is not None, "the loop was not started"  # noqa: S101 - a fact for the type checker
         return self._loop
 
-    def _begin(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = self._running.create_task(make())
-        self._work.add(task)
-        task.add_done_callback(self._ended)
+    def _begin(self) -> None:
+        with self._lock:
+            new, self._new = self._new, []
+        for make in new:
+            task = self._running.create_task(make())
+            self._work.add(task)
+            task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._work.discard(task)

@@ -30,6 +30,12 @@ class NextQueue:
             return [PREFERRED_QUEUE, *others]
         return [*others, PREFERRED_QUEUE]
 
+    def most(self, order: Sequence[str]) -> int:
+        """How many messages may be taken at once of queues in this order: then another one may be the first."""
+        if PREFERRED_QUEUE not in order:
+            return PREFERRED_IN_A_ROW
+        return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == PREFERRED_QUEUE else 1
+
     def took(self, queue: str) -> None:
         """A message was taken from this queue."""
         if queue == PREFERRED_QUEUE:

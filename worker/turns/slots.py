@@ -37,6 +37,10 @@ class Slots:
         """Which queues to take the next message from, the first of them first: this says which turn comes next."""
         return self._next.order([queue for queue in queues if self.free(queue)])
 
+    def most(self, order: Sequence[str]) -> int:
+        """How many messages may be taken at once of queues in this order."""
+        return max(1, min(self._next.most(order), *(self.free(queue) for queue in order)))
+
     def took(self, queue: str) -> None:
         """A message was taken from this queue."""
         self._next.took(queue)

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,35 @@ def test_a_loop_that_waits_is_not_held_up(loop: Loop) -> None:
     loop.later(3 * BLOCKED_SECONDS, woken.set)
     assert woken.wait(60)
     assert loop.worst_block < 3 * BLOCKED_SECONDS or loop.worst_block == 0
+
+
+def test_work_begun_at_one_moment_wakes_the_loop_once_and_is_done_in_order(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    held, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        goes_on.wait(60)
+
+    async def work(number: int) -> None:
+        done.append(number)
+
+    running = loop._running
+    woken: list[object] = []
+    wake = running.call_soon_threadsafe
+    running.call_soon_threadsafe(hold)
+    assert held.wait(60)
+    monkeypatch.setattr(running, "call_soon_threadsafe", lambda *words: woken.append(words) or wake(*words))
+    for number in range(5):
+        loop.begin(partial(work, number))
+    assert not loop.wait_idle(0)
+    goes_on.set()
+    assert loop.wait_idle(60)
+    loop.begin(partial(work, 5))
+    assert loop.wait_idle(60)
+    assert (done, len(woken)) == ([0, 1, 2, 3, 4, 5], 2)
 
 
 @pytest.mark.parametrize(

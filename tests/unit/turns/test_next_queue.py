@@ -15,15 +15,17 @@ QUEUES = (RUN_QUEUE, PREFERRED_QUEUE)
 
 
 def taken(waiting: dict[str, int], count: int) -> list[str]:
-    """From which queues a worker takes its next messages, where so many wait in each."""
+    """From which queues a worker takes its next messages, where so many wait in each: by pops of as many as it may."""
     which, left = NextQueue(), {queue: deque(range(waiting.get(queue, 0))) for queue in QUEUES}
-    found = []
-    for _ in range(count):
-        queue = next(queue for queue in which.order(QUEUES) if left[queue])
-        left[queue].pop()
-        which.took(queue)
-        found.append(queue)
-    return found
+    found: list[str] = []
+    while len(found) < count:
+        order = which.order(QUEUES)
+        queue = next(queue for queue in order if left[queue])
+        for _ in range(min(which.most(order), len(left[queue]))):
+            left[queue].pop()
+            which.took(queue)
+            found.append(queue)
+    return found[:count]
 
 
 def test_what_has_waited_before_goes_first() -> None:
@@ -43,6 +45,17 @@ def test_it_gets_every_place_while_nobody_else_waits() -> None:
 
 def test_a_worker_that_judges_asks_its_one_queue() -> None:
     assert NextQueue().order([CHECK_QUEUE]) == [CHECK_QUEUE]
+
+
+def test_one_pop_takes_three_messages_at_most_and_one_when_preferred_ones_come_after_it() -> None:
+    which = NextQueue()
+    assert (which.most([CHECK_QUEUE]), which.most(which.order(QUEUES))) == (3, 3)
+    which.took(PREFERRED_QUEUE)
+    assert which.most(which.order(QUEUES)) == 2
+    which.took(PREFERRED_QUEUE)
+    which.took(PREFERRED_QUEUE)
+    assert which.order(QUEUES) == [RUN_QUEUE, PREFERRED_QUEUE]
+    assert which.most(which.order(QUEUES)) == 1
 
 
 def test_preferred_turns_take_the_slots_of_the_other_runs() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from worker.turns.slots import Slots
 
 BOTH = (RUN_QUEUE, CHECK_QUEUE)
@@ -20,6 +20,15 @@ def test_messages_are_taken_from_queues_with_a_free_slot_alone() -> None:
     assert made.order(BOTH) == [CHECK_QUEUE]
     seat.leave()
     assert made.order(BOTH) == [RUN_QUEUE, CHECK_QUEUE]
+
+
+def test_no_more_messages_are_taken_at_once_than_there_are_free_slots() -> None:
+    made, _ = slots(run=2, check=9)
+    assert [made.most([RUN_QUEUE]), made.most([PREFERRED_QUEUE, RUN_QUEUE]), made.most([CHECK_QUEUE])] == [2, 2, 3]
+    made.enter(RUN_QUEUE)
+    assert made.most([PREFERRED_QUEUE, RUN_QUEUE]) == 1
+    made.enter(RUN_QUEUE)
+    assert made.most([RUN_QUEUE]) == 1, "no pop asks for nothing"
 
 
 def test_the_receiver_is_woken_only_when_a_full_queue_has_a_slot_again() -> None:

@@ -9,15 +9,17 @@ Celery's worker receives messages and hands their ids to the engine; it runs not
 - ``inspect_command``: answers for ``celery inspect`` that know of the engine's tasks.
 - the consumer's ``hub``: its loop sleeps until something can be read, so it is woken by a pipe.
 - ``EventDispatcher``: sends task events; those of one moment are put into its buffer and go out together.
-- ``Channel._brpop_read``: an item that is not a message is dropped, instead of ending the worker.
+- ``Channel._brpop_start``: asks for as many messages as there are free slots by one pop (``BLMPOP``), not for one.
+- ``Channel._brpop_read``: hands them on; an item that is not a message is dropped, instead of ending the worker.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
+import time
 from collections.abc import Callable, Sequence
+from queue import Empty
 from typing import Any, ClassVar
 
 import structlog
@@ -30,6 +32,8 @@ from celery.worker.control import inspect_command
 from kombu import Queue
 from kombu.common import ignore_errors
 from kombu.transport.redis import Channel, Transport
+from kombu.utils.encoding import bytes_to_str
+from kombu.utils.json import loads
 from kombu.utils.scheduling import round_robin_cycle
 
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE
@@ -38,7 +42,7 @@ from worker.turns.tasks.task_events import Task, TaskEvent
 log = structlog.get_logger()
 
 STRATEGY = f"{__name__}:strategy"
-_READ = "_brpop_read"
+_START, _READ, _POP = "_brpop_start", "_brpop_read", "BLMPOP"
 #: How long a channel waits for a message by one command, in seconds: an idle worker asks less often, and ends as late.
 POP_SECONDS = 3
 #: Events are sent when the engine says so, not when so many are there.
@@ -81,9 +85,10 @@ def strategy(task: Any, _app: Any, _consumer: Any) -> Callable[..., None]:
 
 
 class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
-    """From which queues a channel takes its next message. ``order`` says it for the whole process."""
+    """From which queues a channel takes its next messages, and how many: said for the whole process."""
 
     order: ClassVar[Callable[[Sequence[str]], list[str]]] = list
+    most: ClassVar[Callable[[Sequence[str]], int]] = lambda _queues: 1
     took: ClassVar[Callable[[str], object]] = str
 
     def consume(self, n: int) -> Any:
@@ -111,16 +116,18 @@ class Receiver:
         order: Callable[[Sequence[str]], list[str]],
         took: Callable[[str], object] = str,
         active: Callable[[], list[dict[str, Any]]] = list,
+        most: Callable[[Sequence[str]], int] = lambda _queues: 1,
     ) -> None:
         """Have ``app``'s worker take messages from the queues that ``order`` names, and be woken by ``wake``.
 
-        ``took`` hears from which queue each message was taken; ``active`` says what ``celery inspect active`` shows.
+        ``most`` says how many may be taken at once of queues in this order; ``took`` hears from which queue each
+        message was taken; ``active`` says what ``celery inspect active`` shows.
         """
         receiver = self
-        drop_what_is_none()
+        pop_several()
         Transport.brpop_timeout = POP_SECONDS
         self._answer_inspectors(active)
-        QueueOrder.order, QueueOrder.took = staticmethod(order), staticmethod(took)
+        QueueOrder.order, QueueOrder.took, QueueOrder.most = staticmethod(order), staticmethod(took), staticmethod(most)
         app.conf.broker_transport_options = {
             **app.conf.broker_transport_options,
             "queue_order_strategy": f"{__name__}:{QueueOrder.__name__}",
@@ -216,23 +223,49 @@ class Receiver:
         self._on_wake()
 
 
-def drop_what_is_none() -> None:
-    """Have every channel drop items that are not messages. Doing it twice changes nothing.
+def pop_several() -> None:
+    """Have every channel take its messages as ``_ask`` and ``_hand_on`` do. Doing it twice changes nothing."""
+    setattr(Channel, _START, _ask)
+    setattr(Channel, _READ, _hand_on)
 
-    kombu's Redis transport lets an item that is not JSON, or JSON of another shape, end the worker with every agent it
-    runs. Nothing is lost by dropping it: a turn's record names its next link, and reapers announce that again.
-    """
-    read = getattr(Channel, _READ)
-    if getattr(read, "drops", False):
+
+def _ask(channel: Any, timeout: float | None = None) -> None:
+    """Ask for the next messages of a channel's queues, by one blocking pop; for none while no slot is free."""
+    queues = channel._queue_cycle.consume(len(channel.active_queues))  # noqa: SLF001
+    if not queues:
         return
+    keys = [
+        f"{channel.global_keyprefix}{channel._q_for_pri(queue, step)}"  # noqa: SLF001
+        for step in channel.priority_steps
+        for queue in queues
+    ]
+    waits = channel.brpop_timeout if timeout is None else timeout
+    channel._in_poll, channel._brpop_sent_at = channel.client.connection, time.monotonic()  # noqa: SLF001
+    channel._in_poll.send_command(_POP, waits or 0, len(keys), *keys, "RIGHT", "COUNT", QueueOrder.most(queues))  # noqa: SLF001
 
-    @functools.wraps(read)
-    def guarded(channel: Any, **options: Any) -> Any:
+
+def _hand_on(channel: Any, **options: Any) -> bool:
+    """Read what the pop answers, and hand each message to its consumer.
+
+    kombu's own lets an item that is not JSON, or JSON of another shape, end the worker with every agent it runs.
+    Nothing is lost by dropping it: a turn's record names its next link, and reapers announce that again.
+    """
+    try:
+        reply = channel.client.parse_response(channel.client.connection, _POP, **options)
+    except channel.connection_errors:
+        channel.client.connection.disconnect()  # the next look around makes a new one
+        raise
+    finally:
+        channel._in_poll = None  # noqa: SLF001
+        channel._flush_brpop_reauth()  # noqa: SLF001
+    if not reply:
+        raise Empty
+    key, items = reply
+    queue = bytes_to_str(key).removeprefix(channel.global_keyprefix).rsplit(channel.sep, 1)[0]
+    for item in items:
+        channel._queue_cycle.rotate(queue)  # noqa: SLF001
         try:
-            return read(channel, **options)
+            channel.connection._deliver(loads(item), queue)  # noqa: SLF001
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             log.error("message.refused", error=type(error).__name__)
-            return True
-
-    guarded.drops = True  # type: ignore[attr-defined]
-    setattr(Channel, _READ, guarded)
+    return True

@@ -19,7 +19,7 @@ from typing import Any
 from api_client.contract.tasks import Link
 
 #: Events that happen within so many seconds are sent in one message.
-GATHER_SECONDS = 0.1
+GATHER_SECONDS = 0.25
 #: So many are kept while the broker is away; the oldest go first.
 _MOST = 20_000
 
