@@ -94,7 +94,7 @@ MUTANTS = [
     EngineMutant(
         "a file is written past its holder's folder",
         "worker/files/session_fence.py",
-        "by_way_of=self._own",
+        "by_way_of=self.drafts",
         "by_way_of=folder",
         "tests/unit/consultant/test_session_fence.py",
         "test_a_holder_that_was_overtaken_is_told",

@@ -42,10 +42,16 @@ def made(parent: int, name: str) -> Iterator[int]:
     Raises:
         OSError: it cannot be made, or there is something else in its place.
     """
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, dir_fd=parent)
-    with opened(name, parent) as fd:
+    try:
+        fd = os.open(name, DIRECTORY, dir_fd=parent)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+        fd = os.open(name, DIRECTORY, dir_fd=parent)
+    try:
         yield fd
+    finally:
+        os.close(fd)
 
 
 def read(name: str, parent: int, limit: int) -> bytes:
@@ -56,16 +62,47 @@ def read(name: str, parent: int, limit: int) -> bytes:
     """
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    with os.fdopen(fd, "rb") as file:
+    try:
         facts = os.fstat(fd)
+        if stat.S_ISDIR(facts.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(facts.st_mode):
             raise OSError("no regular file")
         if facts.st_nlink > 1:
             raise OSError("has another name, maybe outside the session")
-        content = file.read(limit + 1)
+        content, asked = b"", min(facts.st_size, limit) + 1
+        while piece := os.read(fd, asked):
+            content += piece
+            if len(content) > limit or facts.st_size <= len(content) < asked:
+                break  # asked for more than there was: it needs no further call to know that this is its end
+            asked = limit + 1 - len(content)
+    finally:
+        os.close(fd)
     if len(content) > limit:
         raise OSError(f"larger than {limit} bytes")
     return content
+
+
+def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
+    """Write a file that nobody looks at yet. ``durable`` waits for the disk; the folder itself is not synced.
+
+    Raises:
+        OSError: it cannot be written, or there is one of this name: what was written of it is removed.
+    """
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent)
+    try:
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(fd, left) :]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+        raise
 
 
 def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_way_of: int | None = None) -> None:
@@ -76,21 +113,11 @@ def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_
     Raises:
         OSError: it cannot be written; what was there before is still there.
     """
-    temporary = f".{name}.{os.getpid()}.{random.getrandbits(64):x}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    draft = parent if by_way_of is None else by_way_of
-    fd = os.open(temporary, flags, 0o644, dir_fd=draft)
+    draft, drafts = f".{name}.{random.getrandbits(64):x}", parent if by_way_of is None else by_way_of
+    write(draft, content, drafts, durable=durable)
     try:
-        try:
-            left = memoryview(content)
-            while left:
-                left = left[os.write(fd, left) :]
-            if durable:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(temporary, name, src_dir_fd=draft, dst_dir_fd=parent)
+        os.replace(draft, name, src_dir_fd=drafts, dst_dir_fd=parent)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=draft)
+            os.unlink(draft, dir_fd=drafts)
         raise

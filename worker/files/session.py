@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,6 +37,9 @@ STATUS, RULES = "status.json", "CLAUDE.md"
 #: Largest status.json, context file and number of context files that are read.
 _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
+
+#: An object's members in lines, as ``indent=2`` would have them: that takes three times as long.
+_IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 #: Name, inode, size, times of modification and of change of each file.
 _Files = tuple[tuple[str, int, int, int, int], ...]
@@ -123,7 +127,7 @@ def accept(holder: Place, turn: Turn, answer: Answer) -> None:
         OSError: it cannot be written.
     """
     answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
-    status = {**_new_status(turn), **_read_status(holder.session)}
+    status = {**_new_status(turn), **({} if holder.new else _read_status(holder.session))}
     status |= {
         **_turn_facts(turn),
         "step": answer.step,
@@ -132,7 +136,8 @@ def accept(holder: Place, turn: Turn, answer: Answer) -> None:
         "conversation": conversation_digest(answered),
     }
     _write_status(holder, status)
-    _tidy(holder, turn.agent_session)
+    if isinstance(holder, Holding):
+        _tidy(holder, turn.agent_session)
 
 
 def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
@@ -152,8 +157,10 @@ def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> s
 
 def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
     """A digest of who said what. Step markers and blanks around a message do not count: chats do not send them back."""
-    said = [(m.get("role"), _said(m.get("content", ""))) for m in messages if m.get("role") in {"user", "assistant"}]
-    return hashlib.sha256(_json(said)).hexdigest()
+    said = ((m["role"], _said(m.get("content", ""))) for m in messages if m.get("role") in {"user", "assistant"})
+    # As json.dumps with indent=2 writes them, which takes four times as long: status.json of older versions goes on.
+    pairs = ",\n".join(f'  [\n    "{role}",\n    {encode_basestring(text)}\n  ]' for role, text in said)
+    return hashlib.sha256(_bytes(f"[\n{pairs}\n]\n" if pairs else "[]\n")).hexdigest()
 
 
 def _said(content: str) -> str:
@@ -242,7 +249,8 @@ def _read_status(session: int) -> dict[str, Any]:
 
 
 def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
-    holder.replace(STATUS, _json({**status, "updated_at": _now()}), holder.session, durable=False)
+    text = _IN_LINES.encode({**status, "updated_at": _now()})
+    holder.replace(STATUS, _bytes(f"{{\n  {text[1:-1]}\n}}\n"), holder.session, durable=False)
 
 
 def _documents(path: Path, folder: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -30,14 +31,39 @@ class Place:
 
     Attributes:
         path: the session's folder. session: the same, held open.
+        new: it was made just now, and holds nothing.
+        drafts: the folder in which files and folders lie until they are whole, held open.
     """
 
     path: Path
     session: int
+    new: bool
+    drafts: int
 
     def replace(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
-        """Write a file in ``folder``, whole or not at all. Raises ``OSError``: it cannot be written."""
-        replace(name, content, folder, durable=durable)
+        """Write a file in ``folder``, whole or not at all; see ``safe_io.replace``.
+
+        Raises:
+            OSError: it cannot be written; for a ``Holding`` FileNotFoundError also when there was a later holder.
+        """
+        replace(name, content, folder, durable=durable, by_way_of=self.drafts)
+
+    @contextlib.contextmanager
+    def folder(self, name: str) -> Iterator[int]:
+        """A folder to fill, held open, that becomes the session's folder ``name`` when the block ends.
+
+        Raises:
+            OSError: as ``replace``; ENOTEMPTY when there is one that is not empty. What was written is removed.
+        """
+        draft = f".{name}.{random.getrandbits(64):x}"
+        os.mkdir(draft, dir_fd=self.drafts)
+        try:
+            with opened(draft, self.drafts) as folder:
+                yield folder
+            os.rename(draft, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True, dir_fd=self.drafts)
+            raise
 
     def remove(self, name: str, folder: int) -> None:
         """Remove a file from ``folder``; what is not there is left alone. Raises ``OSError``: it cannot be removed."""
@@ -47,11 +73,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Holding(Place):
-    """One holder's right to write in a session's folder."""
+    """One holder's right to write in a session's folder; ``drafts`` is its own folder in ``.held/``."""
 
     _all: int
     _name: str
-    _own: int
 
     def take(self) -> None:
         """End every earlier holder's right. To be called when the store has confirmed that we are the holder.
@@ -62,14 +87,6 @@ class Holding(Place):
         for name in os.listdir(self._all):  # noqa: PTH208 - a descriptor
             if name != self._name:
                 _clear(name, self._all)
-
-    def replace(self, name: str, content: bytes, folder: int, *, durable: bool) -> None:
-        """Write a file in ``folder``, whole or not at all; see ``folders.replace``.
-
-        Raises:
-            OSError: it cannot be written; FileNotFoundError also when there was a later holder.
-        """
-        replace(name, content, folder, durable=durable, by_way_of=self._own)
 
     def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
         """Put our folder in place of the session's folder ``name``; what was in that goes.
@@ -82,7 +99,7 @@ class Holding(Place):
         fresh = f"folder.{os.urandom(4).hex()}"
         fill(self.path / HELD / self._name / fresh)
         self.remove(name, self.session)
-        os.rename(fresh, name, src_dir_fd=self._own, dst_dir_fd=self.session)
+        os.rename(fresh, name, src_dir_fd=self.drafts, dst_dir_fd=self.session)
 
     def remove(self, name: str, folder: int) -> None:
         """Take a file or folder out of ``folder``; what is not there is left alone, and so is all after a later holder.
@@ -91,7 +108,7 @@ class Holding(Place):
             OSError: it cannot be moved.
         """
         with contextlib.suppress(FileNotFoundError):
-            os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self._own)
+            os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self.drafts)
 
 
 @contextlib.contextmanager
@@ -101,17 +118,14 @@ def place(session: Path) -> Iterator[Place | None]:
     Raises:
         OSError: as ``holding``.
     """
+    new = False
     try:
         root = os.open(session, DIRECTORY)
     except FileNotFoundError:
-        session.mkdir(parents=True, exist_ok=True)
+        new = _make(session)
         root = os.open(session, DIRECTORY)
     try:
-        os.stat(HELD, dir_fd=root, follow_symlinks=False)
-    except FileNotFoundError:
-        yield Place(session, root)
-    else:
-        yield None
+        yield None if not new and _was_held(root) else Place(session, root, new, root)
     finally:
         os.close(root)
 
@@ -125,17 +139,38 @@ def holding(session: Path) -> Iterator[Holding]:
     Raises:
         OSError: it cannot be made; also when an agent put a link in its place.
     """
-    session.mkdir(parents=True, exist_ok=True)
+    new = _make(session)
     name = os.urandom(8).hex()
     with opened(session) as root, made(root, HELD) as held:
         try:
             with made(held, name) as own:
-                yield Holding(session, root, held, name, own)
+                yield Holding(session, root, new, own, held, name)
         finally:
             try:
                 os.rmdir(name, dir_fd=held)  # empty, as a rule: cheaper than looking what is in it
             except OSError:
                 shutil.rmtree(name, ignore_errors=True, dir_fd=held)
+
+
+def _make(session: Path) -> bool:
+    """Make a session's folder; whether it was missing."""
+    try:
+        try:
+            os.mkdir(session)  # noqa: PTH102 - one call, and no second one to see what is there
+        except FileNotFoundError:
+            session.parent.mkdir(parents=True, exist_ok=True)
+            os.mkdir(session)  # noqa: PTH102
+    except FileExistsError:
+        return False
+    return True
+
+
+def _was_held(root: int) -> bool:
+    try:
+        os.stat(HELD, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _clear(name: str, held: int) -> None:

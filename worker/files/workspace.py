@@ -22,7 +22,7 @@ import structlog
 
 from api_client.contract.errors import HelixError
 from api_client.contract.failpoints import reach
-from worker.files.safe_io import SHORT_OF, made, opened, read
+from worker.files.safe_io import SHORT_OF, made, opened, read, write
 from worker.files.session_fence import Holding, Place
 
 log = structlog.get_logger(__name__)
@@ -48,7 +48,6 @@ class DeliveryTaken(HelixError):
         self.directory = directory
 
 
-@lru_cache(maxsize=1024)  # asked for at every step of a turn
 @lru_cache(maxsize=1024)  # asked several times in each run
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
     """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
@@ -182,19 +181,40 @@ def publish(
         OSError: they cannot be written; also when an agent put a link in the folder's place. FileNotFoundError when
             there was a later holder: nothing more is written.
     """
-    contents = {**(files or {}), RESPONSE: text}
-    for name in contents:
+    texts = {name: content.encode("utf-8", "replace") for name, content in {**(files or {}), RESPONSE: text}.items()}
+    for name in texts:
         if not _ANSWER_FILE.fullmatch(name):
             raise ValueError(f"an answer has no file {name!r}")
+    done = json.dumps({"attempt_id": attempt_id}).encode() + b"\n"
+    if holder.new and _published_whole(holder, {**texts, DONE: done}, durable):
+        return
     with made(holder.session, "output") as output:
-        for name, content in contents.items():
+        for name, content in texts.items():
             reach("answer.sealed")
-            holder.replace(name, content.encode("utf-8", "replace"), output, durable=durable)
+            holder.replace(name, content, output, durable=durable)
         if durable:
             os.fsync(output)
-        holder.replace(DONE, json.dumps({"attempt_id": attempt_id}).encode() + b"\n", output, durable=durable)
+        holder.replace(DONE, done, output, durable=durable)
         if durable:
             os.fsync(output)
+
+
+def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -> bool:
+    """Put a new session's ``output/`` there by one rename; False when it has one by now. Raises as ``publish``."""
+    try:
+        with holder.folder("output") as output:
+            for name, content in files.items():
+                reach("answer.sealed")
+                write(name, content, output, durable=durable)
+            if durable:
+                os.fsync(output)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        return False
+    if durable:
+        os.fsync(holder.session)
+    return True
 
 
 def _digest(text: str) -> str:

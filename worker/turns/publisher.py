@@ -10,6 +10,8 @@ before it asks the store (``publish``, in a thread). Else the store is asked in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import structlog
 
 from api_client.contract.errors import SettingsError
@@ -75,7 +77,7 @@ class Publisher:
                     self.publish(lease, accepted)
                     return
                 lease.confirm(self._blocking)
-                self._put(here, lease.claim.turn, accepted)
+                self._put(here, lease.claim.turn, accepted, {})
         except OSError as error:
             if self._host.look():
                 raise
@@ -104,7 +106,8 @@ class Publisher:
                     sealed = True
                     holder.take()
                     if turn.request.phase is None:
-                        self._put(holder, turn, accepted)
+                        files = workspace.written_files(holder.path / "attempts" / accepted.delivery)
+                        self._put(holder, turn, accepted, files)
                     else:
                         phase_folders.publish_output(holder, turn, accepted.delivery)
             except FileNotFoundError as error:
@@ -130,10 +133,9 @@ class Publisher:
     def _sealed(lease: Lease, accepted: Accepted) -> str:
         return accepted.to_json(lease.claim.facts(accepted.move.attempt))
 
-    def _put(self, holder: Place, turn: Turn, accepted: Accepted) -> None:
+    def _put(self, holder: Place, turn: Turn, accepted: Accepted, files: Mapping[str, str]) -> None:
         """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
         answer = accepted.move.answer
-        files = workspace.written_files(holder.path / "attempts" / accepted.delivery)
         session.accept(holder, turn, answer)
         workspace.publish(
             holder,

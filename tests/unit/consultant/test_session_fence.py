@@ -108,14 +108,19 @@ def test_whoever_was_frozen_between_any_two_steps_changes_nothing_when_it_wakes_
     assert number > (50 if works_in_folder else 30), "hardly anything was frozen"
 
 
-def test_a_holder_that_was_overtaken_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("answered_before", [False, True])
+def test_a_holder_that_was_overtaken_is_told(tmp_path: Path, answered_before: bool) -> None:
+    output = tmp_path / "s" / "output"
+    if answered_before:
+        output.mkdir(parents=True)
     with holding(tmp_path / "s") as late:
         late.take()
         with holding(tmp_path / "s") as holder:
             holder.take()
         with pytest.raises(FileNotFoundError):
             publish(late, "old", attempt_id="a")
-    assert list((tmp_path / "s" / "output").iterdir()) == []
+    assert list((tmp_path / "s").rglob("*.md")) == []
+    assert output.exists() is answered_before
 
 
 def test_a_holder_the_store_did_not_confirm_ends_nobodys_right(tmp_path: Path) -> None:

@@ -1,0 +1,177 @@
+"""An answer accepted without a working folder: a kill between any two steps leaves nothing half written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+from worker.files import session
+from worker.files.safe_io import opened, read
+from worker.files.session import conversation_digest, read_status
+from worker.files.session_fence import HELD, place
+from worker.files.workspace import check_session_done, publish
+from worker.turns.transitions.moves import Answer
+
+_CHANGES = ("open", "mkdir", "write", "close", "rename", "replace", "unlink", "stat")
+
+
+def accept(folder: Path, text: str) -> None:
+    """What a worker writes when it accepts an answer, as ``Publisher`` does it."""
+    request = TurnRequest(model="m", messages=({"role": "user", "content": "Frage"},), session_id="s")
+    turn = Turn(turn_id=text, epoch="", state=TurnState.VALIDATING, request=request)
+    with place(folder) as here:
+        assert here is not None
+        session.accept(here, turn, Answer(response=text, step="what", step_source="marker"))
+        publish(here, text, attempt_id=text)
+
+
+def killed_at(number: int, work: Callable[[], None]) -> bool:
+    """Whether a process that does ``work`` was killed before its ``number``-th call; it had fewer otherwise."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status)
+    left = iter(range(1, number + 1))
+
+    def killing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **options: Any) -> Any:
+            if next(left, 0) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **options)
+
+        return called
+
+    for name in _CHANGES:
+        setattr(os, name, killing(getattr(os, name)))
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.parametrize("answered_before", [False, True])
+def test_a_kill_between_any_two_steps_leaves_every_file_whole(tmp_path: Path, answered_before: bool) -> None:
+    new = "Die neue Antwort. " * 1000
+    number = 0
+    for number in range(1, 200):
+        folder = tmp_path / str(number) / "s"
+        if answered_before:
+            accept(folder, "alt")
+            (folder / "output" / ".done").unlink()  # as the start of the next turn does
+        if not killed_at(number, lambda folder=folder: accept(folder, new)):
+            break
+        answer, status = folder / "output" / "response.md", folder / "status.json"
+        told = answer.read_text() if answer.exists() else ""
+        assert told in ("", new, *(["alt"] if answered_before else []))
+        if status.exists():
+            assert json.loads(status.read_text())["session_id"] == "s"
+        if check_session_done(folder):
+            assert (told, read_status(folder)["turn_id"]) == (new, new)
+        accept(folder, new)  # who takes the turn over
+        assert check_session_done(folder, new)
+        assert answer.read_text() == new
+    assert 10 < number < 100
+
+
+def test_a_new_sessions_answer_appears_with_its_mark_by_one_rename(tmp_path: Path) -> None:
+    with place(tmp_path / "s") as here:
+        assert here is not None
+        assert here.new
+        publish(here, "Antwort", attempt_id="a", files={"ADR-1.md": "x"})
+    assert sorted(path.name for path in (tmp_path / "s").rglob("*")) == [".done", "ADR-1.md", "output", "response.md"]
+
+
+def test_who_is_second_in_a_new_session_publishes_file_by_file(tmp_path: Path) -> None:
+    with place(tmp_path / "s") as late:
+        assert late is not None
+        accept(tmp_path / "s", "zuerst")
+        publish(late, "danach", attempt_id="b")
+    assert (tmp_path / "s" / "output" / "response.md").read_text() == "danach"
+    assert check_session_done(tmp_path / "s", "b")
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["output", "status.json"], "a draft was left"
+
+
+def test_where_agents_work_with_files_there_is_no_such_place(tmp_path: Path) -> None:
+    (tmp_path / "s" / HELD).mkdir(parents=True)
+    with place(tmp_path / "s") as here:
+        assert here is None
+
+
+def test_a_link_in_the_place_of_a_session_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "s").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="s"), place(tmp_path / "s"):
+        pass
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_disk_that_fills_up_leaves_the_answer_before_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(tmp_path / "s", "alt")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    for folder in ("s", "new"):
+        with monkeypatch.context() as short, place(tmp_path / folder) as here:
+            assert here is not None
+            short.setattr("worker.files.safe_io.os.write", full)
+            with pytest.raises(OSError, match="No space"):
+                publish(here, "neu", attempt_id="b")
+    assert (tmp_path / "s" / "output" / "response.md").read_text() == "alt"
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["output", "status.json"]
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        [("user", "Frage")],
+        [("user", 'Was "ist" das?\n\t\\'), ("assistant", "Größe: 3 µm \u2028 \x07 😀"), ("user", "\ud800")],
+    ],
+)
+def test_a_conversations_digest_is_the_one_that_older_versions_stored(said: list[tuple[str, str]]) -> None:
+    messages = [{"role": "system", "content": "x"}, *({"role": role, "content": text} for role, text in said)]
+    stored = json.dumps([[role, text.strip()] for role, text in said], ensure_ascii=False, indent=2) + "\n"
+    assert conversation_digest(messages) == hashlib.sha256(stored.encode("utf-8", "replace")).hexdigest()
+
+
+def test_the_state_of_a_session_is_written_as_ever(tmp_path: Path) -> None:
+    accept(tmp_path / "s", "Antwort")
+    text = (tmp_path / "s" / "status.json").read_text()
+    assert text == json.dumps(json.loads(text), ensure_ascii=False, indent=2) + "\n"
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100])
+def test_a_file_up_to_the_limit_is_read_whole(tmp_path: Path, size: int) -> None:
+    (tmp_path / "file").write_bytes(b"x" * size)
+    with opened(tmp_path) as folder:
+        assert read("file", folder, 100) == b"x" * size
+        (tmp_path / "file").write_bytes(b"x" * 101)
+        with pytest.raises(OSError, match="larger than 100 bytes"):
+            read("file", folder, 100)
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"first")
+    stat_of = os.fstat
+
+    def grown(fd: int) -> os.stat_result:
+        facts = stat_of(fd)
+        with (tmp_path / "file").open("ab") as file:
+            file.write(b", and a second part")
+        return facts
+
+    monkeypatch.setattr("worker.files.safe_io.os.fstat", grown)
+    with opened(tmp_path) as folder:
+        assert read("file", folder, 1000) == b"first, and a second part"
