@@ -16,7 +16,11 @@ from pathlib import Path
 import redis
 
 _SITE = Path(__file__).with_name("site")
-_SCRIPT = '- attempts: [[say: "In the archive.\\n\\n<!-- STEP: what -->"]]\n'
+_SCRIPT = """
+- when: invoice
+  attempts: [[say: "In the archive.\\n\\n<!-- STEP: what -->"]]
+- attempts: [[say: "In the drawer, not in the archive.\\n\\n<!-- STEP: what -->"]]
+"""
 _UP = (sys.executable, "-c", "from worker.cli import main; main()", "up", "--json")
 
 
