@@ -71,11 +71,11 @@ async def act(
         TurnNotFound: no such turn, or not this owner's: nothing was written. NotFinished: a replay of a turn that goes
             on, a drop of a turn that is not a dead letter. BadRequest: a replay that can never work.
     """
-    before = await client.get(turn_id, owner=owner)
+    before = await client.reader.get(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))
     async with client.audit.noted(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail):
         if action == "cancel":
-            after = await client.cancel(turn_id, owner=owner)
+            after = await client.canceller.cancel(turn_id, owner=owner)
             if before.state is TurnState.FINISHED:
                 return Done(turn_id, False, f"was already finished: {before.outcome}")
             return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
@@ -108,7 +108,7 @@ async def decide(
         TurnNotFound, BadRequest: nothing was written. NotParked: the turn waits for no decision. StoreUnavailable: as
             ever.
     """
-    turn = await client.get(turn_id, owner=owner)
+    turn = await client.reader.get(turn_id, owner=owner)
     check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
     async with client.audit.noted(kind, by=by, turn_id=turn_id, detail=f"inbox, for {name}" if name else "inbox"):
         return await client.inbox.decide(

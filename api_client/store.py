@@ -27,7 +27,7 @@ from api_client.contract.words.store_refusals import refusal_of
 
 log = structlog.get_logger()
 
-#: A caller learns within two seconds that the store is down; repeats are harmless, see ``TurnsClient.submit``.
+#: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
 #: What confirms a write, each within less than ``_ANSWER_SECONDS``, and how often it is asked for.
 _CONFIRMATIONS: dict[str, tuple[str | int, ...]] = {"power": ("WAITAOF", 1, 0, 600), "replicated": ("WAIT", 1, 600)}

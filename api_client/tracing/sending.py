@@ -71,7 +71,7 @@ def providers_of(settings: Settings) -> dict[str, str]:
 async def _tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
     """The turn's spans; None when its record has been deleted meanwhile."""
     try:
-        turn = await client.get(turn_id)
-        return turn, spans_of(turn, await client.events(turn_id), providers)
+        turn = await client.reader.get(turn_id)
+        return turn, spans_of(turn, await client.reader.events(turn_id), providers)
     except TurnNotFound:
         return None

@@ -25,7 +25,11 @@ class Canceller:
         self._cancel = store.command(CANCEL)
 
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """Call the turn off; returns its record. Raises as ``TurnsClient.cancel``."""
+        """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
+
+        Raises:
+            TurnNotFound: no such turn, or not this owner's. StoreUnavailable: the store does not answer.
+        """
         turn = await self._reader.get(turn_id, owner=owner)
         if turn.state is not TurnState.FINISHED:
             session_id = turn.request.session_id

@@ -61,13 +61,13 @@ def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[D
 
 
 async def export(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
-    """A turn's record, attempts and events, prompts and answers included. Raises as ``TurnsClient.get``."""
-    turn = await client.get(turn_id, owner=owner)
-    attempts = await client.attempts(turn_id, owner=owner)
+    """A turn's record, attempts and events, prompts and answers included. Raises as ``TurnReader.get``."""
+    turn = await client.reader.get(turn_id, owner=owner)
+    attempts = await client.reader.attempts(turn_id, owner=owner)
     return {
         "format": FORMAT,
         "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "turn": {**turn.to_dict(), "messages": list(turn.request.messages), "metadata": turn.request.metadata},
         "attempts": [attempt.to_dict() for attempt in attempts],
-        "events": [event.to_dict() for event in await client.events(turn_id)],
+        "events": [event.to_dict() for event in await client.reader.events(turn_id)],
     }

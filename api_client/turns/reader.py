@@ -25,7 +25,11 @@ _OUTLINE = Path(__file__).with_name("lua") / "outline.lua"
 
 
 class TurnReader:
-    """Reads turns. See ``TurnsClient`` for what each method promises and raises."""
+    """Reads turns.
+
+    With ``owner`` a method finds only this owner's turns. Each one raises ``TurnNotFound`` for a turn that is not
+    there, or is another owner's, and ``StoreUnavailable`` when the store does not answer.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,7 +39,7 @@ class TurnReader:
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """The record of a turn; with ``owner`` only this owner's."""
+        """The record of a turn."""
         try:
             keys = keys_of(self._store.namespace, turn_id)
         except ValueError as error:
@@ -90,7 +94,7 @@ class TurnReader:
         return found if owner is None else [_without_instructions(each) for each in found]
 
     async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
-        """Every event of the turn up to now."""
+        """Every event of the turn up to now, without waiting for more."""
         await self.get(turn_id, owner=owner)
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
         return [await self._whole(turn_id, event) for event in found]
@@ -121,7 +125,16 @@ class TurnReader:
         owner: str | None = None,
         ping_seconds: float | None = None,
     ) -> AsyncGenerator[Event | None]:
-        """Every event of the turn after number ``after``, once and in order, until the turn has finished."""
+        """Every event of the turn after number ``after``, once and in order, until the turn has finished.
+
+        ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's, or a number
+        beyond the turn's last, belongs to another history: everything is sent again from the start. An event
+        ``log.reset`` says the same of what was read so far: the store lost it, and all events follow again. ``after``,
+        ``epoch`` and ``at_ms`` are the parts of an event id (``read_event_id``).
+
+        Raises:
+            StoreUnavailable: the store was away for longer than a minute.
+        """
         turn = await self.get(turn_id, owner=owner)
         start = after if epoch in {"", turn.epoch} and after <= turn.seq else 0
         behind = Position(start, at_ms if start else 0)
@@ -139,7 +152,12 @@ class TurnReader:
                 yield event
 
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
-        """Wait for the turn's end and return its record."""
+        """Wait for the turn's end and return its record.
+
+        Raises:
+            TimeoutError: it did not end within ``timeout`` seconds.
+            StoreUnavailable: the store was away for longer than a minute.
+        """
         async with asyncio.timeout(timeout):
             async for _ in self.follow(turn_id, owner=owner):
                 pass

@@ -11,7 +11,7 @@ import structlog
 
 from api_client.announcer import Announcer
 from api_client.budgets.spending import Spending
-from api_client.celery_message import Stamp, announcement
+from api_client.celery_message import Announcement, Stamp, announcement
 from api_client.contract.commands import Word
 from api_client.contract.errors import IdempotencyConflict, IntakePaused, SessionBusy
 from api_client.contract.failpoints import reach
@@ -43,7 +43,7 @@ def _say_submitted(**what: Any) -> None:
 
 
 class Submitter:
-    """Stores turns and announces them. See ``TurnsClient`` for what each method promises and raises."""
+    """Stores turns and announces them."""
 
     def __init__(
         self,
@@ -74,13 +74,20 @@ class Submitter:
     async def submit(
         self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "", replay_of: str = ""
     ) -> str:
-        """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key."""
-        if replay_of and request.flow and request.flow not in await self._flows.active():
-            request = await self._anew(request)
-        request = completed(self._policies.completed(await self._flows.given(request)), self._settings)
-        check(request, self._settings)
-        await self._store.require_shards()
-        request = await self._with_template(await self._with_kept_policy(request))
+        """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key.
+
+        Safe to repeat with the same ``turn_id``. Once this returns the turn survives any process's death; with
+        ``HELIX_DURABILITY=power`` also a loss of power.
+
+        Raises:
+            BadRequest: the request can never work.
+            IdempotencyConflict: the key was used with another body.
+            BudgetExceeded: a budget of today that the turn counts for is spent.
+            IntakePaused: an operator paused the intake; what was stored before goes on.
+            SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
+            StoreUnavailable: the store does not answer or refuses writes; repeat later.
+        """
+        request = await self._ready(request, replay=bool(replay_of))
         reach("policy.kept")
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self._settings.shards > 1:
@@ -89,18 +96,13 @@ class Submitter:
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         link = first_link(request)
         pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
-        here = self._store.has_queues
-        once: dict[str, Word] = {
-            "message": pushed.message if here else "",
-            "channel": pushed.channel if here else "",
-            "event": pushed.event if here else "",
-        }
         reserved = await self._spending.reserve(turn_id, request)
         reply = await self._store.change(
             self._submit,
             turn_id,
             request.session_id,
-            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of) | once,
+            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of)
+            | self._pushed_at_once(pushed),
             more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id), pushed.queue],
         )
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
@@ -125,15 +127,19 @@ class Submitter:
         if position == 0 and not announced:
             await self._announcer.announce(link, turn_id, request.session_id)
         for earlier in interrupted:
-            if earlier != turn_id:
-                await self._canceller.cancel(earlier)
+            await self._canceller.cancel(earlier)
         reach("turn.announced")
         return turn_id
 
     async def submit_phases(
-        self, phases: Sequence[Phase], *, directory: str, idempotency_key: str, **more: Any
+        self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
     ) -> list[str]:
-        """Store a turn for each phase, to be run in this order; returns their ids."""
+        """Store a turn for each phase, to be run in this order; returns their ids. A failed one stops those after it.
+
+        ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
+        finds the turns that are stored already, and stores those that a lost connection left out. ``more``: see
+        ``phases.requests_of``. Raises as ``submit``.
+        """
         requests = requests_of(phases, self._settings, directory=directory, **more)
         for request in requests:
             check(request, self._settings)
@@ -149,6 +155,15 @@ class Submitter:
             except IdempotencyConflict:
                 raise IdempotencyConflict(idempotency_key) from None
         return turn_ids
+
+    async def _ready(self, request: TurnRequest, *, replay: bool) -> TurnRequest:
+        """The request as it is stored; its policy and its template are in the store."""
+        if replay and request.flow and request.flow not in await self._flows.active():
+            request = await self._anew(request)
+        request = completed(self._policies.completed(await self._flows.given(request)), self._settings)
+        check(request, self._settings)
+        await self._store.require_shards()
+        return await self._with_template(await self._with_kept_policy(request))
 
     async def _with_kept_policy(self, request: TurnRequest) -> TurnRequest:
         """The request, its policy being in the store. A replay whose policy is gone gets the one of today."""
@@ -181,11 +196,21 @@ class Submitter:
             replace(request, applied=None, policy={}), Asker(owner=request.key), named={*named, "locale"}
         )
 
+    def _pushed_at_once(self, pushed: Announcement) -> dict[str, Word]:
+        """The message that the submit command pushes itself, where the queues are in the same server."""
+        here = self._store.has_queues
+        return {
+            "message": pushed.message if here else "",
+            "channel": pushed.channel if here else "",
+            "event": pushed.event if here else "",
+        }
+
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
         body, keep_ms = submission.digest(request), submission.keep_key_ms(request, self._settings)
         return await self._reservations.reserve(request.owner, key, turn_id, body, keep_ms=keep_ms)
 
     async def _waiting(self, turn_id: str, request: TurnRequest) -> list[str]:
-        """The unfinished turns of the request's session."""
+        """The other unfinished turns of the request's session."""
         queue = keys_of(self._settings.namespace, turn_id).session(request.session_id)
-        return [raw.decode() for raw in await self._store.ask(self._store.redis.lrange(queue, 0, -1))]
+        found = [raw.decode() for raw in await self._store.ask(self._store.redis.lrange(queue, 0, -1))]
+        return [each for each in found if each != turn_id]

@@ -68,7 +68,7 @@ class Readers:
                 stopped.cancel()
             elif not await self._unread(earlier, request):
                 continue
-            await self._client.cancel(earlier, owner=request.owner)
+            await self._client.canceller.cancel(earlier, owner=request.owner)
             log.info("stop.moved_on", turn_id=earlier)
 
     async def _unread(self, turn_id: str, request: TurnRequest) -> bool:
@@ -76,7 +76,7 @@ class Readers:
         if self.here(turn_id):
             return False
         with suppress(TurnNotFound):
-            asked = (await self._client.get(turn_id, owner=request.owner)).request.metadata.get(USER_MESSAGE)
+            asked = (await self._client.reader.get(turn_id, owner=request.owner)).request.metadata.get(USER_MESSAGE)
             ours = request.metadata.get(USER_MESSAGE)
             return bool(asked and ours) and asked != ours and not await self._client.reader.followers(turn_id)
         return False
@@ -93,7 +93,7 @@ class Readers:
         try:
             if await self._client.reader.followers(turn_id):
                 return  # through another relay, or in a terminal
-            await self._client.cancel(turn_id, owner=owner)
+            await self._client.canceller.cancel(turn_id, owner=owner)
         except StoreUnavailable as error:
             log.warning("stop.failed", turn_id=turn_id, error=type(error).__name__)
             return

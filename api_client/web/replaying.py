@@ -40,7 +40,7 @@ async def replay(
         ApiError: 404 ``model_not_found``, 400 for a message that is too long, 429 as ``require_room``.
         TurnNotFound, NotFinished, BadRequest, StoreUnavailable: as ``actions.act``.
     """
-    turn = await relay.client.get(turn_id, owner=reach)
+    turn = await relay.client.reader.get(turn_id, owner=reach)
     known_model(change.model or turn.request.model, caller.settings(relay.settings))
     same_text = change.prompt == turn.request.prompt.replace("\r\n", "\n")
     change = Change(

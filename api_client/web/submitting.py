@@ -49,19 +49,21 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     Raises:
         ApiError: 429, as ``require_room``.
         StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
-            the same idempotency key finds out. Others as ``TurnsClient.submit``.
+            the same idempotency key finds out. Others as ``Submitter.submit``.
     """
     ask = replace(ask, request=replace(ask.request, key=caller.holder))
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
         async with asyncio.timeout(seconds):
-            turn_id = relay.client.new_id(ask.request.session_id)
+            turn_id = relay.client.submitter.new_id(ask.request.session_id)
             await require_room(relay, caller, ask.request.locale, [turn_id], size=ask.size)
             if ask.question:
                 found = await _submit_or_join(ask, relay, turn_id)
             else:
                 key = ask.idempotency_key
-                found = Submitted(await relay.client.submit(ask.request, turn_id=turn_id, idempotency_key=key))
+                found = Submitted(
+                    await relay.client.submitter.submit(ask.request, turn_id=turn_id, idempotency_key=key)
+                )
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
     # From here on the log lines of this request name its turn.
@@ -153,13 +155,13 @@ async def _submit_or_join(ask: Ask, relay: Relay, turn_id: str) -> Submitted:
         await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
     if ask.page:
         await relay.readers.moved_on(turn_id, request)
-    return Submitted(await relay.client.submit(request, turn_id=turn_id))
+    return Submitted(await relay.client.submitter.submit(request, turn_id=turn_id))
 
 
 async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
     """The earlier turn, if its answer is still owed to this caller."""
     try:
-        turn = await relay.client.get(turn_id, owner=ask.request.owner)
+        turn = await relay.client.reader.get(turn_id, owner=ask.request.owner)
     except TurnNotFound:
         return None  # its relay died before it could store it
     if turn.state is TurnState.FINISHED:

@@ -49,10 +49,10 @@ SCRIPT = """
 async def turn_of(client: TurnsClient, text: str) -> Turn:
     message = {"role": "user", "content": text}
     request = TurnRequest(model="scripted", messages=(message,), session_id="s", validators=("step_marker",))
-    turn_id = await client.submit(request)
+    turn_id = await client.submitter.submit(request)
 
     async def ended() -> Turn | None:
-        turn = await client.get(turn_id)
+        turn = await client.reader.get(turn_id)
         return turn if turn.outcome else None
 
     return Turn(**vars_of(await wait_until(ended)))

@@ -49,10 +49,10 @@ def request(session: str = "s") -> TurnRequest:
 
 
 async def passes(client: TurnsClient, session: str) -> Turn:
-    turn_id = await client.submit(request(session))
+    turn_id = await client.submitter.submit(request(session))
 
     async def ended() -> Turn | None:
-        turn = await client.get(turn_id)
+        turn = await client.reader.get(turn_id)
         return turn if turn.outcome else None
 
     turn: Turn = await wait_until(ended)
@@ -76,7 +76,7 @@ RECORDS: dict[str, dict[str, bytes | None]] = {
 async def test_62_a_damaged_record_holds_up_no_other_turn(
     damage: str, client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    broken = await client.submit(request("broken"))
+    broken = await client.submitter.submit(request("broken"))
     key = keys_of(used.namespace, broken).turn(broken)
     for field, value in RECORDS[damage].items():
         store.hdel(key, field) if value is None else store.hset(key, field, value)
@@ -93,12 +93,12 @@ async def test_62_a_damaged_record_holds_up_no_other_turn(
 async def test_62_an_extra_field_is_left_alone(
     client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     store.hset(keys_of(used.namespace, turn_id).turn(turn_id), "mood", "good")
     worker_process(settings=used)
 
     async def ended() -> bool:
-        return (await client.get(turn_id)).outcome is Outcome.PASSED
+        return (await client.reader.get(turn_id)).outcome is Outcome.PASSED
 
     await wait_until(ended)
 
@@ -176,23 +176,23 @@ async def test_64_lists_that_name_no_turn_hold_up_nobody(
     nobody = "t0-" + "f" * 32
     store.zadd(keys.due, {nobody: 1, "no turn id at all": 1, b"\xff\xfe": 1})
     store.zadd(keys.inbox, {nobody: 1})
-    lost = await client.submit(request("lost"))
+    lost = await client.submitter.submit(request("lost"))
     store.zrem(keys.due, lost)  # a record that nobody looks after
     worker = worker_process(settings=used)
     await passes(client, "s")
     assert [turn.turn_id for turn in await client.inbox.parked()] == []
     assert worker.process.poll() is None
-    assert (await client.get(lost)).state in {TurnState.QUEUED, TurnState.FINISHED}
+    assert (await client.reader.get(lost)).state in {TurnState.QUEUED, TurnState.FINISHED}
 
 
 async def test_65_what_others_shout_on_a_turns_channel_is_not_believed(
     client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     channel = keys_of(used.namespace, turn_id).bell(turn_id)
     forged = json.dumps({"seq": 2, "epoch": "e", "at": 1, "kind": "turn.finished", "data": {"outcome": "failed"}})
     seen: list[str] = []
-    async for event in client.follow(turn_id):
+    async for event in client.reader.follow(turn_id):
         if event is None:
             continue
         if not seen:
@@ -202,4 +202,4 @@ async def test_65_what_others_shout_on_a_turns_channel_is_not_believed(
         seen.append(f"{event.seq} {event.kind}")
     assert seen[-1].endswith("turn.finished")
     assert [int(line.split()[0]) for line in seen] == list(range(1, len(seen) + 1))
-    assert (await client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED

@@ -62,7 +62,7 @@ async def fill(settings: Settings, client: TurnsClient) -> str:
         await pipe.execute()
     message = ({"role": "user", "content": "Wie geht das?"},)
     for number in range(WAITING):
-        await client.submit(TurnRequest(model="scripted", messages=message, session_id=f"s{number}"))
+        await client.submitter.submit(TurnRequest(model="scripted", messages=message, session_id=f"s{number}"))
     return passed.turn_id
 
 

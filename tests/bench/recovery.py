@@ -61,10 +61,12 @@ async def measure(folder: Path, queued: int) -> tuple[list[float], int]:
         async with TurnsClient(stage.settings) as client:
             messages = ({"role": "user", "content": "hello"},)
             ids = [
-                await client.submit(TurnRequest(model="scripted", messages=messages, session_id=f"s-{number}"))
+                await client.submitter.submit(
+                    TurnRequest(model="scripted", messages=messages, session_id=f"s-{number}")
+                )
                 for number in range(queued)
             ]
-            results = asyncio.gather(*(client.result(turn_id, timeout=600) for turn_id in ids))
+            results = asyncio.gather(*(client.reader.result(turn_id, timeout=600) for turn_id in ids))
             killed: list[tuple[float, set[str]]] = []
             draw = random.Random(1)
             while len({line["turn"] for line in starts(stage)}) < queued - 2 * SLOTS:

@@ -90,7 +90,9 @@ async def cost(settings: Settings, store: redis.Redis, message: int, answer: int
         for number in range(turns):
             session = f"s-{message}-{answer}-{number}"
             messages = ({"role": "user", "content": "x" * message},)
-            turn_id = await client.submit(TurnRequest(model="scripted", messages=messages, session_id=session))
+            turn_id = await client.submitter.submit(
+                TurnRequest(model="scripted", messages=messages, session_id=session)
+            )
             _play(ledger, spent, turn_id, session, text)
     return spent.medians()
 
@@ -134,7 +136,7 @@ def _read(monitor: Any, seen: dict[str, Counter[str]]) -> None:
 
 async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> None:
     messages = ({"role": "user", "content": "?"},)
-    turn_id = await client.submit(TurnRequest(model="scripted", messages=messages, session_id=session))
+    turn_id = await client.submitter.submit(TurnRequest(model="scripted", messages=messages, session_id=session))
     claim: object = ledger.claim(turn_id, session, Link(RUN, 1))
     again = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)
     for move in (_run("no"), again, replace(_run("yes"), attempt=2, next=Link(VALIDATE, 2))):

@@ -107,7 +107,7 @@ class Waiting:
                     TurnRequest(model="scripted", messages=messages, session_id=f"s-{number}")
                     for number in range(self.turns)
                 ]
-                ids = [await client.submit(request) for request in requests]
+                ids = [await client.submitter.submit(request) for request in requests]
                 await wait_until(lambda: self.held() == self.turns, _PATIENCE, tick=0.5)
                 yield ids
         finally:
@@ -156,7 +156,9 @@ class Waiting:
         ended: list[Turn] = []
         async with TurnsClient(self.stage.settings) as client:
             for some in range(0, len(ids), _ASKED_AT_ONCE):
-                asked = (client.result(turn_id, timeout=_PATIENCE) for turn_id in ids[some : some + _ASKED_AT_ONCE])
+                asked = (
+                    client.reader.result(turn_id, timeout=_PATIENCE) for turn_id in ids[some : some + _ASKED_AT_ONCE]
+                )
                 ended += await asyncio.gather(*asked)
         return ended
 

@@ -79,10 +79,10 @@ async def parked(client: TurnsClient) -> str:
     """The id of a turn that nobody but a person can end."""
     escalation = Escalation(timeout_seconds=4 * 3600)
     policy = {"adr_structure": ("retry", "escalate")}
-    turn_id = await client.submit(asked(PARKED, max_attempts=2, policy=policy, escalation=escalation))
+    turn_id = await client.submitter.submit(asked(PARKED, max_attempts=2, policy=policy, escalation=escalation))
 
     async def waits() -> bool:
-        return (await client.get(turn_id)).state is TurnState.PARKED
+        return (await client.reader.get(turn_id)).state is TurnState.PARKED
 
     await wait_until(waits)
     return turn_id

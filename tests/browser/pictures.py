@@ -65,7 +65,7 @@ async def _keep_busy(told: dict[str, Any], taken: threading.Event) -> None:
     """Hand in turns, one a second, so that agents are at work in the pictures."""
     async with TurnsClient(store_of(told)) as client:
         for message in itertools.cycle((LONG, RETRIED, LONG)):
-            await client.submit(asked(message))
+            await client.submitter.submit(asked(message))
             if await asyncio.to_thread(taken.wait, 1):
                 return
 
@@ -97,10 +97,10 @@ async def _kill_a_worker(client: TurnsClient, told: dict[str, Any]) -> None:
     turn_id = submitted(told["environ"], LONG)
 
     async def writes() -> bool:
-        return (await client.outline(turn_id)).pieces > 2
+        return (await client.reader.outline(turn_id)).pieces > 2
 
     async def ended() -> bool:
-        return bool((await client.get(turn_id)).outcome)
+        return bool((await client.reader.get(turn_id)).outcome)
 
     async def workers() -> int:
         return (await overview(client)).fleet.agents

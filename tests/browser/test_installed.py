@@ -72,7 +72,7 @@ class Site:
 
         async def read() -> list[Turn]:
             async with TurnsClient(store_of(self.told)) as client:
-                found = [await client.get(each.turn_id) for each in await select(client.lists, Search())]
+                found = [await client.reader.get(each.turn_id) for each in await select(client.lists, Search())]
             return sorted(found, key=lambda turn: turn.created_at)
 
         return asyncio.run(read())

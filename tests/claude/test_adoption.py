@@ -28,10 +28,12 @@ async def test_a_finished_run_whose_worker_is_killed_is_not_paid_for_again(
     worker_process(settings=settings)
     async with TurnsClient(settings) as client:
         messages = ({"role": "user", "content": "Baue einen Zähler"},)
-        turn_id = await client.submit(TurnRequest(model="helix-consultant", messages=messages, session_id="s"))
+        turn_id = await client.submitter.submit(
+            TurnRequest(model="helix-consultant", messages=messages, session_id="s")
+        )
         await wait_until(lambda: (points / f"{point}.1").exists())
-        turn = await client.result(turn_id, timeout=60)
-        first, second = await client.attempts(turn_id)
+        turn = await client.reader.result(turn_id, timeout=60)
+        first, second = await client.reader.attempts(turn_id)
     assert (turn.outcome, turn.delivery) == (Outcome.PASSED_AFTER_RETRY, 3)
     assert len(stub.requests) == 2, "the service was asked again for an answer that it had given"
     assert (first.text, first.last_delivery, second.last_delivery) == ("Welchen?", 1, 3)

@@ -29,17 +29,17 @@ async def test_a_killed_claude_is_told_its_text_and_goes_on(
         request = TurnRequest(
             model="helix-consultant", messages=({"role": "user", "content": "Zähle"},), session_id="s"
         )
-        turn_id = await client.submit(request)
+        turn_id = await client.submitter.submit(request)
         shown = ""
-        async for event in client.follow(turn_id):
+        async for event in client.reader.follow(turn_id):
             shown += str(event.data.get("text", "")) if event is not None and event.kind == "attempt.output" else ""
             if "Satz 8 von zwanzig." in shown:
                 break
         for pid in processes_with(f"HELIX_AGENT_MARK={turn_id}."):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        turn = await client.result(turn_id, timeout=60)
-        attempts = await client.attempts(turn_id)
+        turn = await client.reader.result(turn_id, timeout=60)
+        attempts = await client.reader.attempts(turn_id)
 
     assert (turn.outcome, turn.response) == (Outcome.PASSED_AFTER_RETRY, WHOLE)
     assert [attempt.completion["verdict"] for attempt in attempts] == ["incomplete", "complete"]

@@ -27,7 +27,7 @@ async def test_claude_reads_the_image_that_a_message_names(
         model="helix-consultant", messages=({"role": "user", "content": told},), session_id="s", images=(image,)
     )
     async with TurnsClient(claude_settings) as client:
-        turn = await client.result(await client.submit(request), timeout=90)
+        turn = await client.reader.result(await client.submitter.submit(request), timeout=90)
     assert turn.outcome is Outcome.PASSED
     assert "input/image-" in str(stub.requests[0]["messages"])
     assert [block["source"]["media_type"] for block in _images(stub.requests[1])] == ["image/png"]

@@ -106,7 +106,7 @@ async def agent_writes(settings: Settings) -> None:
     async with TurnsClient(settings) as client:
 
         async def written() -> bool:
-            found = [await client.events(turn.turn_id) for turn in await select(client.lists, EVERY)]
+            found = [await client.reader.events(turn.turn_id) for turn in await select(client.lists, EVERY)]
             return any(isinstance(event.body, AttemptOutput) for events in found for event in events)
 
         await wait_until(written)
@@ -141,4 +141,4 @@ async def selected(settings: Settings, wanted: Search = EVERY) -> list[Found]:
 async def requests(settings: Settings) -> list[TurnRequest]:
     """What was asked of each turn."""
     async with TurnsClient(settings) as client:
-        return [(await client.get(turn.turn_id)).request for turn in await select(client.lists, EVERY)]
+        return [(await client.reader.get(turn.turn_id)).request for turn in await select(client.lists, EVERY)]

@@ -58,7 +58,7 @@ async def fail_over(durability: str, rounds: int, directory: Path) -> Seen:
         async with TurnsClient(settings) as client:  # asks the sentinels who is the master now
             for turn_id in seen.acknowledged:
                 try:
-                    await client.get(turn_id)
+                    await client.reader.get(turn_id)
                 except TurnNotFound:
                     seen.lost += 1
     finally:
@@ -73,10 +73,10 @@ async def _submit(client: TurnsClient, seen: Seen, over: asyncio.Event, load: in
         number += 1
         session = f"{load}-{number}"
         request = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id=session)
-        turn_id = client.new_id(session)
+        turn_id = client.submitter.new_id(session)
         for _ in range(2):
             try:
-                await client.submit(request, turn_id=turn_id)
+                await client.submitter.submit(request, turn_id=turn_id)
                 seen.acknowledged.append(turn_id)
                 break
             except StoreUnavailable:

@@ -224,7 +224,7 @@ async def stubbornly(client: TurnsClient, request: Any) -> str:
     """Submit as a caller does who meets a broker that is just away."""
     for _ in range(100):
         with contextlib.suppress(StoreUnavailable):
-            return await client.submit(request)
+            return await client.submitter.submit(request)
         await asyncio.sleep(0.05)
     raise AssertionError("the store stayed away")
 

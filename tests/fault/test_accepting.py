@@ -47,14 +47,14 @@ async def stopped_at(stage: Stage, client: TurnsClient, point: str, session_id: 
     """A turn whose worker waits at a point, and the file that lets it go on."""
     go = stage.meet / f"{session_id}.go"
     stage.arm(point, f"meet:{go}")
-    turn_id = await client.submit(message("hello", session_id))
+    turn_id = await client.submitter.submit(message("hello", session_id))
     await stage.fired(point)
     return turn_id, go
 
 
 async def test_a_cancel_before_an_answer_is_sealed_leaves_no_answer_behind(stage: Stage, client: TurnsClient) -> None:
     turn_id, go = await stopped_at(stage, client, "answer.accepted", "in-time")
-    await client.cancel(turn_id)
+    await client.canceller.cancel(turn_id)
     go.touch()
     turn, _ = await judged(client, turn_id)
     assert (turn.outcome, turn.response) == (Outcome.CANCELLED, "")
@@ -65,7 +65,7 @@ async def test_a_cancel_before_an_answer_is_sealed_leaves_no_answer_behind(stage
 async def test_a_cancel_while_an_answer_is_published_is_too_late(point: str, stage: Stage, client: TurnsClient) -> None:
     session_id = f"too-late-{point}"
     turn_id, go = await stopped_at(stage, client, point, session_id)
-    asked = await client.cancel(turn_id)
+    asked = await client.canceller.cancel(turn_id)
     assert (asked.outcome, asked.stop) == (None, "")
     go.touch()
     turn, events = await judged(client, turn_id)
@@ -81,10 +81,10 @@ async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_ano
     session_id = f"dead-{point}"
     stage.arm("validation.started", "sleep:0@99")  # every pass leaves a mark
     stage.arm(point, "kill")
-    turn_id = await client.submit(message("hello", session_id))
+    turn_id = await client.submitter.submit(message("hello", session_id))
     await stage.fired(point)
     # Between the holders neither a cancel nor the deadline may end it: its files may be there already.
-    assert (await client.cancel(turn_id)).outcome is None
+    assert (await client.canceller.cancel(turn_id)).outcome is None
     with stage.store() as store:
         store.hset(stage.keys.turn(turn_id), "deadline_at", 1)
         store.zadd(stage.keys.due, {turn_id: 1})
@@ -103,13 +103,13 @@ async def test_what_the_fallback_repaired_is_published_by_whoever_finishes_it(
 ) -> None:
     stage.arm("answer.sealed", "kill")
     request = replace(message("[no marker]", "repaired"), max_attempts=1)
-    turn, _ = await judged(client, await client.submit(request))
+    turn, _ = await judged(client, await client.submitter.submit(request))
     assert turn.outcome is Outcome.PASSED_BY_FALLBACK
     assert published(stage, "repaired") == turn.response
     assert "STEP:" in turn.response
 
 
 async def test_a_turn_and_its_record_forget_what_was_sealed(stage: Stage, client: TurnsClient) -> None:
-    turn: Turn = await client.result(await client.submit(message("hello", "forgotten")))
+    turn: Turn = await client.reader.result(await client.submitter.submit(message("hello", "forgotten")))
     with stage.store() as store:
         assert not records.record(store, stage.keys, turn.turn_id).get("accepted")

@@ -69,7 +69,7 @@ async def check(settings: Settings, client: TurnsClient, turn_id: str, meeting: 
     assert [run["delivery"] for run in meeting.runs()] == [1], "a finished run was started again"
     assert turn.delivery == delivery
     assert (turn.tokens_used, turn.cost_used) == (42, 2000), "what the run used counts once, and no reservation"
-    [record] = await client.attempts(turn_id)
+    [record] = await client.reader.attempts(turn_id)
     assert record.last_delivery == 1
     told = [event for event in events if event.kind == "attempt.output"]
     if delivery > 1:
@@ -93,7 +93,7 @@ async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent_a
 ) -> None:
     points.arm(point, "kill")
     worker_process(settings=paid)
-    turn_id = await client.submit(QUESTION)
+    turn_id = await client.submitter.submit(QUESTION)
     await points.passed(point)
     await check(paid, client, turn_id, meeting, delivery=delivery)
 
@@ -103,7 +103,7 @@ async def test_a_guard_killed_after_its_agent_finished_starts_no_second_agent(
 ) -> None:
     points.arm("agent.ended", f"meet:{meeting.directory}/on")
     worker_process(settings=paid)
-    turn_id = await client.submit(QUESTION)
+    turn_id = await client.submitter.submit(QUESTION)
     guard = guard_of(await points.passed("agent.ended"))
     os.kill(guard, signal.SIGKILL)
     await wait_until(lambda: not alive(guard))
@@ -116,7 +116,7 @@ async def test_worker_and_guard_killed_together_after_the_agent_finished_start_n
 ) -> None:
     points.arm("agent.ended", f"meet:{meeting.directory}/on")
     worker_process(settings=paid)
-    turn_id = await client.submit(QUESTION)
+    turn_id = await client.submitter.submit(QUESTION)
     holder = await points.passed("agent.ended")
     await wait_until(lambda: [name for name in recordings(paid) if name.endswith(".finished")])
     for pid in (guard_of(holder), holder):
@@ -131,7 +131,7 @@ async def test_a_worker_killed_again_and_again_while_it_adopts_starts_no_second_
     points.arm("agent.ended", "kill")
     points.arm("run.adopted", "kill")
     worker_process(settings=paid)
-    turn_id = await client.submit(QUESTION)
+    turn_id = await client.submitter.submit(QUESTION)
     await points.passed("run.adopted")
     await check(paid, client, turn_id, meeting, delivery=3)
 
@@ -140,7 +140,7 @@ async def test_an_agent_killed_with_its_worker_left_nothing_to_adopt(
     mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
     worker = worker_process(settings=mortal)
-    turn_id = await client.submit(message("held"))
+    turn_id = await client.submitter.submit(message("held"))
     await wait_until(lambda: meeting.begun)
     for pid in worker.children().values():
         os.kill(pid, signal.SIGKILL)

@@ -88,7 +88,7 @@ async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
 
 async def until(client: TurnsClient, turn_id: str, kind: str) -> None:
     async with asyncio.timeout(60):
-        async for event in client.follow(turn_id):
+        async for event in client.reader.follow(turn_id):
             if event is not None and event.kind == kind:
                 return
 
@@ -117,9 +117,9 @@ async def test_a_flood_is_bounded_and_harms_no_other_turn(
     worker = stage.workers[0].children()["1"]
     before = peak_bytes(worker)
     (stage.meet / "go").unlink(missing_ok=True)
-    neighbour = await client.submit(message("[held up]", f"beside {kind}"))
+    neighbour = await client.submitter.submit(message("[held up]", f"beside {kind}"))
     await until(client, neighbour, "attempt.output")
-    turn, _ = await judged(client, await client.submit(message(f"[flood {kind}]", f"flood {kind}")))
+    turn, _ = await judged(client, await client.submitter.submit(message(f"[flood {kind}]", f"flood {kind}")))
     assert (turn.outcome, turn.error.get("code")) == (outcome, code)
     assert peak_bytes(worker) - before < MOST_GROWTH
     (stage.meet / "go").touch()
@@ -129,12 +129,12 @@ async def test_a_flood_is_bounded_and_harms_no_other_turn(
 
 
 async def test_output_that_closes_early_is_no_answer(client: TurnsClient) -> None:
-    turn, _ = await judged(client, await client.submit(message("[cut]", "cut")))
+    turn, _ = await judged(client, await client.submitter.submit(message("[cut]", "cut")))
     assert (turn.outcome, turn.attempt, turn.response) == (Outcome.INCOMPLETE, 3, "")
 
 
 async def test_children_an_agent_leaves_behind_are_gone_when_its_answer_counts(client: TurnsClient) -> None:
-    turn_id = await client.submit(message("[leaves children]", "children"))
+    turn_id = await client.submitter.submit(message("[leaves children]", "children"))
     await until(client, turn_id, "attempt.completed")
     assert not tree_of(turn_id)
     turn, _ = await judged(client, turn_id)
@@ -145,7 +145,7 @@ async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_a
     stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
     (stage.meet / "go").unlink(missing_ok=True)
-    turn_id = await client.submit(message("[orphans]", "orphans"))
+    turn_id = await client.submitter.submit(message("[orphans]", "orphans"))
     await until(client, turn_id, "attempt.output")
     first = f"HELIX_AGENT_MARK={turn_id}.1.1"
     assert any("sleep" in line for line in processes_with(first).values())
@@ -165,28 +165,28 @@ async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_a
 async def test_a_cancelled_agents_whole_tree_is_gone_and_only_then_the_session_goes_on(
     stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
-    turn_id = await client.submit(message("[stubborn]", "cancelled"))
-    following = await client.submit(message("next", "cancelled"))
+    turn_id = await client.submitter.submit(message("[stubborn]", "cancelled"))
+    following = await client.submitter.submit(message("next", "cancelled"))
     await until(client, turn_id, "attempt.output")
     assert len(tree_of(turn_id)) == 3
     asked_at = time.monotonic()
-    assert (await client.cancel(turn_id)).stop == "cancelled"
-    assert (await client.cancel(turn_id)).stop == "cancelled", "a second cancel changes nothing"
+    assert (await client.canceller.cancel(turn_id)).stop == "cancelled"
+    assert (await client.canceller.cancel(turn_id)).stop == "cancelled", "a second cancel changes nothing"
     await until(client, following, "attempt.started")
     assert not tree_of(turn_id), "the session went on before the tree was gone"
     assert time.monotonic() - asked_at < 60
     turn, events = await judged(client, turn_id)
     assert (turn.outcome, turn.delivery, turn.strikes) == (Outcome.CANCELLED, 1, 0)
     assert [event.kind for event in events].count("turn.stopping") == 1
-    assert (await client.cancel(turn_id)) == turn, "a finished turn stays as it is"
+    assert (await client.canceller.cancel(turn_id)) == turn, "a finished turn stays as it is"
     assert (await judged(client, following))[0].outcome is Outcome.PASSED
     assert runs.of(turn_id) == {1}
     assert left_in_store(stage, "cancelled") == []
 
 
 async def test_a_deadline_ends_the_agent_and_the_session_goes_on(stage: Stage, client: TurnsClient) -> None:
-    turn_id = await client.submit(replace(message("[silent]", "late"), deadline_seconds=1.5))
-    following = await client.submit(message("next", "late"))
+    turn_id = await client.submitter.submit(replace(message("[silent]", "late"), deadline_seconds=1.5))
+    following = await client.submitter.submit(message("next", "late"))
     await until(client, turn_id, "attempt.output")
     turn, _ = await judged(client, turn_id)
     assert (turn.outcome, turn.error["code"]) == (Outcome.EXPIRED, "expired")
@@ -202,12 +202,12 @@ async def test_a_session_folder_that_cannot_be_made_is_that_sessions_trouble_and
     sessions.mkdir(parents=True, exist_ok=True)
     in_the_way = sessions / "blocked"
     in_the_way.touch()
-    turn, _ = await judged(client, await client.submit(message("hello", "blocked")))
+    turn, _ = await judged(client, await client.submitter.submit(message("hello", "blocked")))
     assert (turn.outcome, turn.error["code"], turn.attempt) == (Outcome.ERROR, "transient", 1)
-    other, _ = await judged(client, await client.submit(message("hello", "not blocked")))
+    other, _ = await judged(client, await client.submitter.submit(message("hello", "not blocked")))
     assert other.outcome is Outcome.PASSED
     in_the_way.unlink()
-    healed, _ = await judged(client, await client.submit(message("hello", "blocked")))
+    healed, _ = await judged(client, await client.submitter.submit(message("hello", "blocked")))
     assert healed.outcome is Outcome.PASSED
 
 
@@ -226,7 +226,7 @@ def full_disk(stage: Stage) -> Iterator[str]:
 
 
 async def test_a_full_disk_costs_nobody_an_accepted_answer(full_disk: str, client: TurnsClient, stage: Stage) -> None:
-    turn, _ = await judged(client, await client.submit(message("[long answer]", full_disk)))
+    turn, _ = await judged(client, await client.submitter.submit(message("[long answer]", full_disk)))
     assert turn.outcome is Outcome.PASSED
     assert len(turn.response) > 65536
     output = stage.settings.sessions_dir / full_disk / "output"
@@ -240,11 +240,13 @@ async def test_a_turn_that_kills_its_worker_each_time_is_given_up_and_no_other_t
         stage.start(workers=2)
         async with TurnsClient(stage.settings) as client:
             runs = Runs(stage.witness)
-            beside = [await client.submit(message(f"[held {number}]", f"beside {number}")) for number in range(4)]
+            beside = [
+                await client.submitter.submit(message(f"[held {number}]", f"beside {number}")) for number in range(4)
+            ]
             for turn_id in beside:
                 await until(client, turn_id, "attempt.output")
-            turn_id = await client.submit(message("[poison]", "poisoned"))
-            following = await client.submit(message("next", "poisoned"))
+            turn_id = await client.submitter.submit(message("[poison]", "poisoned"))
+            following = await client.submitter.submit(message("next", "poisoned"))
             turn, events = await judged(client, turn_id)
             assert (turn.outcome, turn.strikes, turn.delivery) == (Outcome.DEAD, 3, 3)
             assert [event.kind for event in events].count("attempt.lost") == 3

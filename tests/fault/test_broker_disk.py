@@ -40,7 +40,7 @@ def fill(path: Path) -> None:
 async def submitted(client: TurnsClient) -> str:
     """A turn, or nothing when it cannot be stored."""
     try:
-        return await client.submit(message("x" * 1000))
+        return await client.submitter.submit(message("x" * 1000))
     except StoreUnavailable:
         return ""
 
@@ -64,7 +64,7 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
     filler = small_disk / "filler"
     with EmbeddedBroker(small_disk / "b") as broker:
         async with TurnsClient(settings_on(settings, broker)) as client:
-            before = await client.submit(message("before"))
+            before = await client.submitter.submit(message("before"))
             fill(filler)
             stored: list[str] = []
             while turn_id := await submitted(client):  # what fits into the file's last page is still taken
@@ -73,25 +73,25 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
             filler.unlink()
             after = await wait_until(lambda: submitted(client), 20, tick=0.2)
             for turn_id in (before, *stored, after):
-                assert (await client.get(turn_id)).state is TurnState.QUEUED
+                assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
 
 
 async def test_a_cut_tail_costs_the_last_write_alone(settings: Settings, private_broker: EmbeddedBroker) -> None:
     async with TurnsClient(settings_on(settings, private_broker)) as client:
-        turns = [await client.submit(message(f"{number}", f"s{number}")) for number in range(3)]
+        turns = [await client.submitter.submit(message(f"{number}", f"s{number}")) for number in range(3)]
         private_broker.kill()
         log = log_of(private_broker)
         log.write_bytes(log.read_bytes()[:-7])
         private_broker.start()
         for turn_id in turns[:-1]:
-            assert (await client.get(turn_id)).state is TurnState.QUEUED
-        assert await client.submit(message("again"))
+            assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
+        assert await client.submitter.submit(message("again"))
 
 
 async def test_a_damaged_file_is_refused_loudly(settings: Settings, private_broker: EmbeddedBroker) -> None:
     async with TurnsClient(settings_on(settings, private_broker)) as client:
         for number in range(3):
-            await client.submit(message(f"{number}", f"s{number}"))
+            await client.submitter.submit(message(f"{number}", f"s{number}"))
     private_broker.kill()
     log = log_of(private_broker)
     damaged = bytearray(log.read_bytes())
@@ -107,16 +107,16 @@ async def test_a_turn_of_a_lost_last_second_is_gone_and_its_id_never_continues_i
 ) -> None:
     copy, kept = tmp_path / "copy", private_broker.directory / "appendonlydir"
     async with TurnsClient(settings_on(settings, private_broker)) as client:
-        before = await client.submit(message("before", "a"))
+        before = await client.submitter.submit(message("before", "a"))
         shutil.copytree(kept, copy)
-        lost = await client.submit(message("lost", "b"))
-        epoch = (await client.get(lost)).epoch
+        lost = await client.submitter.submit(message("lost", "b"))
+        epoch = (await client.reader.get(lost)).epoch
         private_broker.kill()
         shutil.rmtree(kept)
         shutil.copytree(copy, kept)
         private_broker.start()
-        assert (await client.get(before)).state is TurnState.QUEUED
+        assert (await client.reader.get(before)).state is TurnState.QUEUED
         with pytest.raises(TurnNotFound):
-            await client.get(lost)
-        assert await client.submit(message("lost", "b"), turn_id=lost) == lost
-        assert (await client.get(lost)).epoch != epoch, "a reader of the lost history would miss what is new"
+            await client.reader.get(lost)
+        assert await client.submitter.submit(message("lost", "b"), turn_id=lost) == lost
+        assert (await client.reader.get(lost)).epoch != epoch, "a reader of the lost history would miss what is new"

@@ -166,13 +166,13 @@ class Case:
         with monkeypatch.context() as patched:
             patched.setattr(Store, "has_queues", False)
             patched.setattr(Announcer, "announce", lambda *_: asyncio.sleep(0))
-            turn_id = await self.client.submit(message(self.prompt, self.name))
+            turn_id = await self.client.submitter.submit(message(self.prompt, self.name))
         claim = Ledger(self.stage.settings, "nobody").claim(turn_id, self.name, Link(RUN, 1))
         assert isinstance(claim, Claim)
         return turn_id, asyncio.create_task(self._answer(turn_id))
 
     async def _answer(self, turn_id: str) -> str:
-        return shown(await self.client.result(turn_id))
+        return shown(await self.client.reader.result(turn_id))
 
     async def hit(self, turn_id: str) -> None:
         """Wait until the point is passed, and do what is not done by the point itself."""
@@ -207,7 +207,7 @@ class Case:
         self.stage.broker.start()
         self.stage.start_relay()
         for turn_id in self.turns:  # a case that failed must not run into the next one
-            await self.client.result(turn_id, timeout=60)
+            await self.client.reader.result(turn_id, timeout=60)
         await self.caller.close()
 
 
@@ -226,7 +226,7 @@ async def test_a_turn_hit_at_any_boundary_ends_once_and_its_session_goes_on(
     case.arm()
     turn_id, asking = await case.begin(monkeypatch)
     case.turns.append(turn_id)
-    session_id = (await client.get(turn_id)).request.session_id
+    session_id = (await client.reader.get(turn_id)).request.session_id
     next_id = await stubbornly(client, message(f"[{case.name} next]", session_id))
     case.turns.append(next_id)
     amid = case.boundary.amid if case.action == "stop" else 0
@@ -275,7 +275,7 @@ def check_outcome(case: Case, turn: Turn, events: list[Event], boundary: Boundar
 
 async def check_files(case: Case, turn: Turn) -> None:
     """The session's files are the last turn's, whatever an earlier one's worker did late."""
-    last = (await case.client.attempts(turn.turn_id))[-1]
+    last = (await case.client.reader.attempts(turn.turn_id))[-1]
     delivery = delivery_name(turn.turn_id, last.number, last.last_delivery)
     assert case.stage.files_of(turn) == (turn.response, delivery)
 

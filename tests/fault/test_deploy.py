@@ -32,7 +32,7 @@ async def test_a_stopped_worker_hands_its_running_turn_over_without_a_strike(
     hasty = replace(scripted, shutdown_seconds=0.3)
     async with TurnsClient(hasty) as client:
         first = worker_process(settings=hasty)
-        turn_id = await client.submit(message("held"))
+        turn_id = await client.submitter.submit(message("held"))
         await wait_until(lambda: meeting.begun)
         first.kill(signal.SIGTERM)
         await asyncio.to_thread(first.process.wait, 20)
@@ -49,7 +49,7 @@ async def test_a_stopped_worker_lets_an_agent_finish_that_needs_only_a_moment(
     patient = replace(scripted, shutdown_seconds=20)
     async with TurnsClient(patient) as client:
         first = worker_process(settings=patient)
-        turn_id = await client.submit(message("held"))
+        turn_id = await client.submitter.submit(message("held"))
         await wait_until(lambda: meeting.begun)
         first.kill(signal.SIGTERM)
         meeting.go()
@@ -68,9 +68,9 @@ async def test_a_rolling_restart_of_two_workers_under_load_loses_nothing(
         workers = [worker_process(settings=hasty), worker_process(settings=hasty)]
         ids: list[str] = []
         for old in workers:
-            ids += [await client.submit(message("forgetful", f"s{len(ids)}-{n}")) for n in range(12)]
+            ids += [await client.submitter.submit(message("forgetful", f"s{len(ids)}-{n}")) for n in range(12)]
             old.kill(signal.SIGTERM)
-            ids += [await client.submit(message("quick", f"s{len(ids)}-{n}")) for n in range(12)]
+            ids += [await client.submitter.submit(message("quick", f"s{len(ids)}-{n}")) for n in range(12)]
             await asyncio.to_thread(old.process.wait, 30)
             worker_process(settings=hasty)
         for turn_id in ids:
@@ -87,14 +87,14 @@ async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_i
     scripted: Settings, meeting: Meeting
 ) -> None:
     async with TurnsClient(scripted) as client:
-        turn_id = await client.submit(message("held"))
+        turn_id = await client.submitter.submit(message("held"))
         command = [sys.executable, "-m", "worker.processes.isolated", "turn.run", "1", turn_id, "s"]
         process = subprocess.Popen(command, env=environ_of(scripted), stderr=subprocess.DEVNULL)
         await wait_until(lambda: meeting.begun)
         while process.poll() is None:
             process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0)
-        turn = await client.get(turn_id)
+        turn = await client.reader.get(turn_id)
         assert (turn.state, turn.next, turn.strikes) == (TurnState.QUEUED, "turn.run/1", 0)
 
 

@@ -56,7 +56,7 @@ class Reader:
     shown: set[str] = field(default_factory=set)
 
     async def read(self, client: TurnsClient, turn_id: str) -> None:
-        async for event in client.follow(turn_id):
+        async for event in client.reader.follow(turn_id):
             if event is not None:
                 self.events.append(event)
                 self.text = text_after(self.text, event.to_dict())
@@ -114,7 +114,7 @@ async def test_the_holder_tells_again_what_the_store_forgot(
 ) -> None:
     worker = worker_process(settings=pieces)
     async with TurnsClient(pieces) as client:
-        turn_id = await client.submit(message("pieces"))
+        turn_id = await client.submitter.submit(message("pieces"))
         async with read_along(client, turn_id) as reader:
             await until(reader, PIECES[0])
             store.remember()
@@ -134,7 +134,7 @@ async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(s
     """The store is as it was, at once, and nobody's connection breaks; no ping comes to the reader's help."""
     ledger = Ledger(settings, "w")
     async with TurnsClient(replace(settings, ping_seconds=60.0)) as client:
-        turn_id = await client.submit(message("pieces"))
+        turn_id = await client.submitter.submit(message("pieces"))
         claim = await asyncio.to_thread(ledger.claim, turn_id, "s", Link(RUN, 1))
         assert isinstance(claim, Claim)
         async with read_along(client, turn_id) as reader:
@@ -156,7 +156,7 @@ async def test_readers_of_a_delivery_the_store_forgot_begin_again(
 ) -> None:
     """The claim itself is lost: its worker is fenced, the turn is delivered anew, under the same numbers."""
     async with TurnsClient(pieces) as client:
-        turn_id = await client.submit(message("pieces"))
+        turn_id = await client.submitter.submit(message("pieces"))
         store.remember()
         worker_process(settings=pieces)
         async with read_along(client, turn_id) as reader:
@@ -177,7 +177,7 @@ async def test_who_saw_an_end_that_the_store_forgot_is_told_so_when_it_comes_bac
     settings = replace(pieces, lease_seconds=1.5)  # whose holder is gone is delivered again when its lease is over
     worker_process(settings=settings)
     async with TurnsClient(settings) as client:
-        turn_id = await client.submit(message("pieces"))
+        turn_id = await client.submitter.submit(message("pieces"))
         async with read_along(client, turn_id) as reader:
             await until(reader, PIECES[0])
             store.remember()
@@ -188,7 +188,7 @@ async def test_who_saw_an_end_that_the_store_forgot_is_told_so_when_it_comes_bac
         store.forget()
         turn, events = await judged(client, turn_id)
         assert turn.seq > last.seq, "the new log goes on behind the number where the forgotten one ended"
-        after = client.follow(turn_id, after=last.seq, epoch=last.epoch, at_ms=last.at_ms)
+        after = client.reader.follow(turn_id, after=last.seq, epoch=last.epoch, at_ms=last.at_ms)
         again = [event async for event in after if event is not None]
     assert turn.outcome is Outcome.PASSED
     assert (again[0].kind, again[1:]) == (RESET, events)
@@ -198,10 +198,10 @@ async def test_readers_of_a_turn_that_the_store_forgot_do_not_wait_for_it(
     pieces: Settings, store: ForgetfulStore
 ) -> None:
     async with TurnsClient(pieces) as client:
-        await client.submit(message("pieces", "before"))
+        await client.submitter.submit(message("pieces", "before"))
         store.remember()
-        turn_id = await client.submit(message("pieces"))
-        events = client.follow(turn_id)
+        turn_id = await client.submitter.submit(message("pieces"))
+        events = client.reader.follow(turn_id)
         assert (await anext(events)).kind == "turn.queued"
         store.forget()
         with pytest.raises(TurnNotFound):

@@ -52,12 +52,12 @@ def running(stage: Stage, pid: int) -> int:
 
 async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> None:
     async with TurnsClient(stage.settings) as client:
-        ids = [await client.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
+        ids = [await client.submitter.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
         victim = stage.workers[0].children()["1"]
         await wait_until(lambda: running(stage, victim) >= SLOTS)
         os.kill(victim, signal.SIGKILL)
-        turns = await asyncio.gather(*(client.result(turn_id, timeout=240) for turn_id in ids))
-        lost = {turn.turn_id: await client.events(turn.turn_id) for turn in turns if turn.delivery > 1}
+        turns = await asyncio.gather(*(client.reader.result(turn_id, timeout=240) for turn_id in ids))
+        lost = {turn.turn_id: await client.reader.events(turn.turn_id) for turn in turns if turn.delivery > 1}
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
     assert lost, "the killed worker held turns"
     runs = witnessed(stage, "start")

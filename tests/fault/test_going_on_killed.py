@@ -44,9 +44,9 @@ async def test_the_worker_killed_before_or_while_its_agent_goes_on(
 ) -> None:
     worker = worker_process(settings=dying)
     async with TurnsClient(dying) as client:
-        turn_id = await client.submit(message("Was tun?"))
+        turn_id = await client.submitter.submit(message("Was tun?"))
         if moment == "turn.retrying":
-            async for event in client.follow(turn_id):
+            async for event in client.reader.follow(turn_id):
                 if event is not None and event.kind == moment:
                     break
         else:

@@ -25,7 +25,7 @@ MOMENTS = ("attempt.started", "attempt.output", "attempt.completed", "attempt.re
 
 
 async def reached(client: TurnsClient, turn_id: str, kind: str) -> None:
-    async for event in client.follow(turn_id):
+    async for event in client.reader.follow(turn_id):
         if event is not None and event.kind == kind:
             return
 
@@ -35,7 +35,7 @@ async def test_the_processes_of_a_worker_killed_at_any_moment_the_turn_ends_once
     moment: str, mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
     worker = worker_process(settings=mortal)
-    turn_id = await client.submit(message("forgetful"))
+    turn_id = await client.submitter.submit(message("forgetful"))
     await reached(client, turn_id, moment)
     for pid in worker.children().values():
         os.kill(pid, signal.SIGKILL)
@@ -50,7 +50,7 @@ async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_
     mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
     first = worker_process(settings=mortal)
-    turn_id = await client.submit(message("held"))
+    turn_id = await client.submitter.submit(message("held"))
     await wait_until(lambda: meeting.begun)
     first.kill()
     await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}"))
@@ -66,16 +66,16 @@ async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
     mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
 ) -> None:
     frozen, other = worker_process(settings=mortal), worker_process(settings=mortal)
-    turn_id = await client.submit(message("held"))
+    turn_id = await client.submitter.submit(message("held"))
     await wait_until(lambda: meeting.begun)
-    name = (await client.get(turn_id)).worker
+    name = (await client.reader.get(turn_id)).worker
     victim, holder = next((each, pid) for each in (frozen, other) if (pid := each.named(name)))
     os.kill(holder, signal.SIGSTOP)
-    await wait_until(lambda: client.get(turn_id))
+    await wait_until(lambda: client.reader.get(turn_id))
     meeting.go()
     turn, _ = await judged(client, turn_id)
     os.kill(holder, signal.SIGCONT)
-    again = await client.submit(message("quick", "another session"))
+    again = await client.submitter.submit(message("quick", "another session"))
     await judged(client, again)
     later, _ = await judged(client, turn_id)
     assert victim.process.poll() is None
@@ -89,10 +89,10 @@ async def test_at_default_settings_the_turn_of_a_killed_process_goes_on_in_anoth
     slow = replace(scripted, reap_seconds=defaults.reap_seconds, announce_seconds=defaults.announce_seconds)
     async with TurnsClient(slow) as client:
         worker = worker_process("--processes", "2", settings=slow)
-        await client.submit(message("quick"))
-        turn_id = await client.submit(message("held", "t"))
+        await client.submitter.submit(message("quick"))
+        turn_id = await client.submitter.submit(message("held", "t"))
         await wait_until(lambda: meeting.begun)
-        holder = worker.named((await client.get(turn_id)).worker)
+        holder = worker.named((await client.reader.get(turn_id)).worker)
         assert holder
         os.kill(holder, signal.SIGKILL)
         await wait_until(lambda: len(meeting.runs()) == 3)
@@ -112,8 +112,8 @@ async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
 ) -> None:
     worker_process(settings=replace(private_scripted, lease_seconds=1.5))
     async with TurnsClient(private_scripted) as client:
-        turn_id = await client.submit(message("held"))
-        waiting = await client.submit(message("quick"))
+        turn_id = await client.submitter.submit(message("held"))
+        waiting = await client.submitter.submit(message("quick"))
         await wait_until(lambda: meeting.begun)
         private_broker.kill()
         back_at = time.monotonic() + outage_seconds
@@ -124,5 +124,5 @@ async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
         after, _ = await judged(client, waiting)
         assert after.outcome is Outcome.PASSED
-        new = await client.submit(message("quick", "after the outage"))
-        assert (await client.result(new, timeout=30)).outcome is Outcome.PASSED
+        new = await client.submitter.submit(message("quick", "after the outage"))
+        assert (await client.reader.result(new, timeout=30)).outcome is Outcome.PASSED

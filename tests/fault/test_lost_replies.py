@@ -43,13 +43,15 @@ async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
 ) -> None:
     async with TurnsClient(through) as client, TurnsClient(settings) as undisturbed:
         ledger = Ledger(through, "w")
-        warm_up = await client.submit(message("Guten Tag", "warm-up"))  # the server knows the scripts from now on
-        await client.cancel(warm_up)
+        warm_up = await client.submitter.submit(
+            message("Guten Tag", "warm-up")
+        )  # the server knows the scripts from now on
+        await client.canceller.cancel(warm_up)
         for script in ledger._changes.scripts.values():
             ledger._redis.script_load(script.text)
         if lost:
             proxy.lose(lost)
-        turn_id = await client.submit(message("Hallo"))
+        turn_id = await client.submitter.submit(message("Hallo"))
         claim = ledger.claim(turn_id, "s", Link(RUN, 1))
         assert isinstance(claim, Claim)
         ledger.append(claim, [AttemptOutput(attempt=1, text="Ja.")])

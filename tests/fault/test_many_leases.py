@@ -73,13 +73,13 @@ def slow_leases(stage: Stage) -> bool:
 
 async def test_a_hundred_turns_over_a_slow_link_start_a_hundred_agents(stage: Stage, tmp_path: Path) -> None:
     async with TurnsClient(stage.settings) as client:
-        ids = [await client.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
+        ids = [await client.submitter.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
         await tell(str(tmp_path / "control"), "store", "delay", DELAY)
         await wait_until(lambda: starts(stage) >= TURNS, 180)
         held_until = time.monotonic() + 1.5 * LEASE_SECONDS
         await wait_until(lambda: time.monotonic() > held_until)
         (stage.meet / "go").touch()
-        turns = await asyncio.gather(*(client.result(turn_id, timeout=240) for turn_id in ids))
+        turns = await asyncio.gather(*(client.reader.result(turn_id, timeout=240) for turn_id in ids))
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
     assert (starts(stage), sum(turn.delivery for turn in turns)) == (TURNS, TURNS)
 
@@ -87,7 +87,7 @@ async def test_a_hundred_turns_over_a_slow_link_start_a_hundred_agents(stage: St
 async def test_a_link_that_gets_slow_is_reported_before_it_costs_a_lease(stage: Stage, tmp_path: Path) -> None:
     worker = stage.workers[0]
     async with TurnsClient(stage.settings) as client:
-        turn_id = await client.submit(message("hello", "s-slow"))
+        turn_id = await client.submitter.submit(message("hello", "s-slow"))
         await wait_until(lambda: starts(stage) == 1)
         await tell(str(tmp_path / "control"), "store", "delay", SLOW_DELAY)
         await wait_until(lambda: '"event": "lease.round_slow"' in worker.log_file.read_text(), 120)
@@ -97,5 +97,5 @@ async def test_a_link_that_gets_slow_is_reported_before_it_costs_a_lease(stage: 
         # A pulse may not get through a slow link; for a minute it tells the longest round of the last minute.
         await wait_until(lambda: slow_leases(stage), 50)
         (stage.meet / "go").touch()
-        turn = await client.result(turn_id, timeout=240)
+        turn = await client.reader.result(turn_id, timeout=240)
     assert (turn.outcome, turn.delivery, starts(stage)) == (Outcome.PASSED, 1, 1), "slow is not lost"

@@ -48,7 +48,7 @@ async def ended(client: TurnsClient, turn_id: str) -> Turn:
 
     async def turn() -> Turn | None:
         with contextlib.suppress(StoreUnavailable):
-            found = await client.get(turn_id)
+            found = await client.reader.get(turn_id)
             return found if found.state is TurnState.FINISHED else None
         return None
 
@@ -83,7 +83,7 @@ async def test_the_memory_of_the_broker_returns_to_its_base_when_the_turns_have_
     stage: Stage, client: TurnsClient
 ) -> None:
     async def serve(name: str, count: int) -> None:
-        asked = [client.submit(message("[long]", f"{name}-{number}")) for number in range(count)]
+        asked = [client.submitter.submit(message("[long]", f"{name}-{number}")) for number in range(count)]
         turns = [await ended(client, turn_id) for turn_id in await asyncio.gather(*asked)]
         assert {turn.outcome for turn in turns} == {Outcome.PASSED}
 
@@ -105,9 +105,9 @@ async def test_the_memory_of_the_broker_returns_to_its_base_when_the_turns_have_
 async def test_beside_200_turns_and_under_a_flapping_broker_only_the_poison_turn_is_given_up(
     stage: Stage, client: TurnsClient
 ) -> None:
-    beside = [await client.submit(message("hello", f"beside-{number}")) for number in range(TURNS // 2)]
-    poison = await client.submit(message("[poison]", "poisoned"))
-    following = await client.submit(message("hello", "poisoned"))
+    beside = [await client.submitter.submit(message("hello", f"beside-{number}")) for number in range(TURNS // 2)]
+    poison = await client.submitter.submit(message("[poison]", "poisoned"))
+    following = await client.submitter.submit(message("hello", "poisoned"))
 
     async def flap() -> None:
         for _ in range(5):

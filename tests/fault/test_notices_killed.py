@@ -76,8 +76,8 @@ async def cancelled(settings: Settings) -> set[str]:
             request = TurnRequest(
                 model="scripted", messages=(message,), session_id=f"s{number}", metadata={"background": "true"}
             )
-            turn_id = await client.submit(request)
-            await client.cancel(turn_id)
+            turn_id = await client.submitter.submit(request)
+            await client.canceller.cancel(turn_id)
             return f"resp_{turn_id}"
 
         found: set[str] = set()

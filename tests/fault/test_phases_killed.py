@@ -70,8 +70,8 @@ def cli(settings: Settings, *arguments: str) -> Any:
 def read(settings: Settings, turn_id: str) -> tuple[Turn, list[Event]]:
     async def ask() -> tuple[Turn, list[Event]]:
         async with TurnsClient(settings) as client:
-            turn = await client.get(turn_id)
-            events = [event async for event in client.follow(turn_id) if event] if turn.outcome else []
+            turn = await client.reader.get(turn_id)
+            events = [event async for event in client.reader.follow(turn_id) if event] if turn.outcome else []
             return turn, events
 
     return asyncio.run(ask())
@@ -133,18 +133,20 @@ async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
         parked = []
         for name in ("work", "other"):
             (installed.root / name).mkdir(exist_ok=True)
-            parked += await client.submit_phases([phase], directory=name)
+            parked += await client.submitter.submit_phases([phase], directory=name)
         await wait_until(lambda: _all_parked(client, parked))
         asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
-        chat = await client.result(await client.submit(replace(asked, validators=("file_existence",))), timeout=30)
+        chat = await client.reader.result(
+            await client.submitter.submit(replace(asked, validators=("file_existence",))), timeout=30
+        )
         assert chat.outcome == "passed"
         assert await _all_parked(client, parked)
         for turn_id in parked:
-            await client.cancel(turn_id)
+            await client.canceller.cancel(turn_id)
 
 
 async def _all_parked(client: TurnsClient, turn_ids: list[str]) -> bool:
-    return all([(await client.get(turn_id)).state == "parked" for turn_id in turn_ids])
+    return all([(await client.reader.get(turn_id)).state == "parked" for turn_id in turn_ids])
 
 
 def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(

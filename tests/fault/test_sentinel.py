@@ -40,7 +40,7 @@ async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
     scripted = with_script(replace(settings, store_url=set_up.url, broker_url=set_up.url, lease_seconds=1.5), meeting)
     worker_process(settings=scripted)
     async with TurnsClient(scripted) as client:
-        turn_id = await client.submit(message("held"))
+        turn_id = await client.submitter.submit(message("held"))
         await wait_until(lambda: meeting.begun)
         first, replica = set_up.ports
         set_up.client(first).execute_command("WAIT", 1, 2000)
@@ -49,8 +49,8 @@ async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
         meeting.go()
         turn, _ = await judged(client, turn_id)
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
-        again = await client.submit(message("quick", "after the fail-over"))
-        assert (await client.result(again, timeout=30)).outcome is Outcome.PASSED
+        again = await client.submitter.submit(message("quick", "after the fail-over"))
+        assert (await client.reader.result(again, timeout=30)).outcome is Outcome.PASSED
 
 
 @pytest.fixture
@@ -63,29 +63,29 @@ async def test_replicated_acknowledges_a_submit_only_when_a_replica_has_it(
 ) -> None:
     _, replica = set_up.ports
     async with TurnsClient(replicated) as client:
-        turn_id = await client.submit(message("quick"))
+        turn_id = await client.submitter.submit(message("quick"))
         assert set_up.client(replica).exists(keys_of(replicated.namespace, turn_id).turn(turn_id))
         set_up.signal(replica, signal.SIGSTOP)
-        other = client.new_id("other")
+        other = client.submitter.new_id("other")
         with pytest.raises(StoreUnavailable, match="no replica confirmed"):
-            await client.submit(message("quick", "other"), turn_id=other)
+            await client.submitter.submit(message("quick", "other"), turn_id=other)
         set_up.signal(replica, signal.SIGCONT)
-        assert await client.submit(message("quick", "other"), turn_id=other) == other, "the repeat finds it"
+        assert await client.submitter.submit(message("quick", "other"), turn_id=other) == other, "the repeat finds it"
 
 
 async def test_replicated_shows_an_end_only_when_a_replica_has_it(set_up: SentinelSetUp, replicated: Settings) -> None:
     _, replica = set_up.ports
     async with TurnsClient(replicated) as client, TurnsClient(replicated) as other:
-        turn_id = await client.submit(message("quick"))
+        turn_id = await client.submitter.submit(message("quick"))
         set_up.signal(replica, signal.SIGSTOP)
         with pytest.raises(StoreUnavailable, match="no replica confirmed"):
-            await client.cancel(turn_id)
+            await client.canceller.cancel(turn_id)
         with pytest.raises(StoreUnavailable, match="no replica confirmed"):
-            await other.get(turn_id)
+            await other.reader.get(turn_id)
         with pytest.raises(StoreUnavailable, match="no replica confirmed"):
-            await other.result(turn_id)
+            await other.reader.result(turn_id)
         set_up.signal(replica, signal.SIGCONT)
-        assert (await other.get(turn_id)).outcome is Outcome.CANCELLED
+        assert (await other.reader.get(turn_id)).outcome is Outcome.CANCELLED
 
 
 async def test_a_confirmation_whose_connection_broke_is_asked_for_again_with_its_write(
@@ -94,7 +94,7 @@ async def test_a_confirmation_whose_connection_broke_is_asked_for_again_with_its
     """A bare WAIT on a new connection, which has written nothing, is answered at once, whatever replicas have."""
     first, replica = set_up.ports
     async with TurnsClient(replicated) as client:
-        turn_id = await client.submit(message("quick"))
+        turn_id = await client.submitter.submit(message("quick"))
         set_up.signal(replica, signal.SIGSTOP)
         settling = asyncio.create_task(client.store.settle(turn_id, 1))
         server = set_up.client(first)
@@ -111,7 +111,7 @@ async def test_a_turn_that_a_fail_over_lost_is_not_acknowledged_by_the_server_th
 ) -> None:
     async with TurnsClient(replicated) as client:
         with pytest.raises(StoreUnavailable, match="lost it"):
-            await client.store.settle(client.new_id("s"), 1)
+            await client.store.settle(client.submitter.new_id("s"), 1)
 
 
 def test_an_address_names_nodes_master_and_database() -> None:

@@ -60,11 +60,11 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
     one = worker_process(settings=settings, within=host_of_its_own)
     remount(one, settings, "ro")
     async with TurnsClient(settings) as client:
-        first = await client.submit(message("quick", "first"))
+        first = await client.submitter.submit(message("quick", "first"))
         await wait_until(lambda: sick(client))
-        given_back = await client.get(first)
+        given_back = await client.reader.get(first)
         assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
-        rest = [client.submit(message("quick", f"s{number}")) for number in range(_TURNS - 1)]
+        rest = [client.submitter.submit(message("quick", f"s{number}")) for number in range(_TURNS - 1)]
         turn_ids = [first, *await asyncio.gather(*rest)]
 
         told = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, check=False)
@@ -74,7 +74,7 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
 
         worker_process(settings=settings)  # a healthy one
         for turn_id in turn_ids:
-            turn = await client.result(turn_id, timeout=60)
+            turn = await client.reader.result(turn_id, timeout=60)
             assert (turn.outcome, turn.transients, turn.strikes) == (Outcome.PASSED, 0, 0)
             assert turn.attempt == 1
         assert len(meeting.runs()) == _TURNS, "an agent was started twice"
@@ -88,11 +88,11 @@ async def test_a_host_that_is_well_again_goes_on_by_itself_in_the_same_process(
     processes = worker.children()
     remount(worker, settings, "ro")
     async with TurnsClient(settings) as client:
-        turn_id = await client.submit(message("quick"))
+        turn_id = await client.submitter.submit(message("quick"))
         await wait_until(lambda: sick(client))
         await asyncio.sleep(2 * settings.deaf_seconds)  # nobody takes it for deaf meanwhile, and restarts it
         remount(worker, settings, "rw")
-        assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED
+        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED
         await wait_until(lambda: not_sick(client))
     assert worker.children() == processes
 

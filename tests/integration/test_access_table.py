@@ -225,9 +225,9 @@ class Door:
             session_id=f"s-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}",
             owner=self.owner,
         )
-        turn_id = await self.client.submit(request)
+        turn_id = await self.client.submitter.submit(request)
         if ended:
-            await self.client.cancel(turn_id)
+            await self.client.canceller.cancel(turn_id)
         return turn_id
 
 

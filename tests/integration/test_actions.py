@@ -87,7 +87,7 @@ def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, 
     async def act() -> list[Done]:
         async with TurnsClient(settings) as client:
             chosen = await select(client.lists, Search())
-            await client.cancel(first)
+            await client.canceller.cancel(first)
             return [done async for done in act_on_all(client, "cancel", chosen, by="me", bulk="b", detail="")]
 
     results = asyncio.run(act())

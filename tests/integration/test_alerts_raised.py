@@ -94,13 +94,13 @@ class Site:
                 session_id=f"s{self.asked}",
                 **more,
             )
-            found.append(await self.client.submit(request))
+            found.append(await self.client.submitter.submit(request))
         return found
 
     async def answer(self, text: str, count: int = 1) -> None:
         """Have so many turns carried out."""
         for turn_id in await self.ask(text, count):
-            await self.client.result(turn_id, timeout=120)
+            await self.client.reader.result(turn_id, timeout=120)
 
     async def park(self) -> str:
         """A turn that waits for a person."""
@@ -108,7 +108,7 @@ class Site:
         [turn_id] = await self.ask("person", max_attempts=1, policy=policy, escalation=Escalation())
 
         async def parked() -> bool:
-            return (await self.client.get(turn_id)).state == "parked"
+            return (await self.client.reader.get(turn_id)).state == "parked"
 
         await wait_until(parked)
         return turn_id
@@ -355,7 +355,7 @@ async def test_a_healthy_busy_hour_with_parked_and_paused_turns_raises_nothing_a
                 await site.park()
                 await client.pauses.pause(Pause(what="model", name="paused", reason="maintenance", by="test"))
                 hello = ({"role": "user", "content": "hello"},)
-                await client.submit(TurnRequest(model="paused", messages=hello, session_id="held"))
+                await client.submitter.submit(TurnRequest(model="paused", messages=hello, session_id="held"))
                 seen.await_scrapes()
                 ends = time.monotonic() + HEALTHY_SECONDS / FASTER
 

@@ -54,7 +54,7 @@ async def test_the_engine_comes_to_the_same_answers_as_the_economy_bench(behavio
             validators=("step_marker", "adr_structure", "file_existence"),
         )  # fmt: skip
         bench.carry_out(turn_id, FIRST, session)
-        turn, expected = await bench.client.get(turn_id), play(case, AGENTS[behaviour], bench.settings.root)
+        turn, expected = await bench.client.reader.get(turn_id), play(case, AGENTS[behaviour], bench.settings.root)
         assert turn.outcome is not None
         assert (turn.outcome.success, turn.attempt) == (expected.success, expected.runs), case.name
         if expected.success:
@@ -79,9 +79,9 @@ async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_rest_alo
 
     async def finished() -> bool:
         bench.carry_out(turn_id)
-        return (await bench.client.get(turn_id)).outcome is not None
+        return (await bench.client.reader.get(turn_id)).outcome is not None
 
     await wait_until(finished)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
     assert turn.response == f"{so_far}eichert.\n\n<!-- STEP: done -->"

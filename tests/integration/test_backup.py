@@ -97,15 +97,19 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     key = run(before, "keys", "create", "alice").stdout.strip()
     worker = worker_process(settings=before)
     async with TurnsClient(before) as client:
-        answered = await client.submit(TurnRequest(model="scripted", messages=message("hello"), session_id="a"))
-        await client.result(answered, timeout=60)
-        [built] = await client.submit_phases([Phase.from_dict(PHASE)], directory="work")
-        assert (await client.result(built, timeout=60)).outcome == "passed"
+        answered = await client.submitter.submit(
+            TurnRequest(model="scripted", messages=message("hello"), session_id="a")
+        )
+        await client.reader.result(answered, timeout=60)
+        [built] = await client.submitter.submit_phases([Phase.from_dict(PHASE)], directory="work")
+        assert (await client.reader.result(built, timeout=60)).outcome == "passed"
         end_all([worker])
-        waiting = await client.submit(TurnRequest(model="scripted", messages=message("hello"), session_id="b"))
+        waiting = await client.submitter.submit(
+            TurnRequest(model="scripted", messages=message("hello"), session_id="b")
+        )
         reading = Phase.from_dict({**PHASE, "id": "next", "input_files": ["notes.md"]})
-        [queued] = await client.submit_phases([reading], directory="work")
-        events = await client.events(answered)
+        [queued] = await client.submitter.submit_phases([reading], directory="work")
+        events = await client.reader.events(answered)
     archive = tmp_path / "backup"
     done = run(before, "backup", str(archive), "--json")
     assert done.returncode == 0, done.stderr
@@ -129,11 +133,11 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     assert (after.root / "work/phases/build/output/add.py").read_text().startswith("def add")
     assert (after.root / "work/notes.md").read_text() == "read me"
     async with TurnsClient(restored) as client:
-        assert await client.events(answered) == events
+        assert await client.reader.events(answered) == events
         assert run(after, "restore", str(archive)).returncode == 2, "it is not empty any more"
         worker = worker_process(settings=restored)
-        assert (await client.result(waiting, timeout=60)).outcome == "passed"
-        assert (await client.result(queued, timeout=60)).outcome == "passed"
+        assert (await client.reader.result(waiting, timeout=60)).outcome == "passed"
+        assert (await client.reader.result(queued, timeout=60)).outcome == "passed"
     relay = RelayProcess(restored)
     relay.start()
     try:
@@ -153,7 +157,7 @@ async def test_every_turn_acknowledged_before_a_backup_began_is_in_it_under_load
         async def load(session: str) -> None:
             while not stop.is_set():
                 request = TurnRequest(model="scripted", messages=message("hello"), session_id=session)
-                acknowledged.append(await client.submit(request))
+                acknowledged.append(await client.submitter.submit(request))
 
         stop = threading.Event()
         loads = [asyncio.create_task(load(f"s{number}")) for number in range(8)]

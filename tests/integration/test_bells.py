@@ -44,11 +44,11 @@ def subscribers(store: redis.Redis) -> int:
 
 async def submit(client: TurnsClient, session_id: str = "s") -> str:
     messages = ({"role": "user", "content": "hi"},)
-    return await client.submit(TurnRequest(model="scripted", messages=messages, session_id=session_id))
+    return await client.submitter.submit(TurnRequest(model="scripted", messages=messages, session_id=session_id))
 
 
 async def read(client: TurnsClient, turn_id: str, seen: list[Event]) -> None:
-    async for event in client.follow(turn_id):
+    async for event in client.reader.follow(turn_id):
         if event is not None:
             seen.append(event)  # noqa: PERF401 - others look at it meanwhile
 
@@ -70,7 +70,7 @@ async def test_many_readers_of_several_turns_share_one_connection_and_give_it_ba
     tasks, seen = await follow(client, turn_ids)
     assert subscribers(store) == 1
     for turn_id in turn_ids:
-        await client.cancel(turn_id)
+        await client.canceller.cancel(turn_id)
     await asyncio.wait_for(asyncio.gather(*tasks), 60)
     assert {tuple(event.kind for event in events) for events in seen} == {("turn.queued", "turn.finished")}
     await wait_until(lambda: not subscribers(store))
@@ -84,7 +84,7 @@ async def test_readers_that_leave_disturb_no_other(client: TurnsClient, store: r
     await asyncio.gather(*tasks[:-1], return_exceptions=True)
     kept = other if (READERS - 1) % 2 else turn_id
     await wait_until(lambda: len(store.pubsub_channels("*turn:*")) == 1)
-    await client.cancel(kept)
+    await client.canceller.cancel(kept)
     await asyncio.wait_for(tasks[-1], 60)
     assert [event.kind for event in seen[-1]] == ["turn.queued", "turn.finished"]
     await wait_until(lambda: not subscribers(store))
@@ -94,7 +94,7 @@ async def test_readers_go_on_when_their_connection_is_lost(client: TurnsClient, 
     turn_id = await submit(client)
     tasks, seen = await follow(client, [turn_id])
     store.client_kill_filter(_type="pubsub")
-    await client.cancel(turn_id)
+    await client.canceller.cancel(turn_id)
     await asyncio.wait_for(asyncio.gather(*tasks), 60)
     assert {tuple(event.seq for event in events) for events in seen} == {(1, 2)}
 
@@ -106,10 +106,10 @@ async def test_readers_go_on_when_the_store_was_away_for_longer_than_its_client_
     tasks, seen = await follow(client, [turn_id])
     private_broker.kill()
     with pytest.raises(StoreUnavailable):
-        await client.get(turn_id)
+        await client.reader.get(turn_id)
     await asyncio.sleep(3)  # the subscription has given up, too
     private_broker.start()
-    await client.cancel(turn_id)
+    await client.canceller.cancel(turn_id)
     await asyncio.wait_for(asyncio.gather(*tasks), 40)  # before the first ping
     assert {tuple(event.seq for event in events) for events in seen} == {(1, 2)}
 
@@ -126,7 +126,7 @@ async def test_readers_that_come_and_go_at_once_leave_no_subscription(client: Tu
     seen: list[Event] = []
     last = asyncio.create_task(read(client, turn_id, seen))
     await wait_until(lambda: seen)
-    await client.cancel(turn_id)
+    await client.canceller.cancel(turn_id)
     await asyncio.wait_for(last, 60)
 
 

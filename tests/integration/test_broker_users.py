@@ -92,11 +92,11 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
     finally:
         relay.kill()
     async with TurnsClient(guarded.settings_of("operator")) as client:
-        turn = await client.get(answer["turn_id"])
+        turn = await client.reader.get(answer["turn_id"])
         assert turn.outcome is not None
         message = {"role": "user", "content": "hello"}
-        waiting = await client.submit(TurnRequest(model="scripted", messages=(message,), session_id="other"))
-        await client.result(waiting, timeout=20)
+        waiting = await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id="other"))
+        await client.reader.result(waiting, timeout=20)
     assert "NOPERM" not in worker.log_file.read_text()
     done = subprocess.run(
         turns("doctor", "--json"), env=environ_of(guarded.settings_of("operator")), capture_output=True, text=True

@@ -129,7 +129,7 @@ async def test_a_turn_that_came_after_the_counting_is_not_touched(bench: Bench, 
     counted = Document((await http.get("/turns/bulk?action=cancel")).text)
     later = await bench.submit(session_id="later")
     assert "1 turn cancelled" in Document((await http.post("/turns/bulk", data=form(counted))).text).text
-    assert (await bench.client.get(later)).outcome is None
+    assert (await bench.client.reader.get(later)).outcome is None
 
 
 async def test_bulk_replays_stop_at_the_limit_and_go_on_behind_what_is_done(bench: Bench, visit: Visit) -> None:
@@ -143,7 +143,7 @@ async def test_bulk_replays_stop_at_the_limit_and_go_on_behind_what_is_done(benc
     operator = await visit("ops", "operator")
     page = Document((await operator.get("/turns/bulk?action=replay&status=failed")).text)
     await operator.post("/turns/bulk", data={**form(page), "cursor": form(page)["cursor"]})
-    replays = {(await bench.client.get(await bench.client.replay(turn_id))).replay_of for turn_id in mine}
+    replays = {(await bench.client.reader.get(await bench.client.replay(turn_id))).replay_of for turn_id in mine}
     assert replays == set(mine)
 
 
@@ -164,7 +164,7 @@ async def test_a_replay_asks_another_model_or_sends_another_message_and_says_of_
     assert await replayed(model=PLAIN, message="Wie geht das?") == plain  # nothing was changed
     assert len({plain["turn_id"], other["turn_id"], edited["turn_id"]}) == 3
     for said, model, message in ((other, OTHER, "Wie geht das?"), (edited, PLAIN, "Und anders?")):
-        turn = await bench.client.get(said["turn_id"])
+        turn = await bench.client.reader.get(said["turn_id"])
         assert (turn.replay_of, turn.request.model, turn.request.prompt) == (turn_id, model, message)
         assert (turn.request.owner, turn.request.max_attempts) == (owner_of_name("alice"), 1)
     by_command = json.loads(
@@ -205,9 +205,9 @@ async def test_another_model_gets_its_own_rules_unless_the_caller_named_some(ben
         message = ({"role": "user", "content": "Wie geht das?"},)
         request = TurnRequest(model=PLAIN, messages=message, session_id=f"s{named}", **given)  # type: ignore[arg-type]
         bench.runner.plays += (says(GOOD),)
-        turn_id = await bench.client.submit(request)
+        turn_id = await bench.client.submitter.submit(request)
         bench.carry_out(turn_id, session_id=f"s{named}")
-        again = await bench.client.get(await bench.client.replay(turn_id, model=OTHER))
+        again = await bench.client.reader.get(await bench.client.replay(turn_id, model=OTHER))
         assert (again.request.validators, again.request.max_attempts) == wanted
 
 

@@ -35,8 +35,8 @@ async def turn_id(settings: Settings, worker_process: Callable[..., WorkerProces
         request = TurnRequest(
             model="scripted", messages=({"role": "user", "content": PROMPT},), session_id="s", max_attempts=2
         )
-        turn_id = await client.submit(request)
-        await client.result(turn_id, timeout=60)
+        turn_id = await client.submitter.submit(request)
+        await client.reader.result(turn_id, timeout=60)
     return turn_id
 
 

@@ -80,7 +80,7 @@ def told(receiver: HookReceiver, kind: str) -> dict[str, Any]:
 
 async def ask(client: TurnsClient, text: str) -> str:
     message = {"role": "user", "content": text}
-    return await client.submit(TurnRequest(model="scripted", messages=(message,), session_id=f"s-{text}"))
+    return await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id=f"s-{text}"))
 
 
 async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
@@ -101,7 +101,7 @@ async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
         with redis.Redis.from_url(used.redis_url) as store:  # probes fail, and a relay looks again
             await wait_until(lambda: store.exists(again) and _breaker(store, used)["errors"] > breaker.errors)
         assert told(receiver, "breaker.opened") == data
-        await client.cancel(turn_id)
+        await client.canceller.cancel(turn_id)
 
 
 def _breaker(store: redis.Redis, settings: Settings) -> dict[str, Any]:
@@ -119,11 +119,11 @@ async def test_a_budget_calls_when_it_is_near_and_again_when_it_is_spent(
     worker_process(settings=used)
     relay_process(used)
     async with TurnsClient(used) as client:
-        assert (await client.result(await ask(client, "one"), timeout=60)).outcome == "passed"
+        assert (await client.reader.result(await ask(client, "one"), timeout=60)).outcome == "passed"
         near = await wait_until(lambda: told(receiver, "budget.near"))
         assert (near["scope"], near["spent_usd"], near["limit_usd"]) == ("all", 0.9, 1.0)
         assert not told(receiver, "budget.spent")
-        assert (await client.result(await ask(client, "two"), timeout=60)).outcome == "passed"
+        assert (await client.reader.result(await ask(client, "two"), timeout=60)).outcome == "passed"
         spent = await wait_until(lambda: told(receiver, "budget.spent"))
         assert (spent["scope"], spent["spent_usd"]) == ("all", 1.8)
 

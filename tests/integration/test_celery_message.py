@@ -90,11 +90,13 @@ def request(**more: Any) -> TurnRequest:
 async def test_a_submit_stores_the_turn_and_its_message_in_one_command(settings: Settings) -> None:
     heard = Heard(settings)
     async with TurnsClient(settings) as client:
-        await client.submit(request(session_id="first"))  # the script is loaded, the number of shards is known
+        await client.submitter.submit(
+            request(session_id="first")
+        )  # the script is loaded, the number of shards is known
         heard.message(RUN_QUEUE)
         heard.event()
         with heard.store.monitor() as monitor:
-            turn_id = await client.submit(request())
+            turn_id = await client.submitter.submit(request())
             heard.store.echo("end")
             sent = []
             for seen in monitor.listen():
@@ -113,9 +115,9 @@ async def test_only_the_head_of_a_session_is_announced_and_a_repeat_is_not_again
     queue = f"{settings.namespace}:celery:{RUN_QUEUE}"
     store = redis.Redis.from_url(settings.redis_url)
     async with TurnsClient(settings) as client:
-        turn_id = await client.submit(request())
-        await client.submit(request())
-        assert await client.submit(request(), turn_id=turn_id) == turn_id
+        turn_id = await client.submitter.submit(request())
+        await client.submitter.submit(request())
+        assert await client.submitter.submit(request(), turn_id=turn_id) == turn_id
     assert store.llen(queue) == 1
 
 
@@ -123,13 +125,13 @@ async def test_where_the_queue_cannot_be_pushed_to_the_turn_is_stored_all_the_sa
     store = redis.Redis.from_url(settings.redis_url)
     store.set(f"{settings.namespace}:celery:{RUN_QUEUE}", "no list")
     async with TurnsClient(settings) as client:
-        turn_id = await client.submit(request())
-        assert (await client.get(turn_id)).next == str(Link(RUN, 1))
+        turn_id = await client.submitter.submit(request())
+        assert (await client.reader.get(turn_id)).next == str(Link(RUN, 1))
 
 
 async def test_with_two_servers_celery_publishes_the_message(settings: Settings) -> None:
     heard = Heard(settings)
     other = replace(settings, broker_url=f"{settings.broker_url}?virtual_host=0")  # another address: another server
     async with TurnsClient(other) as client:
-        await client.submit(request())
+        await client.submitter.submit(request())
     assert body(heard.message(RUN_QUEUE))[1]["session_id"] == "s"

@@ -117,7 +117,7 @@ async def test_watching_shows_what_happens_while_it_happens(settings: Settings, 
         assert process.stdout is not None
         assert "#1   queued" in process.stdout.readline()
         async with TurnsClient(settings) as client:
-            await client.cancel(turn_id)
+            await client.canceller.cancel(turn_id)
         assert "cancelled" in process.stdout.read()
     assert process.returncode == 0
 

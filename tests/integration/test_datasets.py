@@ -37,9 +37,9 @@ async def turns(settings: Settings, worker_process: Callable[..., WorkerProcess]
     async with TurnsClient(scripted) as client:
         for text in ("unmarked", "repaired", "plain"):
             request = message(text, text)
-            found[text] = await client.submit(replace(request, metadata={"message_id": f"m-{text}"}))
+            found[text] = await client.submitter.submit(replace(request, metadata={"message_id": f"m-{text}"}))
         for turn_id in found.values():
-            assert (await client.result(turn_id, timeout=120)).outcome.success
+            assert (await client.reader.result(turn_id, timeout=120)).outcome.success
     return found
 
 

@@ -139,7 +139,7 @@ class Bench:
             "session_id": "s",
             **more,
         }
-        return await self.client.submit(TurnRequest(**values))  # type: ignore[arg-type]
+        return await self.client.submitter.submit(TurnRequest(**values))  # type: ignore[arg-type]
 
     def carry_out(self, turn_id: str, link: Link = FIRST, session_id: str = "s") -> None:
         self.announced.append((link, turn_id, session_id))
@@ -162,10 +162,10 @@ class Bench:
     async def outcome(self, *plays: Play, **more: object) -> Turn:
         turn_id = await self.submit(*plays, **more)
         self.carry_out(turn_id)
-        return await self.client.get(turn_id)
+        return await self.client.reader.get(turn_id)
 
     async def events(self, turn: Turn) -> list[Event]:
-        return [event async for event in self.client.follow(turn.turn_id) if event is not None]
+        return [event async for event in self.client.reader.follow(turn.turn_id) if event is not None]
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ SPOILERS = [
 @pytest.mark.parametrize("spoil", SPOILERS, ids=["too-large", "link", "fifo"])
 async def test_an_answer_file_that_is_not_taken_is_asked_for_again(bench: Bench, spoil: Callable[[Path], None]) -> None:
     turn = await bench.outcome(writes(spoil), says(GOOD))
-    first = (await bench.client.attempts(turn.turn_id))[0]
+    first = (await bench.client.reader.attempts(turn.turn_id))[0]
     assert (turn.outcome, turn.response, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, GOOD, 2)
     assert [issue["code"] for issue in first.issues] == ["ANSWER_FILE_REFUSED"]
     assert "output/response.md" in first.feedback
@@ -211,7 +211,7 @@ async def test_an_answer_without_a_marker_is_asked_again_with_feedback(bench: Be
     assert turn.outcome is Outcome.PASSED_AFTER_RETRY
     feedback = bench.runner.orders[1].prompt
     assert "MISSING_STEP_MARKER" in feedback
-    first, second = await bench.client.attempts(turn.turn_id)
+    first, second = await bench.client.reader.attempts(turn.turn_id)
     assert (first.decision, second.decision) == ("retry", "accept")
     assert first.feedback == feedback == second.prompt
     assert [issue["code"] for issue in first.issues] == ["MISSING_STEP_MARKER"]
@@ -234,7 +234,7 @@ async def test_an_answer_without_a_marker_is_asked_again_with_feedback(bench: Be
 async def test_an_agent_that_dies_in_mid_answer_is_run_again_and_its_fragment_is_never_judged(bench: Bench) -> None:
     turn = await bench.outcome(ends(Verdict.INCOMPLETE), says(GOOD))
     assert (turn.outcome, turn.retries) == (Outcome.PASSED_AFTER_RETRY, 0)
-    first, _ = await bench.client.attempts(turn.turn_id)
+    first, _ = await bench.client.reader.attempts(turn.turn_id)
     assert (first.completion["verdict"], first.issues) == ("incomplete", ())
 
 
@@ -272,11 +272,11 @@ async def test_a_permanent_error_ends_the_turn_and_uses_no_further_attempt(bench
 async def test_a_passing_error_is_waited_for_and_uses_up_no_attempt(bench: Bench) -> None:
     turn_id = await bench.submit(ends(Verdict.ERROR, ErrorKind.TRANSIENT), says(GOOD), max_attempts=1)
     bench.carry_out(turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, turn.attempt) == (TurnState.QUEUED, "turn.run/1", 1)
     await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce")
     bench.carry_out(turn_id)
-    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_a_cancel_stops_the_running_agent_and_ends_the_turn(bench: Bench) -> None:
@@ -284,8 +284,8 @@ async def test_a_cancel_stops_the_running_agent_and_ends_the_turn(bench: Bench) 
     working = threading.Thread(target=bench.carry_out, args=(turn_id,))
     working.start()
     await wait_until(lambda: bench.runner.orders)
-    await bench.client.cancel(turn_id)
-    assert (await bench.client.result(turn_id, timeout=60)).outcome is Outcome.CANCELLED
+    await bench.client.canceller.cancel(turn_id)
+    assert (await bench.client.reader.result(turn_id, timeout=60)).outcome is Outcome.CANCELLED
     working.join()
 
 
@@ -302,11 +302,11 @@ async def test_a_worker_that_shuts_down_hands_its_turn_over_without_a_strike(ben
     await wait_until(lambda: bench.runner.orders)
     bench.leases.stop_all("shutdown")
     working.join()
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.strikes, bench.announced) == (TurnState.QUEUED, 0, [(link, turn_id, "s")])
     bench.announced.clear()
     bench.carry_out(turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 2)
 
 
@@ -371,7 +371,7 @@ async def test_a_session_folder_that_cannot_be_written_is_a_passing_error(bench:
     (bench.settings.sessions_dir / "s").write_text("a file where the session's folder should be")
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out(turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.transients) == (TurnState.QUEUED, 1)
 
 
@@ -381,18 +381,18 @@ async def test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_
     blocked.write_text("a file where the folder of all sessions should be")
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out_one(FIRST, turn_id)
-    given_back = await bench.client.get(turn_id)
+    given_back = await bench.client.reader.get(turn_id)
     assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
     assert given_back.next == str(FIRST)
     for _ in range(2):
         assert bench.announced.pop() == (FIRST, turn_id, "s"), "somebody else is to have it"
         bench.carry_out_one(FIRST, turn_id)
-    assert (await bench.client.get(turn_id)).delivery == 1, "a sick host claims nothing"
+    assert (await bench.client.reader.get(turn_id)).delivery == 1, "a sick host claims nothing"
     blocked.unlink()
     assert not bench.host.look()
     bench.announced.clear()
     bench.carry_out(turn_id)
-    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published_by_another(bench: Bench) -> None:
@@ -403,14 +403,14 @@ async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published
     held.rmdir()
     held.write_text("no folder can be made here")
     bench.carry_out_one(JUDGE, turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, turn.strikes) == (TurnState.RAN, str(JUDGE), 0)
     assert bench.announced.pop() == (JUDGE, turn_id, "s")
     held.unlink()
     bench.trouble = ""
     bench.host.look()
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 1)
     assert list(bench.settings.sessions_dir.rglob("output/.done"))
 
@@ -419,7 +419,7 @@ async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(benc
     first = await bench.submit(says(GOOD), says(GOOD))
     second = await bench.submit()
     bench.carry_out(first)
-    assert (await bench.client.get(second)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.get(second)).outcome is Outcome.PASSED
 
 
 async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Bench) -> None:

@@ -131,7 +131,7 @@ async def test_a_users_phase_ends_before_its_agent_is_paid_for_where_its_gates_m
     turn = await bench.phase(quality_gate="tests_pass")
     assert (turn.outcome, turn.error["code"], turn.attempt) == (Outcome.ERROR, "config", 1)
     assert bench.runner.orders == []
-    [attempt] = await bench.client.attempts(turn.turn_id)
+    [attempt] = await bench.client.reader.attempts(turn.turn_id)
     assert "gate tests_pass runs what an agent wrote" in attempt.completion["reason"]
 
 
@@ -166,7 +166,7 @@ async def test_who_submits_decides_what_gates_may_do_and_commands_are_for_operat
             if status == 403:
                 assert answer.json()["error"]["code"] == "operators_only"
             else:
-                turn = await client.get(answer.json()["data"][0]["turn_id"])
+                turn = await client.reader.get(answer.json()["data"][0]["turn_id"])
                 assert turn.request.operator == (right == "operator")
 
 

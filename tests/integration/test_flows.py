@@ -70,8 +70,8 @@ def turns_command(scripted: Settings, capsys: Any) -> Callable[..., str]:
 
 
 async def answered(client: TurnsClient, sessions: list[str]) -> list[Turn]:
-    ids = [await client.submit(message("frage", session)) for session in sessions]
-    return list(await asyncio.gather(*(client.result(turn_id, timeout=120) for turn_id in ids)))
+    ids = [await client.submitter.submit(message("frage", session)) for session in sessions]
+    return list(await asyncio.gather(*(client.reader.result(turn_id, timeout=120) for turn_id in ids)))
 
 
 async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(
@@ -144,7 +144,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
         await wait_until(lambda: _is(flow_now, "v2"))
         [after] = await answered(relay, [in_v3])
         assert (after.flow, after.outcome) == ("v2", Outcome.PASSED)
-        replayed = await relay.result(await relay.replay(before.turn_id), timeout=60)
+        replayed = await relay.reader.result(await relay.replay(before.turn_id), timeout=60)
         assert (replayed.flow, replayed.outcome) == ("v2", Outcome.PASSED)
 
         shown = json.loads(await asyncio.to_thread(turns_command, "flow", "show", "--json"))

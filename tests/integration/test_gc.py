@@ -61,7 +61,7 @@ def submit(settings: Settings, name: str) -> str:
     async def run() -> str:
         async with TurnsClient(settings) as client:
             message = {"role": "user", "content": "hello"}
-            return await client.submit(TurnRequest(model="scripted", messages=(message,), session_id=name))
+            return await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id=name))
 
     return asyncio.run(run())
 
@@ -153,19 +153,19 @@ def test_old_attempts_in_the_private_places_of_owners_go_too(settings: Settings,
 
 async def session_of(settings: Settings, turn_id: str) -> str:
     async with TurnsClient(settings) as client:
-        return (await client.get(turn_id)).request.session_id
+        return (await client.reader.get(turn_id)).request.session_id
 
 
 async def submit_phase(settings: Settings, directory: str, owner: str = "local") -> str:
     async with TurnsClient(settings) as client:
         phase = Phase.from_dict({"id": "one", "description": "Tu es."})
-        [turn_id] = await client.submit_phases([phase], directory=directory, owner=owner)
+        [turn_id] = await client.submitter.submit_phases([phase], directory=directory, owner=owner)
         return turn_id
 
 
 async def cancel(settings: Settings, turn_id: str) -> None:
     async with TurnsClient(settings) as client:
-        await client.cancel(turn_id)
+        await client.canceller.cancel(turn_id)
 
 
 def test_what_a_killed_clearing_left_goes_with_the_next(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
@@ -197,9 +197,9 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
         for name in ("finished", "waiting", "dead"):
             message = {"role": "user", "content": name}
             request = TurnRequest(model="scripted", messages=(message,), session_id=name)
-            turns[name] = await client.submit(request)
-        await client.cancel(turns["finished"])
-        await client.cancel(turns["dead"])
+            turns[name] = await client.submitter.submit(request)
+        await client.canceller.cancel(turns["finished"])
+        await client.canceller.cancel(turns["dead"])
         long_ago = int((time.time() - 5 * DAY) * 1000)
         keys = keys_of(settings.namespace, turns["dead"])
         redis = client.store.redis
@@ -212,14 +212,14 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
     shorter = replace(settings, event_retention_seconds=DAY)
     async with TurnsClient(shorter) as client:
         assert await clear(client.store, dry_run=True) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
-        assert len(await client.events(turns["finished"])) > 0
+        assert len(await client.reader.events(turns["finished"])) > 0
         assert await clear(client.store, dry_run=False) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
-        assert await client.events(turns["finished"]) == []
-        assert [event async for event in client.follow(turns["finished"])] == []  # and it does not wait for ever
-        assert (await client.result(turns["finished"], timeout=60)).outcome == "cancelled"
+        assert await client.reader.events(turns["finished"]) == []
+        assert [event async for event in client.reader.follow(turns["finished"])] == []  # and it does not wait for ever
+        assert (await client.reader.result(turns["finished"], timeout=60)).outcome == "cancelled"
         for name in ("waiting", "dead"):
             assert await client.store.redis.ttl(keys.turn(turns[name])) == -1
-            assert len(await client.events(turns[name])) > 0
+            assert len(await client.reader.events(turns[name])) > 0
         assert await clear(client.store, dry_run=False) == {"records": 0, "events": 0, "attempts": 0, "policies": 0}
     async with TurnsClient(replace(settings, retention_seconds=DAY)) as client:
         assert (await clear(client.store, dry_run=False))["records"] == 1

@@ -62,7 +62,7 @@ async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, be
         lambda: (found := bench.ledger.reap(turn_id, may_take=True)).what == "announce" and found, 5
     )
     bench.carry_out(turn_id, Link.parse(found.link), found.session_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert turn.outcome is not None
     assert turn.outcome.success, turn.error
     events = await bench.events(turn)
@@ -77,6 +77,6 @@ async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, be
 
 
 async def test_a_turn_that_an_earlier_version_finished_is_shown_whole(bench: Bench) -> None:
-    turn = await bench.client.get(restore(bench.settings, RECORDS["finished-v2"]))
+    turn = await bench.client.reader.get(restore(bench.settings, RECORDS["finished-v2"]))
     assert (turn.request.prompt, turn.outcome) == ("Wie geht das?", Outcome.PASSED)
     assert turn.response == "So.\n\n<!-- STEP: done -->"

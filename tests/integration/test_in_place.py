@@ -25,14 +25,14 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 
 
 async def kinds(bench: Bench, turn_id: str) -> list[str]:
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     return [event.kind for event in await bench.events(turn)]
 
 
 async def test_one_message_is_enough_for_a_turn_that_asks_again(bench: Bench) -> None:
     turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
     bench.carry_out_one(Link(RUN, 1), turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery, turn.strikes) == (Outcome.PASSED_AFTER_RETRY, 2, 2, 0)
     assert bench.announced == []
 
@@ -45,7 +45,7 @@ async def test_the_log_is_the_same_whether_links_are_announced_or_carried_on_in_
     announced = await bench.submit(*plays)
     bench.carry_out(announced)
     assert await kinds(bench, in_place) == await kinds(bench, announced)
-    first, second = [await bench.client.attempts(turn_id) for turn_id in (in_place, announced)]
+    first, second = [await bench.client.reader.attempts(turn_id) for turn_id in (in_place, announced)]
     assert [(a.number, a.decision, a.deliveries, a.feedback) for a in first] == [
         (a.number, a.decision, a.deliveries, a.feedback) for a in second
     ]
@@ -58,11 +58,11 @@ async def test_a_link_is_announced_when_every_slot_for_it_is_taken(bench: Bench)
     assert bench.announced.pop() == (Link(VALIDATE, 1), turn_id, "s")
     running = bench.slots.enter(RUN_QUEUE)
     bench.carry_out_one(Link(VALIDATE, 1), turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.state, bench.announced) == (TurnState.QUEUED, [(Link(RETRY, 2), turn_id, "s")])
     running.leave()
     bench.carry_out_one(Link(RETRY, 2), turn_id)
-    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED_AFTER_RETRY
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED_AFTER_RETRY
 
 
 async def test_slots_are_given_back_however_a_turn_ends(bench: Bench) -> None:
@@ -96,7 +96,7 @@ async def test_a_cancel_that_comes_while_an_agent_runs_ends_the_turn_instead_of_
 
     turn_id = await bench.submit(cancelled_meanwhile)
     bench.carry_out_one(Link(RUN, 1), turn_id)
-    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
     assert (len(bench.runner.orders), bench.announced) == (1, [])
 
 

@@ -43,7 +43,7 @@ async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
     """Decide, and carry it out as Celery would."""
     await bench.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
     bench.carry_out(turn.turn_id, Link(RESUME, turn.attempt))
-    return await bench.client.get(turn.turn_id)
+    return await bench.client.reader.get(turn.turn_id)
 
 
 async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed(bench: Bench) -> None:
@@ -51,7 +51,7 @@ async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed
     assert (turn.next, turn.lease_until, turn.outcome, turn.decide_default) == ("", 0, None, "reject")
     assert [found.turn_id for found in await bench.client.inbox.parked()] == [turn.turn_id]
     assert await bench.client.inbox.parked(owner="somebody else") == []
-    kinds = [event.kind for event in await bench.client.events(turn.turn_id)]
+    kinds = [event.kind for event in await bench.client.reader.events(turn.turn_id)]
     assert kinds[-3:] == ["attempt.rejected", "turn.escalated", "turn.parked"]
 
 
@@ -97,9 +97,11 @@ async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(ben
     with pytest.raises(NotParked, match="alice decided retry before; it is ran"):
         await bench.client.inbox.decide(turn.turn_id, "approve", by="bob")
     bench.carry_out(turn.turn_id, Link(RESUME, 1))
-    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
+    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
     await bench.client.inbox.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
-    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED, "a late repeat decided the second parking"
+    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED, (
+        "a late repeat decided the second parking"
+    )
 
 
 async def test_a_decision_is_known_by_its_whole_id_and_by_what_it_decides(bench: Bench) -> None:
@@ -121,7 +123,7 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
     for kind, more in {"bless": {}, "retry": {}, "edit": {}, "approve": {"text": "x"}}.items():
         with pytest.raises(BadRequest):
             await bench.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
-    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
+    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
 
 
 @pytest.mark.parametrize(("default", "outcome"), [("reject", Outcome.FAILED), ("approve", Outcome.PASSED_BY_HUMAN)])
@@ -129,7 +131,7 @@ async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, defaul
     turn = await parked(bench, escalation=Escalation(timeout_seconds=1.0, default=default))
     found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found)
     bench.carry_out(turn.turn_id, Link.parse(found.link))
-    ended = await bench.client.get(turn.turn_id)
+    ended = await bench.client.reader.get(turn.turn_id)
     assert (ended.outcome, ended.decision["by"]) == (outcome, "timeout")
     assert outcome.success or ended.error["code"] == "undecided"
 
@@ -138,7 +140,7 @@ async def test_a_parked_turn_that_is_looked_at_before_its_time_stays_where_it_is
     turn = await parked(bench)
     bench.ledger.recall(0)  # as after a clock that was set back
     assert bench.ledger.reap(turn.turn_id, may_take=True).what == "parked"
-    assert (await bench.client.get(turn.turn_id)).state is TurnState.PARKED
+    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
     assert bench.ledger.due(0) == []
 
 
@@ -152,10 +154,10 @@ async def test_the_deadline_stands_still_while_a_turn_is_parked(bench: Bench) ->
 async def test_a_parked_turn_can_be_cancelled_and_lets_the_session_go_on(bench: Bench) -> None:
     turn = await parked(bench)
     following = await bench.submit(says(GOOD))
-    assert (await bench.client.cancel(turn.turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.canceller.cancel(turn.turn_id)).outcome is Outcome.CANCELLED
     assert await bench.client.inbox.parked() == []
     bench.carry_out(following)
-    assert (await bench.client.get(following)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.get(following)).outcome is Outcome.PASSED
     with pytest.raises(NotParked, match="it is cancelled"):
         await bench.client.inbox.decide(turn.turn_id, "approve", by="alice")
 

@@ -17,6 +17,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, HelixError, TurnNotFound
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.index.finding import find_turn
 from api_client.index.search import Place, Search
 from api_client.web.app import create_app
 from api_client.web.identity import keys
@@ -160,18 +161,18 @@ async def test_a_command_takes_the_beginning_of_an_id_and_last(
         assert told["turn_id"] == known[name]
     assert "no turn 'ffff0000'" in await asyncio.to_thread(command, settings, "show", "ffff0000")
     assert "cancelled" in await asyncio.to_thread(command, settings, "cancel", "last")
-    assert (await bench.client.get(known["queued"])).outcome == "cancelled"
+    assert (await bench.client.reader.get(known["queued"])).outcome == "cancelled"
 
 
 async def test_a_beginning_that_several_ids_share_is_refused_with_two_of_them(bench: Bench) -> None:
     one, other = f"t0-{'a' * 31}1", f"t0-{'a' * 31}2"
     for turn_id in (one, other):
-        await bench.client.submit(bench_request(turn_id), turn_id=turn_id)
+        await bench.client.submitter.submit(bench_request(turn_id), turn_id=turn_id)
     with pytest.raises(BadRequest, match=f"{one} and {other}|{other} and {one}"):
-        await bench.client.find("aaaaaa")
-    assert await bench.client.find(one[:-1] + "1") == one
+        await find_turn(bench.client.lists, "aaaaaa")
+    assert await find_turn(bench.client.lists, one[:-1] + "1") == one
     with pytest.raises(TurnNotFound):
-        await bench.client.find("aaaa*")
+        await find_turn(bench.client.lists, "aaaa*")
 
 
 def bench_request(session_id: str) -> Any:

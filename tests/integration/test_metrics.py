@@ -86,11 +86,11 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
     scripted: Settings, client: TurnsClient, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     worker = worker_process(settings=scripted)
-    ids = {text: await client.submit(asked(text)) for text in ASKED}
+    ids = {text: await client.submitter.submit(asked(text)) for text in ASKED}
     await wait_until(lambda: said(client, ids["stirbt"]))
     worker.kill()
     worker_process(settings=scripted)
-    outcomes = {text: (await client.result(turn_id, timeout=60)).outcome for text, turn_id in ids.items()}
+    outcomes = {text: (await client.reader.result(turn_id, timeout=60)).outcome for text, turn_id in ids.items()}
     assert outcomes == ASKED
 
     told = await fold_of_the_logs(client, list(ids.values()))
@@ -157,7 +157,7 @@ def asked(text: str) -> TurnRequest:
 
 
 async def said(client: TurnsClient, turn_id: str) -> bool:
-    return (await client.get(turn_id)).seq >= 3
+    return (await client.reader.get(turn_id)).seq >= 3
 
 
 async def workers_of(client: TurnsClient) -> bool:
@@ -169,7 +169,7 @@ async def fold_of_the_logs(client: TurnsClient, ids: list[str]) -> Counter[str]:
     with redis.Redis.from_url(client.settings.redis_url) as store:
         for turn_id in ids:
             record = records.record(store, Keys(client.settings.namespace), turn_id)
-            events = [event.to_dict() async for event in client.follow(turn_id) if event is not None]
+            events = [event.to_dict() async for event in client.reader.follow(turn_id) if event is not None]
             told.update(folded(record, events))
     return told
 

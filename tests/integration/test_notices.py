@@ -76,7 +76,7 @@ async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies
             done = client.responses.create(model="scripted", input="hello", background=True)
             wrong = client.responses.create(model="scripted", input="broken", background=True)
             async with TurnsClient(used) as turns_client:
-                parked = await turns_client.submit(
+                parked = await turns_client.submitter.submit(
                     TurnRequest(
                         model="scripted",
                         messages=({"role": "user", "content": "bad"},),

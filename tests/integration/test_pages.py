@@ -67,7 +67,7 @@ async def play(bench: Bench, *plays: Play, session_id: str = "s", **more: object
     """A turn, played to its end."""
     turn_id = await bench.submit(*plays, session_id=session_id, **more)
     bench.carry_out(turn_id, session_id=session_id)
-    return await bench.client.get(turn_id)
+    return await bench.client.reader.get(turn_id)
 
 
 async def read(http: httpx2.AsyncClient, address: str, status: int = 200) -> Document:
@@ -205,7 +205,7 @@ async def test_an_owner_sees_only_turns_asked_with_the_own_key(bench: Bench, bro
         ("POST", f"/turns/{waiting}/cancel"),
     ]:
         assert (await http.request(method, address, data=csrf if method == "POST" else None)).status_code == 404
-    assert (await bench.client.get(waiting)).state is TurnState.QUEUED
+    assert (await bench.client.reader.get(waiting)).state is TurnState.QUEUED
 
 
 async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, browser: Browser) -> None:
@@ -215,7 +215,7 @@ async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, bro
     assert page.all("body")[0].attributes["data-refresh"] != "0"
     answer = await http.post(f"/turns/{turn_id}/cancel", data=page.form(f"/turns/{turn_id}/cancel"))
     assert (answer.status_code, answer.headers["location"]) == (303, f"/turns/{turn_id}")
-    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
     page = await read(http, f"/turns/{turn_id}")
     assert not page.all("form", action=f"/turns/{turn_id}/cancel")
     again = [
@@ -223,7 +223,7 @@ async def test_a_turn_is_cancelled_and_replayed_by_its_buttons(bench: Bench, bro
         for _ in range(2)
     ]
     assert again[0] == again[1]  # twice makes one turn
-    assert (await bench.client.get(again[0].removeprefix("/turns/"))).replay_of == turn_id
+    assert (await bench.client.reader.get(again[0].removeprefix("/turns/"))).replay_of == turn_id
     page = await read(http, f"/turns/{turn_id}")
     assert [e.text for e in page.all("a", href=again[0], **{"class": "button"})] == ["See the replay"]
 
@@ -293,7 +293,7 @@ async def test_a_person_decides_on_the_turns_page(
     for _ in range(2):  # twice decides once
         assert (await http.post(address, data=form)).status_code == 303
     bench.carry_out(turn.turn_id, Link(RESUME, 1))
-    ended = await bench.client.get(turn.turn_id)
+    ended = await bench.client.reader.get(turn.turn_id)
     assert (ended.outcome, ended.response) == (outcome, response)
     page = await read(http, f"/turns/{turn.turn_id}")
     assert fields.get("note", "") in page.text
@@ -337,7 +337,7 @@ async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench,
     form = Document((await http.get(f"/turns/{turn.turn_id}")).text).form(address)
     text = "Ä" * 20_000
     assert (await http.post(address, data={**form, "decision": "edit", "text": text})).status_code == 303
-    assert (await bench.client.get(turn.turn_id)).decision["text"] == text
+    assert (await bench.client.reader.get(turn.turn_id)).decision["text"] == text
 
 
 async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Bench, browser: Browser) -> None:
@@ -351,9 +351,9 @@ async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Benc
     crossing = await mine.post(address, data=good, headers={"sec-fetch-site": "cross-site"})
     assert crossing.status_code == 403
     assert (await mine.post(address, data={"csrf": "x" * 9000})).status_code == 413
-    assert (await bench.client.get(turn_id)).state is TurnState.QUEUED
+    assert (await bench.client.reader.get(turn_id)).state is TurnState.QUEUED
     assert (await mine.post(address, data=good, headers={"sec-fetch-site": "same-origin"})).status_code == 303
-    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
 
 
 async def test_an_operators_key_sees_all_until_it_is_revoked(bench: Bench, settings: Settings) -> None:
@@ -406,7 +406,7 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
     failed = await play(bench, ends(Verdict.INCOMPLETE), session_id="two", max_attempts=1)
     store = redis.Redis.from_url(settings.redis_url)
     names = Keys(settings.namespace)
-    at = int((await bench.client.get(first.turn_id)).finished_at * 1000)
+    at = int((await bench.client.reader.get(first.turn_id)).finished_at * 1000)
     copies = [f"t0-{number:032x}" for number in range(120)]
     for number, turn_id in enumerate(copies):  # many of them within one millisecond
         store.copy(names.turn(first.turn_id), names.turn(turn_id))

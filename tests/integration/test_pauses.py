@@ -83,14 +83,14 @@ async def test_turns_of_a_paused_model_wait_while_others_run_and_go_on_when_it_i
     worker_process(settings=used)
     assert run(used, "pause", "model", "scripted", "--reason", "out", "--json").returncode == 0
     async with TurnsClient(used) as client:
-        waits = await client.submit(_request("scripted", "s1"))
-        done = await client.submit(_request("other", "s2"))
-        assert (await client.result(done, timeout=60)).outcome == "passed"
-        assert (await client.get(waits)).state == "queued"
+        waits = await client.submitter.submit(_request("scripted", "s1"))
+        done = await client.submitter.submit(_request("other", "s2"))
+        assert (await client.reader.result(done, timeout=60)).outcome == "passed"
+        assert (await client.reader.get(waits)).state == "queued"
         told = json.loads(run(used, "paused", "--json").stdout)
         assert (told["held_turns"], [each["name"] for each in told["pauses"]]) == (1, ["scripted"])
         assert run(used, "resume", "model", "scripted").stdout == "resumed: model scripted\n"
-        assert (await client.result(waits, timeout=60)).outcome == "passed"
+        assert (await client.reader.result(waits, timeout=60)).outcome == "passed"
     assert run(used, "resume", "model", "scripted").returncode == 1
     assert run(used, "paused").stdout == "nothing is paused\n"
 
@@ -109,7 +109,7 @@ async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it
     )
     worker_process(settings=used)
     async with TurnsClient(used) as client:
-        waiting = [await client.submit(_request("scripted", f"s{n}")) for n in range(4)]
+        waiting = [await client.submitter.submit(_request("scripted", f"s{n}")) for n in range(4)]
 
         async def is_open() -> bool:
             return any(each.what == "breaker" for each in await client.pauses.in_force())
@@ -120,7 +120,7 @@ async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it
         assert "breaker scripted" in run(used, "paused").stdout
         script.write_text(GOOD_SCRIPT)
         for turn_id in waiting:
-            assert (await client.result(turn_id, timeout=120)).outcome == "passed"
+            assert (await client.reader.result(turn_id, timeout=120)).outcome == "passed"
         assert await client.pauses.in_force() == []
 
 

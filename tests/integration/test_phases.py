@@ -61,7 +61,7 @@ class PhaseBench(Bench):
         self.runner.plays += plays
         phase = Phase.from_dict({**BUILD, **more})
         none = Escalation(human=False)
-        [turn_id] = await self.client.submit_phases(
+        [turn_id] = await self.client.submitter.submit_phases(
             [phase],
             directory=str(self.project.relative_to(self.settings.root)),
             escalation=escalation or none,
@@ -71,7 +71,7 @@ class PhaseBench(Bench):
 
     async def carried_out(self, turn_id: str, link: Link) -> Turn:
         self.carry_out(turn_id, link, phase_session("work"))
-        return await self.client.get(turn_id)
+        return await self.client.reader.get(turn_id)
 
     async def decided(self, turn: Turn, kind: str, **more: str) -> Turn:
         await self.client.inbox.decide(turn.turn_id, kind, by="alice", **more)
@@ -115,7 +115,7 @@ async def test_a_rejected_phase_is_run_again_with_feedback_in_its_folder(bench: 
     assert f"**Attempt**: {failures}/3" in seen[0]
     assert "add.py:1" in seen[0]
     assert not (bench.output.parent / "feedback.md").exists()
-    first = (await bench.client.attempts(turn.turn_id))[0]
+    first = (await bench.client.reader.attempts(turn.turn_id))[0]
     assert (first.decision, first.issues[0]["code"]) == ("retry", "PYTHON_SYNTAX")
     assert first.verification["success"] is False
     assert "add.py:1" in first.feedback
@@ -206,10 +206,10 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
     bench.runner.plays = [writes(GOOD_CODE), *[writes(BAD_CODE)] * 3]
     bench.project.mkdir(exist_ok=True)
     phases = [Phase.from_dict({**BUILD, "id": name}) for name in ("one", "two", "three")]
-    ids = await bench.client.submit_phases(phases, directory="work", escalation=Escalation(human=False))
+    ids = await bench.client.submitter.submit_phases(phases, directory="work", escalation=Escalation(human=False))
     for turn_id in ids:
         await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
-    turns = [await bench.client.get(turn_id) for turn_id in ids]
+    turns = [await bench.client.reader.get(turn_id) for turn_id in ids]
     assert [turn.outcome for turn in turns] == [Outcome.PASSED, Outcome.FAILED, Outcome.CANCELLED]
     assert turns[2].error["code"] == "phase_not_reached"
     assert bench.runner.plays == []
@@ -217,7 +217,7 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
 
 async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBench) -> None:
     bench.runner.plays = [writes(GOOD_CODE)]
-    [turn_id] = await bench.client.submit_phases([Phase.from_dict(BUILD)], directory=bench.project.name)
+    [turn_id] = await bench.client.submitter.submit_phases([Phase.from_dict(BUILD)], directory=bench.project.name)
     session = phase_session("work")
     bench.loop.result_of(bench.service.carry_out(Link(PHASE_RUN, 1), turn_id, session))
     bench.announced.clear()
@@ -238,16 +238,16 @@ async def test_phases_elsewhere_or_wrong_ones_are_refused_before_anything_is_sto
     phase = Phase.from_dict(BUILD)
     for directory in ("../x", "/etc", "", "projects/sessions/s", "projects", ".helix", "work/.x", "n" * 256, "a\0b"):
         with pytest.raises(BadRequest, match="directory"):
-            await bench.client.submit_phases([phase], directory=directory)
+            await bench.client.submitter.submit_phases([phase], directory=directory)
     with pytest.raises(PhaseError):
-        await bench.client.submit_phases([replace(phase, id="../x")], directory="work")
+        await bench.client.submitter.submit_phases([replace(phase, id="../x")], directory="work")
 
 
 async def test_a_folder_that_vanished_ends_the_phase_as_an_error_of_the_set_up(bench: PhaseBench) -> None:
     """Defect 5: turn.fail itself raised, so the turn was delivered five times and ended as a dead letter."""
-    [turn_id] = await bench.client.submit_phases([Phase.from_dict(BUILD)], directory="gone")
+    [turn_id] = await bench.client.submitter.submit_phases([Phase.from_dict(BUILD)], directory="gone")
     bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.error["code"], turn.strikes, turn.delivery) == (Outcome.ERROR, "config", 0, 1)
     assert "'gone'" in turn.error["message"]
 
@@ -267,10 +267,10 @@ async def test_phases_of_an_owner_lie_in_a_place_of_its_own(bench: PhaseBench) -
     (bench.settings.root / "work").mkdir()
     phase, sessions = Phase.from_dict({**BUILD, "max_attempts": 1}), []
     for owner in ("alice", "bob"):
-        [turn_id] = await bench.client.submit_phases(
+        [turn_id] = await bench.client.submitter.submit_phases(
             [phase], directory="work", owner=owner, escalation=Escalation(human=False)
         )
-        sessions.append((await bench.client.get(turn_id)).request.session_id)
+        sessions.append((await bench.client.reader.get(turn_id)).request.session_id)
         bench.carry_out(turn_id, Link(PHASE_RUN, 1), sessions[-1])
     assert len({phase_session("work"), *sessions}) == 3
     hers, his = (bench.settings.root / "projects" / "phases" / session / "build" / "output" for session in sessions)
@@ -287,7 +287,7 @@ async def test_a_phase_of_the_first_version_is_finished_where_it_was_begun(bench
     (bench.project / "request.md").write_text("x")
     request = requests_of([Phase.from_dict(BUILD)], bench.settings, directory="work", owner="a-key")[0]
     with monkeypatched_checks():
-        turn_id = await bench.client.submit(replace(request, session_id=phase_session("work"), phase=stored))
+        turn_id = await bench.client.submitter.submit(replace(request, session_id=phase_session("work"), phase=stored))
     turn = await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
     assert turn.outcome is Outcome.PASSED, turn.error
     assert (bench.output / "add.py").read_text() == GOOD_CODE
@@ -340,7 +340,7 @@ async def test_rules_for_phases_judge_after_the_gates_and_other_rules_leave_phas
         assert told[:2] == [("files_exist", True), ("syntax", False)], "no rule judges what no gate passed"
         assert told[2:6] == [("files_exist", True), ("syntax", True), ("not_talkative", False), ("hint", True)]
         assert told[6:] == [("files_exist", True), ("syntax", True), ("not_talkative", True), ("hint", True)]
-        second = (await client.attempts(turn.turn_id))[1]
+        second = (await client.reader.attempts(turn.turn_id))[1]
         assert {issue["validator"] for issue in second.issues} == {"not_talkative", "hint"}
         assert "3" in second.feedback
         bench.leases.close()

@@ -73,7 +73,7 @@ async def asked(http: httpx2.AsyncClient, client: TurnsClient, text: str, **more
     body = {"model": "scripted", "messages": [{"role": "user", "content": text}], **more}
     answer = await http.post("/v1/turns", json=body)
     assert answer.status_code == 202, answer.text
-    return await client.result(answer.json()["turn_id"], timeout=60)
+    return await client.reader.result(answer.json()["turn_id"], timeout=60)
 
 
 #: What a file says of the rule, how the turn ends, after how many attempts.
@@ -112,12 +112,12 @@ async def test_reactions_of_the_real_chain_escalate_to_a_person(scripted: Settin
         body = {"model": "scripted", "messages": [{"role": "user", "content": "always"}]}
         turn_id = (await http.post("/v1/turns", json=body)).json()["turn_id"]
         kinds = []
-        async for event in client.follow(turn_id):
+        async for event in client.reader.follow(turn_id):
             kinds.append(event.kind if event else "")
             if "turn.parked" in kinds:
                 break
         assert (await client.inbox.decide(turn_id, "approve", by="test")).request.applied
-        assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED_BY_HUMAN
+        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_BY_HUMAN
 
 
 async def test_a_changed_file_rules_the_next_turn_and_a_broken_one_leaves_the_old_in_force(
@@ -148,12 +148,12 @@ async def test_a_turn_in_flight_keeps_the_policy_it_was_submitted_with(
     scripted = replace(playing(settings, SCRIPT), policy=str(policy))
     policy.write_text(RULE + "reactions: [fail]}")
     async with TurnsClient(scripted, read_source) as client:
-        turn_id = await client.submit(message("always"))
+        turn_id = await client.submitter.submit(message("always"))
         policy.write_text(RULE + "reactions: [warn]}")
-        later = await client.submit(message("always"))
+        later = await client.submitter.submit(message("always"))
         worker_process(settings=settings_of_worker(scripted))
-        assert (await client.result(turn_id, timeout=60)).outcome is Outcome.FAILED
-        assert (await client.result(later, timeout=60)).outcome is Outcome.PASSED
+        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.FAILED
+        assert (await client.reader.result(later, timeout=60)).outcome is Outcome.PASSED
 
 
 def settings_of_worker(settings: Settings) -> Settings:
@@ -190,8 +190,10 @@ async def test_the_blocks_of_a_model_and_of_an_owner_name_their_own_files(script
             for model, owner in (("scripted", ""), ("other", ""), ("other", "anna"), ("scripted", "bob"))
         ]
         assert found == ["all", "model", "anna", "all"]
-        failed = await client.result(await client.submit(message("always")), timeout=60)
-        passed = await client.result(await client.submit(replace(message("always"), model="other")), timeout=60)
+        failed = await client.reader.result(await client.submitter.submit(message("always")), timeout=60)
+        passed = await client.reader.result(
+            await client.submitter.submit(replace(message("always"), model="other")), timeout=60
+        )
         assert (failed.outcome, passed.outcome) == (Outcome.FAILED, Outcome.PASSED)
 
 
@@ -222,8 +224,8 @@ async def test_a_policy_stays_in_the_store_while_any_turn_needs_it_and_goes_with
     policy.write_text(RULE + "}")
     keys = Keys(settings.namespace)
     async with TurnsClient(kept, read_source) as client:
-        turn_id = await client.submit(message("x"))
-        policy_hash = (await client.get(turn_id)).to_dict()["policy"]
+        turn_id = await client.submitter.submit(message("x"))
+        policy_hash = (await client.reader.get(turn_id)).to_dict()["policy"]
         redis = client.store.redis
         assert await redis.hget(keys.policies, policy_hash) == policy.read_bytes()
         assert await redis.ttl(keys.policies) == -1
@@ -232,12 +234,12 @@ async def test_a_policy_stays_in_the_store_while_any_turn_needs_it_and_goes_with
         assert await clear_policies(client.store, dry_run=True) == 1
         assert await clear_policies(client.store, dry_run=False) == 1
         assert await redis.hkeys(keys.policies) == [policy_hash.encode()]
-        await client.cancel(turn_id)
+        await client.canceller.cancel(turn_id)
         await client.store.redis.zadd(keys.policies_used, {policy_hash: 1})
         assert await clear_policies(client.store, dry_run=False) == 1
         assert await redis.exists(keys.policies, keys.policies_used) == 0
         # The store lost it, the process knows it: the next submit puts it there again.
-        await client.submit(message("y"))
+        await client.submitter.submit(message("y"))
         assert await redis.hexists(keys.policies, policy_hash)
 
 
@@ -248,16 +250,16 @@ async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_
     kept = replace(settings, policy=str(policy))
     keys = Keys(settings.namespace)
     async with TurnsClient(kept, read_source) as client:
-        ids = [await client.submit(message("x", name)) for name in ("a", "b")]
+        ids = [await client.submitter.submit(message("x", name)) for name in ("a", "b")]
         for turn_id in ids:
-            await client.cancel(turn_id)
-        before = (await client.get(ids[0])).to_dict()["policy"]
+            await client.canceller.cancel(turn_id)
+        before = (await client.reader.get(ids[0])).to_dict()["policy"]
     policy.write_text(RULE + "severity: warning}")
     async with TurnsClient(kept, read_source) as client:
-        again = await client.get(await client.replay(ids[0]))
+        again = await client.reader.get(await client.replay(ids[0]))
         assert again.to_dict()["policy"] == before
         await client.store.redis.hdel(keys.policies, before)
-        today = await client.get(await client.replay(ids[1]))
+        today = await client.reader.get(await client.replay(ids[1]))
         assert today.to_dict()["policy"] not in {"", before}
         assert today.request.policy == {"short": ("warn",)}
 
@@ -268,10 +270,10 @@ async def test_a_policy_that_the_store_lost_ends_its_turn_with_words_for_the_ope
     scripted = playing(settings, SCRIPT)
     policy.write_text(RULE + "}")
     async with TurnsClient(replace(scripted, policy=str(policy)), read_source) as client:
-        turn_id = await client.submit(message("x"))
+        turn_id = await client.submitter.submit(message("x"))
         await client.store.redis.delete(Keys(settings.namespace).policies)
         worker_process(settings=scripted)
-        turn = await client.result(turn_id, timeout=60)
+        turn = await client.reader.result(turn_id, timeout=60)
         assert turn.outcome is Outcome.ERROR
         assert "is not in the store" in turn.error["reason"]
 
@@ -322,7 +324,7 @@ async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_
         assert await redis.hexists(keys.policies, policy_hash)
         assert await redis.zcard(keys.due) == 0, "there is no turn"
         worker_process(settings=settings)
-        turn = await client.result(await client.submit(message("always", "s")), timeout=60)
+        turn = await client.reader.result(await client.submitter.submit(message("always", "s")), timeout=60)
         assert (turn.outcome, turn.policy) == (Outcome.FAILED, policy_hash)
         await redis.delete(keys.finished)
         await redis.zadd(keys.policies_used, dict.fromkeys(await redis.hkeys(keys.policies), 1))

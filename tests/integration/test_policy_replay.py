@@ -52,9 +52,12 @@ async def turns(settings: Settings, worker_process: Callable[..., WorkerProcess]
     found = {}
     async with TurnsClient(scripted) as client:
         for text in ("long", "unmarked", "plain"):
-            found[text] = await client.submit(message(text, text))
+            found[text] = await client.submitter.submit(message(text, text))
         for turn_id in found.values():
-            assert (await client.result(turn_id, timeout=60)).outcome in {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY}
+            assert (await client.reader.result(turn_id, timeout=60)).outcome in {
+                Outcome.PASSED,
+                Outcome.PASSED_AFTER_RETRY,
+            }
     return found
 
 

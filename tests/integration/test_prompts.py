@@ -25,8 +25,8 @@ def told(settings: Settings, session: str) -> str | None:
 
 
 async def answered(client: TurnsClient, session: str, model: str = "scripted", locale: str = "de") -> Turn:
-    turn_id = await client.submit(replace(message("frage", session), model=model, locale=locale))
-    return await client.result(turn_id, timeout=60)
+    turn_id = await client.submitter.submit(replace(message("frage", session), model=model, locale=locale))
+    return await client.reader.result(turn_id, timeout=60)
 
 
 async def test_each_turn_gets_the_template_of_its_model_version_and_language_as_it_was_at_the_submit(
@@ -62,14 +62,14 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(
 ) -> None:
     made = playing(settings, SCRIPT)
     async with TurnsClient(made) as client:
-        turn_id = await client.submit(message("frage", "s"))
+        turn_id = await client.submitter.submit(message("frage", "s"))
         keys, redis = Keys(made.namespace), client.store.redis
         [template] = await redis.hkeys(keys.policies)
         await redis.zadd(keys.policies_used, {template: 1})
         assert await clear_policies(client.store, dry_run=False) == 0, "an unfinished turn has it"
         await redis.delete(keys.policies)
         worker_process(settings=made)
-        turn = await client.result(turn_id, timeout=60)
+        turn = await client.reader.result(turn_id, timeout=60)
     assert turn.outcome
     assert turn.outcome.success
     assert "Deine Aufgabe" in (told(made, "s") or "")

@@ -54,17 +54,17 @@ async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(
     worker_process(settings=busy)
     async with TurnsClient(busy) as client:
         message = {"role": "user", "content": "hello"}
-        turn_id = await client.submit(TurnRequest(model="slow", messages=(message,), session_id="s"))
+        turn_id = await client.submitter.submit(TurnRequest(model="slow", messages=(message,), session_id="s"))
         await wait_until(lambda: _running(client, turn_id))
         run, check = await client.prober.probe(3.0)
         assert (run.state, check.state) == ("busy", "claimed")
         assert await client.prober.ready(3.0)
-        await client.cancel(turn_id)
-        await client.result(turn_id, timeout=60)
+        await client.canceller.cancel(turn_id)
+        await client.reader.result(turn_id, timeout=60)
 
 
 async def _running(client: TurnsClient, turn_id: str) -> bool:
-    return (await client.get(turn_id)).state == "running"
+    return (await client.reader.get(turn_id)).state == "running"
 
 
 async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_turns_go_on(
@@ -84,8 +84,8 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
     await wait_until(lambda: "worker.deaf" in worker.log_file.read_text())
     async with TurnsClient(impatient) as client:
         message = {"role": "user", "content": "hello"}
-        turn_id = await client.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
-        await client.result(turn_id, timeout=60)
+        turn_id = await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
+        await client.reader.result(turn_id, timeout=60)
     after = worker.children()
     assert after["1"] != before["1"]
     assert "worker.deaf" in worker.log_file.read_text()

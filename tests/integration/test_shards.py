@@ -25,7 +25,7 @@ def request(session_id: str) -> TurnRequest:
 
 async def submit(settings: Settings, sessions: int) -> list[str]:
     async with TurnsClient(settings) as client:
-        return [await client.submit(request(f"s{number}")) for number in range(sessions)]
+        return [await client.submitter.submit(request(f"s{number}")) for number in range(sessions)]
 
 
 @pytest.mark.parametrize("shards", [1, 8])
@@ -69,4 +69,4 @@ async def test_turns_of_every_shard_are_carried_out(
     worker_process(settings=four)
     async with TurnsClient(four) as client:
         for turn_id in turn_ids:
-            assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED
+            assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED

@@ -73,8 +73,8 @@ async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
     worker_process(settings=used)
     async with TurnsClient(used) as client:
         request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="chat-7")
-        turn_id = await client.submit(request)
-        assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
+        turn_id = await client.submitter.submit(request)
+        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
 
     accepted = ("SUCCESS", "attempt 2/3: accepted; turn passed_after_retry")
     await wait_until(lambda: accepted in watcher.seen["turn.validate"])
@@ -107,9 +107,9 @@ async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_
         await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
         async with TurnsClient(used) as client:
             request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="c")
-            turn_id = await client.submit(request)
-            assert (await client.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
-            log = [event async for event in client.follow(turn_id) if event is not None]
+            turn_id = await client.submitter.submit(request)
+            assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
+            log = [event async for event in client.reader.follow(turn_id) if event is not None]
 
         def chain() -> list[dict[str, Any]]:
             """The turn's tasks in Flower, each before its child, when all have ended."""
@@ -152,12 +152,12 @@ async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_ru
         await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
         async with TurnsClient(used) as client:
             request = TurnRequest(model="m", messages=({"role": "user", "content": "hello"},), session_id="c")
-            turn_id = await client.submit(request)
+            turn_id = await client.submitter.submit(request)
             await wait_until(lambda: [task for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"])
             [ghost] = [task["uuid"] for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"]
             killed.kill()
             worker_process(settings=used)
-            assert (await client.result(turn_id, timeout=120)).outcome is Outcome.PASSED
+            assert (await client.reader.result(turn_id, timeout=120)).outcome is Outcome.PASSED
 
         def ended() -> dict[str, dict[str, Any]]:
             found = {task["uuid"]: task for task in tasks_of(used, turn_id)}
@@ -183,15 +183,15 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
 
             async def submitted(text: str) -> str:
                 message = {"role": "user", "content": text}
-                return await client.submit(
+                return await client.submitter.submit(
                     TurnRequest(model="m", messages=(message,), session_id=text, policy={"step_marker": ("fail",)})
                 )
 
             failed, stopped = await submitted("fail"), await submitted("hang")
-            assert (await client.result(failed, timeout=60)).outcome is Outcome.FAILED
+            assert (await client.reader.result(failed, timeout=60)).outcome is Outcome.FAILED
             await wait_until(lambda: [task for task in tasks_of(used, stopped) if task["state"] == "RUNNING"])
-            await client.cancel(stopped)
-            assert (await client.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
+            await client.canceller.cancel(stopped)
+            assert (await client.reader.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
         states = await wait_until(
             lambda: {task["name"]: task["state"] for task in tasks_of(used, failed) if task["name"] == "turn.fail"}
         )

@@ -95,10 +95,10 @@ def asked(text: str) -> TurnRequest:
 
 async def called_off(client: TurnsClient, number: int) -> list[str]:
     """Turns that ended without a worker, and before this millisecond: what ends in it is left for the next batch."""
-    ids = [await client.submit(asked(f"warte {n}")) for n in range(number)]
+    ids = [await client.submitter.submit(asked(f"warte {n}")) for n in range(number)]
     for turn_id in ids:
-        await client.cancel(turn_id)
-    last = max([(await client.get(turn_id)).finished_at for turn_id in ids])
+        await client.canceller.cancel(turn_id)
+    last = max([(await client.reader.get(turn_id)).finished_at for turn_id in ids])
     await wait_until(lambda: time.time() > last + 0.001)
     return ids
 
@@ -112,8 +112,8 @@ async def test_a_turn_is_one_trace_in_which_every_run_counts_once_however_often_
 ) -> None:
     worker_process(settings=scripted)
     await client.untraced.begin()
-    ids = {text: await client.submit(asked(text)) for text in ASKED}
-    assert {text: (await client.result(ids[text], timeout=30)).outcome for text in ids} == ASKED
+    ids = {text: await client.submitter.submit(asked(text)) for text in ASKED}
+    assert {text: (await client.reader.result(ids[text], timeout=30)).outcome for text in ids} == ASKED
     told = json.loads(send(scripted, receiver, "--json", OTEL_RESOURCE_ATTRIBUTES="deployment=test").stdout)
     assert told == {"turns": 4, "spans": len(receiver.spans), "refused": []}
     assert (receiver.resource["service.name"], receiver.resource["deployment"]) == ("helix-turns", "test")

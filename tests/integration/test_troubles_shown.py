@@ -95,14 +95,14 @@ async def test_a_parked_phase(settings: Settings, worker_process: Callable[..., 
     worker_process(settings=used)
     phase = Phase(id="build", description="Build add.py.", output_files=("add.py",), max_attempts=1)
     async with TurnsClient(used) as client:
-        [turn_id] = await client.submit_phases([phase], directory="work")
+        [turn_id] = await client.submitter.submit_phases([phase], directory="work")
         await wait_until(lambda: is_parked(client, turn_id))
         await check("A phase waits for a person", used)
-        await client.cancel(turn_id)
+        await client.canceller.cancel(turn_id)
 
 
 async def is_parked(client: TurnsClient, turn_id: str) -> bool:
-    return (await client.get(turn_id)).state == "parked"
+    return (await client.reader.get(turn_id)).state == "parked"
 
 
 async def test_a_full_disk_of_the_store(settings: Settings, small_disk: Path) -> None:
@@ -140,15 +140,15 @@ async def test_a_model_whose_service_fails(settings: Settings, worker_process: C
     used = playing(settings, SCRIPT, locale="en", **away)
     worker_process(settings=used)
     async with TurnsClient(used) as client:
-        turn_id = await client.submit(ask("away"))
+        turn_id = await client.submitter.submit(ask("away"))
         await wait_until(client.pauses.in_force)
         await check("A model's service fails", used)
-        await client.cancel(turn_id)
+        await client.canceller.cancel(turn_id)
 
 
 async def test_a_spent_budget(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> None:
     used = playing(settings, SCRIPT, locale="en", budgets={"all": 0.5})
     worker_process(settings=used)
     async with TurnsClient(used) as client:
-        await client.result(await client.submit(ask("hello")), timeout=60)
+        await client.reader.result(await client.submitter.submit(ask("hello")), timeout=60)
     await check("A day's budget is spent", used)

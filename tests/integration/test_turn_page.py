@@ -137,7 +137,7 @@ async def test_what_was_really_sent_is_on_the_page_and_its_instructions_are_the_
     owners = await read(await browser("key-one"), f"/turns/{turn.turn_id}")
     assert "Sent with sk-***" in owners.text
     assert "House rules." not in owners.text
-    [shown] = await bench.client.attempts(turn.turn_id, owner=owner_of_key("key-one"))
+    [shown] = await bench.client.reader.attempts(turn.turn_id, owner=owner_of_key("key-one"))
     assert set(shown.sent) == {"messages"}
 
 
@@ -149,7 +149,7 @@ async def test_an_action_that_was_refused_is_said_to_be_refused_in_the_audit(ben
         async with audit.noted("replay", by="ann", turn_id=turn_id):
             raise NotFinished(turn_id)
     async with audit.noted("cancel", by="bob", turn_id=turn_id):
-        await bench.client.cancel(turn_id)
+        await bench.client.canceller.cancel(turn_id)
     refused, done = await audit.read()
     assert (refused.action, refused.refused, done.action, done.refused) == (
         "replay",

@@ -88,14 +88,14 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
     asking = asyncio.create_task(http.post("/v1/chat/completions", json={**BODY, "stream": stream}, headers=key))
     while not (session := await bench.client.store.redis.keys(f"{bench.settings.namespace}:*turn:t0-{'?' * 32}")):
         await asyncio.sleep(0.02)
-    turn = await bench.client.get(session[0].decode().rpartition(":")[2])
+    turn = await bench.client.reader.get(session[0].decode().rpartition(":")[2])
     bench.runner.plays.append(says(NO_MARKER))
     await asyncio.to_thread(bench.carry_out, turn.turn_id, session_id=turn.request.session_id)
     answer = await asking
     assert "turn_parked" in answer.text
     assert turn.turn_id in answer.text
     assert answer.status_code == (200 if stream else 503)
-    assert (await bench.client.get(turn.turn_id)).state == "parked"
+    assert (await bench.client.reader.get(turn.turn_id)).state == "parked"
 
 
 async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the_decision(
@@ -130,7 +130,7 @@ async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_pla
     assert answer.status_code == 202
     first, second = answer.json()["data"]
     shown = (await http.get(second["url"])).json()
-    assert (await bench.client.get(second["turn_id"])).request.after == first["turn_id"]
+    assert (await bench.client.reader.get(second["turn_id"])).request.after == first["turn_id"]
     assert (shown["phase"], shown["directory"]) == ("two", "work")
     bad = await http.post("/v1/phases", json={"directory": "work", "phases": [{"id": "x", "describtion": "?"}]})
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_phases")
@@ -184,7 +184,7 @@ async def test_phases_sent_again_under_their_key_are_the_same_turns_and_what_was
     refused = await http.post("/v1/phases", json=other, headers=key)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
     with pytest.raises(IdempotencyConflict, match="'k'"):
-        await bench.client.submit_phases(
+        await bench.client.submitter.submit_phases(
             [Phase.from_dict(other["phases"][0])], directory="work", owner=LOCAL_OWNER, idempotency_key="k"
         )
 
@@ -195,7 +195,7 @@ async def test_phases_escalate_as_their_request_says_to_models_their_caller_may_
     body = {"directory": "work", "phases": [{"id": "one", "description": "Tu es."}]}
     escalation = {"human": True, "timeout_seconds": 5, "default": "approve"}
     answer = await http.post("/v1/phases", json={**body, "escalation": escalation})
-    turn = await bench.client.get(answer.json()["data"][0]["turn_id"])
+    turn = await bench.client.reader.get(answer.json()["data"][0]["turn_id"])
     assert turn.request.escalation == Escalation(timeout_seconds=5, default="approve")
     refused = await http.post("/v1/phases", json={**body, "escalation": {"model": "oracle"}})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "escalation.model")

@@ -72,4 +72,4 @@ async def test_regenerate_after_the_relay_was_killed(
         relay.kill()
         relay.wait(60)
     async with TurnsClient(settings) as client:
-        assert (await client.get(turn_id)).delivery == 1
+        assert (await client.reader.get(turn_id)).delivery == 1

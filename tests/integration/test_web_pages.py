@@ -61,7 +61,7 @@ class Served:
         await wait_until(left)
 
     async def state(self, turn_id: str) -> TurnState:
-        return (await self.client.get(turn_id)).state
+        return (await self.client.reader.get(turn_id)).state
 
 
 @asynccontextmanager
@@ -112,14 +112,14 @@ async def test_regenerate_after_an_ending_that_was_told_runs_again(relay: Served
     body = {"model": "scripted", "messages": HI, "stream": True}
     reading = asyncio.create_task(relay.http.post("/v1/chat/completions", json=body, headers=PAGE))
     turn_id = await _only_turn(relay)
-    await relay.client.cancel(turn_id)
+    await relay.client.canceller.cancel(turn_id)
     assert "abgebrochen" in (await reading).text
     assert await relay.turn_of(REGENERATE) != turn_id
 
 
 async def test_regenerate_of_a_turn_that_was_called_off_runs_again(relay: Served) -> None:
     first = await relay.turn_of(PAGE)
-    await relay.client.cancel(first)
+    await relay.client.canceller.cancel(first)
     second = await relay.turn_of(REGENERATE)
     assert second != first
     assert await relay.turn_of({**PAGE, "x-owui-message-id": "m3"}) == second
@@ -152,7 +152,7 @@ async def test_one_model_chosen_twice_answers_twice(relay: Served) -> None:
 
 async def test_continue_asks_the_agent_to_go_on(relay: Served) -> None:
     turn_id = await relay.turn_of(PAGE, messages=[*HI, {"role": "assistant", "content": "Guten"}])
-    request = (await relay.client.get(turn_id)).request
+    request = (await relay.client.reader.get(turn_id)).request
     assert request.messages[-2:] == (
         {"role": "assistant", "content": "Guten"},
         {"role": "user", "content": "Setze deine letzte Antwort genau dort fort, wo sie endet. Wiederhole nichts."},
@@ -189,7 +189,7 @@ async def test_stop_cancels_when_nobody_comes_back(settings: Settings) -> None:
             return await relay.state(turn_id) is TurnState.FINISHED
 
         await wait_until(finished)
-        assert str((await relay.client.get(turn_id)).outcome) == "cancelled"
+        assert str((await relay.client.reader.get(turn_id)).outcome) == "cancelled"
 
 
 async def test_a_reader_that_comes_back_calls_the_stop_off(settings: Settings) -> None:

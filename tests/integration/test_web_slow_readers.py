@@ -24,8 +24,8 @@ ASKED = TurnRequest(model="scripted", messages=({"role": "user", "content": "vie
 
 async def long_log(client: TurnsClient) -> str:
     """A turn whose log is far longer than all buffers between two sockets: 20 MiB."""
-    turn_id = await client.submit(ASKED)
-    turn, keys = await client.get(turn_id), keys_of(client.settings.namespace, turn_id)
+    turn_id = await client.submitter.submit(ASKED)
+    turn, keys = await client.reader.get(turn_id), keys_of(client.settings.namespace, turn_id)
     for seq in range(2, PIECES + 2):
         data = {"attempt": 1, "text": PIECE}
         wire = Event(seq=seq, epoch=turn.epoch, at=1.0, kind="attempt.output", data=data).to_dict()

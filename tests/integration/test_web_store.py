@@ -214,8 +214,8 @@ async def test_readers_that_leave_at_any_moment_leave_nothing_behind(settings: S
 async def test_one_relay_serves_more_readers_than_the_library_would_give_connections(settings: Settings) -> None:
     async with TurnsClient(settings) as client:
         request = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
-        turn_id = await client.submit(request)
-        readers = [client.follow(turn_id) for _ in range(120)]
+        turn_id = await client.submitter.submit(request)
+        readers = [client.reader.follow(turn_id) for _ in range(120)]
         first = await asyncio.gather(*map(anext, readers))
         assert [event.kind for event in first if event] == ["turn.queued"] * 120
         for reader in readers:

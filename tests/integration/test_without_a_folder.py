@@ -76,7 +76,7 @@ async def test_a_cancel_before_the_seal_publishes_nothing(bench: Bench) -> None:
 
     bench.on_loop.seal = cancelled_first  # type: ignore[method-assign, assignment]
     bench.carry_out(turn_id, JUDGE)
-    assert (await bench.client.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.CANCELLED
     assert not session(bench).exists()
 
 
@@ -87,14 +87,14 @@ async def test_a_sick_host_gives_the_judged_answer_to_another(bench: Bench) -> N
     session(bench).write_text("no folder can be made here")
     bench.trouble = "the disk is read-only"
     bench.carry_out_one(JUDGE, turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, turn.strikes) == (TurnState.RAN, str(JUDGE), 0)
     session(bench).unlink()
     bench.trouble = ""
     bench.host.look()
     bench.announced.clear()
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 1)
     assert check_session_done(session(bench))
 
@@ -114,7 +114,7 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
     bench.ledger.recall(0)
     assert bench.ledger.reap(turn_id, may_take=True).link == str(JUDGE)
     bench.carry_out(turn_id, JUDGE)
-    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
     assert check_session_done(session(bench))
 
 

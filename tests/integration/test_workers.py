@@ -50,12 +50,12 @@ async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(
     app = Celery(set_as_current=False)
     app.conf.update(celery_settings(busy))
     async with TurnsClient(busy) as client:
-        turn_id = await client.submit(asked("s", "slow"))
+        turn_id = await client.submitter.submit(asked("s", "slow"))
         await wait_until(lambda: is_in(client, turn_id, TurnState.RUNNING))
         at_work = [line for line in await crew(client) if line.doing]
         assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
-        assert (await client.get(turn_id)).worker == at_work[0].name
-        assert (await client.attempts(turn_id))[0].worker == at_work[0].name
+        assert (await client.reader.get(turn_id)).worker == at_work[0].name
+        assert (await client.reader.attempts(turn_id))[0].worker == at_work[0].name
         replies = app.control.ping(timeout=5)
         names = {name for reply in replies for name in reply}
         assert {line.name for line in await crew(client)} <= names, "Flower knows it by another name"
@@ -67,12 +67,12 @@ async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(
             0,
         )
         assert at_work[0].name in worker.log_file.read_text()
-        await client.cancel(turn_id)
-        await client.result(turn_id, timeout=60)
+        await client.canceller.cancel(turn_id)
+        await client.reader.result(turn_id, timeout=60)
 
 
 async def is_in(client: TurnsClient, turn_id: str, state: TurnState) -> bool:
-    return (await client.get(turn_id)).state is state
+    return (await client.reader.get(turn_id)).state is state
 
 
 async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gone(
@@ -118,13 +118,13 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
         for name in names:
             assert await client.workers.order(name, WorkerOrder.QUIET) == name
         await wait_until(lambda: states_are(client, {"quiet"}))
-        turn_id = await client.submit(asked("s"))
+        turn_id = await client.submitter.submit(asked("s"))
         done = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
         assert "quiet" in done.stdout
         assert await is_in(client, turn_id, TurnState.QUEUED)
         for name in names:
             subprocess.run(turns("workers", "resume", name), env=environ_of(settings), check=True, capture_output=True)
-        assert (await client.result(turn_id, timeout=60)).outcome
+        assert (await client.reader.result(turn_id, timeout=60)).outcome
         before = worker.children()
         for name in names:
             await client.workers.order(name, WorkerOrder.DRAIN)

@@ -58,7 +58,7 @@ def run(
     more["operator"] = True  # who can write to the store can do anything
 
     async def action(client: TurnsClient) -> list[Turn]:
-        turn_ids = await client.submit_phases(phases, directory=directory, **more)
+        turn_ids = await client.submitter.submit_phases(phases, directory=directory, **more)
         _accepted(phases, turn_ids, as_json=as_json, to_stderr=watching)
         return [await follow(client, each, turn_id) for each, turn_id in zip(phases, turn_ids, strict=True) if watching]
 
@@ -111,7 +111,7 @@ def list_phases(path: Path, as_json: bool) -> None:
         for name, status in noted.items():
             turn_id = (status or {}).get("turn_id", "")
             try:
-                turn = await client.get(turn_id) if turn_id else None
+                turn = await client.reader.get(turn_id) if turn_id else None
             except TurnNotFound:
                 turn = None  # its record was kept long enough
             found[name] = (_state(turn) or (status or {}).get("status", ""), turn_id)

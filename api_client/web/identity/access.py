@@ -20,6 +20,7 @@ from starlette.requests import Request
 
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
+from api_client.index.finding import find_turn
 from api_client.relay_state.allowances import Limits
 from api_client.web.bodies.body import OWNER
 from api_client.web.errors import ApiError
@@ -237,8 +238,8 @@ async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder
 
 
 async def _named(turn_id: str, request: Request) -> str:
-    """The turn that a path names: by its id, the beginning of it, or ``last``. Raises as ``TurnsClient.find``."""
-    return await relay_of(request).client.find(turn_id, owner=await reach_of(request))
+    """The turn that a path names: by its id, the beginning of it, or ``last``. Raises as ``find_turn``."""
+    return await find_turn(relay_of(request).client.lists, turn_id, owner=await reach_of(request))
 
 
 #: For all routes of programs. The key's holder, for routes that are about no user; the caller; whose turns it may see.

@@ -99,7 +99,7 @@ async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, v
 async def _answer(relay: RelayOf, turn_id: str, number: int) -> str | None:
     """The answer of an attempt as it was judged; None where retention has removed it."""
     try:
-        attempts = await relay.client.attempts(turn_id)
+        attempts = await relay.client.reader.attempts(turn_id)
     except TurnNotFound:
         return None
     return next((each.answer or each.text for each in attempts if each.number == number), None)

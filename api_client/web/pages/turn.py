@@ -17,7 +17,7 @@ from api_client.contract.errors import NotFinished
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.contract.values.setting_values import TRACE_ID
-from api_client.index.finding import neighbours
+from api_client.index.finding import find_turn, neighbours
 from api_client.tracing.span_tree import trace_id
 from api_client.turns.history import deaths, export
 from api_client.turns.proposal import proposal
@@ -40,11 +40,11 @@ router = page_router()
 async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
     """One turn: what happened, why, and what became of it."""
     client = relay.client
-    if (whole := await client.find(turn_id, owner=visitor.owner)) != turn_id:
+    if (whole := await find_turn(client.lists, turn_id, owner=visitor.owner)) != turn_id:
         return see_other(f"/turns/{whole}")
-    turn = await client.get(turn_id, owner=visitor.owner)
-    attempts = await client.attempts(turn_id, owner=visitor.owner)
-    outline = await client.outline(turn_id)
+    turn = await client.reader.get(turn_id, owner=visitor.owner)
+    attempts = await client.reader.attempts(turn_id, owner=visitor.owner)
+    outline = await client.reader.outline(turn_id)
     rows = waterfall(outline.events, _now(turn))
     parked = turn.state is TurnState.PARKED
     return visited(

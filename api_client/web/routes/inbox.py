@@ -31,8 +31,8 @@ async def list_inbox(relay: RelayOf, owner: Reach) -> Response:
 @router.get("/{turn_id}", response_model=None)
 async def show_inbox(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """One turn with what a person needs to decide: the result an approval accepts, and what was found in it."""
-    turn = await relay.client.get(turn_id, owner=owner)
-    attempts = await relay.client.attempts(turn_id, owner=owner)
+    turn = await relay.client.reader.get(turn_id, owner=owner)
+    attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     return JSON({**_shown(turn), **proposal(turn, attempts)})
 
 

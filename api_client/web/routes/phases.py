@@ -50,7 +50,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     escalation = read_escalation(body.escalation, caller.settings(relay.settings))
     await to_thread(_require_files, relay.settings, phases, folder_of(directory), caller.owner)
     await require_room(relay, caller, locale, count=len(phases), size=size_of(request))
-    turn_ids = await relay.client.submit_phases(
+    turn_ids = await relay.client.submitter.submit_phases(
         phases,
         owner=caller.owner,
         directory=directory,

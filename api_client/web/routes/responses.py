@@ -22,6 +22,7 @@ from api_client.actions import act
 from api_client.audit import by_key
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.index.finding import find_turn
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.models import ResponseBody, operation
@@ -63,7 +64,7 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     if ask.stream and ask.page:
         return page_stream(relay, ask, await submit(ask, relay, caller))
     turn_id = (await submit(ask, relay, caller)).turn_id
-    turn = await relay.client.get(turn_id, owner=caller.owner)
+    turn = await relay.client.reader.get(turn_id, owner=caller.owner)
     named, ask = {"x-turn-id": turn_id}, ask.without_text()
     if ask.stream:
         return StreamingResponse(
@@ -127,7 +128,7 @@ async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) 
     """Call the turn off. Repeating it, or cancelling a finished one, changes nothing."""
     turn = await _turn(relay, response_id, owner)
     await act(relay.client, "cancel", turn.turn_id, by=by_key(caller.owner), owner=owner)
-    turn = await relay.client.get(turn.turn_id, owner=owner)
+    turn = await relay.client.reader.get(turn.turn_id, owner=owner)
     return JSON(response_of(turn, await _used(relay, turn, owner)))
 
 
@@ -172,8 +173,8 @@ async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
     """
     if not response_id.startswith(PREFIX):
         raise TurnNotFound(response_id)
-    whole = await relay.client.find(response_id.removeprefix(PREFIX), owner=owner)
-    return await relay.client.get(whole, owner=owner)
+    whole = await find_turn(relay.client.lists, response_id.removeprefix(PREFIX), owner=owner)
+    return await relay.client.reader.get(whole, owner=owner)
 
 
 def _check_number(after: int, turn: Turn, *, streamed: bool) -> None:

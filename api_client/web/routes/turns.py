@@ -64,13 +64,13 @@ async def list_turns(
 @router.get("/{turn_id}", response_model=None)
 async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """The turn's record."""
-    return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
+    return JSON(_shown(await relay.client.reader.get(turn_id, owner=owner)))
 
 
 @router.get("/{turn_id}/attempts", response_model=None)
 async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """The turn's attempts, oldest first."""
-    attempts = await relay.client.attempts(turn_id, owner=owner)
+    attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     return JSON({"object": "list", "data": [attempt.to_dict() for attempt in attempts]})
 
 
@@ -79,7 +79,7 @@ async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Respons
 async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
     await act(relay.client, "cancel", turn_id, by=by_key(caller.owner), owner=owner)
-    return JSON(_shown(await relay.client.get(turn_id, owner=owner)))
+    return JSON(_shown(await relay.client.reader.get(turn_id, owner=owner)))
 
 
 @router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=operation(ReplayBody))
@@ -103,7 +103,7 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
     A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.
     """
     after, epoch, at_ms = _position(request)
-    turn = await relay.client.get(turn_id, owner=owner)
+    turn = await relay.client.reader.get(turn_id, owner=owner)
     stranger = after > 0 and (epoch != turn.epoch or after > turn.seq)
     if stranger:
         after = 0

@@ -41,13 +41,13 @@ class RelayStopping(HelixError):
 async def follow(
     relay: Relay, turn_id: str, owner: str | None, *, after: int = 0, epoch: str = "", at_ms: int = 0
 ) -> AsyncGenerator[Event | None]:
-    """The turn's events as ``TurnsClient.follow`` brings them. Close it (``aclosing``).
+    """The turn's events as ``TurnReader.follow`` brings them. Close it (``aclosing``).
 
     Raises:
-        RelayStopping: the relay stops. Otherwise as ``TurnsClient.follow``.
+        RelayStopping: the relay stops. Otherwise as ``TurnReader.follow``.
     """
     ping = relay.settings.ping_seconds
-    events = relay.client.follow(turn_id, after=after, epoch=epoch, at_ms=at_ms, owner=owner, ping_seconds=ping)
+    events = relay.client.reader.follow(turn_id, after=after, epoch=epoch, at_ms=at_ms, owner=owner, ping_seconds=ping)
     stopping = asyncio.create_task(relay.stopping.wait())
     step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _END))
     try:
@@ -98,7 +98,7 @@ async def spent(relay: Relay, turn_id: str, owner: str | None) -> Spent:
 
 async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, Spent]:
     used = await spent(relay, turn_id, owner)
-    return await relay.client.get(turn_id, owner=owner), used
+    return await relay.client.reader.get(turn_id, owner=owner), used
 
 
 async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, Spent]:

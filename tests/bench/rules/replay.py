@@ -40,10 +40,10 @@ async def record(settings: Settings, client: TurnsClient) -> list[tuple[str, int
     for case in cases():
         locale = case.good.lang
         turn = await bench.outcome(says(case.first), says(case.good.text()), locale=locale, max_attempts=2)
-        found.append((turn.turn_id, len(await client.attempts(turn.turn_id))))
+        found.append((turn.turn_id, len(await client.reader.attempts(turn.turn_id))))
     for text in demo_answers():
         turn = await bench.outcome(says(text), max_attempts=1)
-        found.append((turn.turn_id, len(await client.attempts(turn.turn_id))))
+        found.append((turn.turn_id, len(await client.reader.attempts(turn.turn_id))))
     bench.close()
     return found
 

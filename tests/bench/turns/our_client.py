@@ -28,14 +28,14 @@ class Ours(System):
 
     def new_id(self) -> str:
         session = f"bench-{uuid4().hex}"
-        turn = self._client.new_id(session)
+        turn = self._client.submitter.new_id(session)
         self._sessions[turn] = session
         return turn
 
     async def submit(self, turn: str, kind: str) -> None:
         message = {"role": "user", "content": kind}
         request = TurnRequest(model=self._model, messages=(message,), session_id=self._sessions.pop(turn))
-        await self._client.submit(request, turn_id=turn)
+        await self._client.submitter.submit(request, turn_id=turn)
 
     def began(self, event: dict[str, Any]) -> bool:
         return event["kind"] == "attempt.started"
@@ -50,12 +50,12 @@ class Ours(System):
         return last["data"]["outcome"] == _OUTCOMES.get(kind, Outcome.PASSED.value)
 
     async def stored(self, turn: str, kind: str) -> bool:
-        attempts = await self._client.attempts(turn)
-        answer = (await self._client.get(turn)).response
+        attempts = await self._client.reader.attempts(turn)
+        answer = (await self._client.reader.get(turn)).response
         return len(attempts) == len(work.ANSWERS[kind]) and bool(answer)
 
     async def follow(self, turn: str) -> None:
-        async for _ in self._client.follow(turn):
+        async for _ in self._client.reader.follow(turn):
             pass
 
 

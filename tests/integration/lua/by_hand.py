@@ -26,4 +26,4 @@ def claimed(ledger: Ledger, turn_id: str, link: Link = FIRST, session_id: str = 
 
 
 async def log_of(client: TurnsClient, turn_id: str) -> list[Event]:
-    return [event async for event in client.follow(turn_id) if event is not None]
+    return [event async for event in client.reader.follow(turn_id) if event is not None]

@@ -21,7 +21,7 @@ AGAIN = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields=prog
 
 
 async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     judging = advanced(ledger, run, RAN)
     assert (judging.link, judging.token, judging.turn.state) == (Link(VALIDATE, 1), run.token, TurnState.VALIDATING)
@@ -32,23 +32,23 @@ async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(clien
     assert [event.kind for event in await log_of(client, turn_id)] == [
         *("turn.queued", "attempt.started", "attempt.started", "turn.finished")
     ]
-    assert [attempt.deliveries for attempt in await client.attempts(turn_id)] == [1, 1]
+    assert [attempt.deliveries for attempt in await client.reader.attempts(turn_id)] == [1, 1]
 
 
 async def test_an_advance_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     judging = advanced(ledger, claimed(ledger, turn_id), RAN)
     command = next(ledger._changes.advance(judging, AGAIN, 0.0))
     once, again = ledger._do(command), ledger._do(command)
     assert once.link == again.link == Link(RETRY, 2)
     assert once.turn.delivery == again.turn.delivery == 2
-    assert (await client.get(turn_id)).seq == 3
+    assert (await client.reader.get(turn_id)).seq == 3
 
 
 async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_when_the_holder_dies(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     late = advanced(ledger, claimed(ledger, turn_id), RAN)
     assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("held")
     await wait_until(lambda: (found := ledger.reap(turn_id, may_take=True)).what == "announce" and found.link)
@@ -59,7 +59,7 @@ async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_whe
 
 
 async def test_going_on_keeps_the_lease_from_now_on(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     judging = advanced(ledger, run, RAN)
     assert judging.turn.lease_until >= run.turn.lease_until
@@ -68,9 +68,9 @@ async def test_going_on_keeps_the_lease_from_now_on(client: TurnsClient, ledger:
 
 
 async def test_a_cancel_ends_the_turn_where_its_holder_would_have_gone_on(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
-    await client.cancel(turn_id)
+    await client.canceller.cancel(turn_id)
     assert ledger.advance(run, RAN) == Committed("", "cancelled")
     with pytest.raises(Fenced):
         ledger.beat(run)
@@ -79,14 +79,14 @@ async def test_a_cancel_ends_the_turn_where_its_holder_would_have_gone_on(client
 async def test_a_spent_budget_lets_an_answer_be_judged_but_no_agent_run_again(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request(cost_budget_usd=0.5))
+    turn_id = await client.submitter.submit(request(cost_budget_usd=0.5))
     spent = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
     judging = advanced(ledger, claimed(ledger, turn_id), spent)
     assert ledger.advance(judging, AGAIN) == Committed("", "expired")
 
 
 async def test_a_delay_gives_the_turn_back(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     delayed = Move(attempt=1, next=Link(VALIDATE, 1), delay_ms=60_000)
     assert ledger.advance(claimed(ledger, turn_id), delayed) == Committed("", "")
     assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("early")
@@ -96,7 +96,7 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     """As after a loss of power: the store is what it was before two answered links."""
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     ledger.append(run, [AttemptOutput(attempt=1, text="Ja.")])
     keys = Keys(client.settings.namespace)
@@ -108,10 +108,10 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
     for name, content in before.items():
         store.restore(name, 0, content)
     ledger.append(again, [AttemptOutput(attempt=2, text="Doch.")])
-    turn = await client.get(turn_id)
+    turn = await client.reader.get(turn_id)
     assert (turn.state, turn.next, turn.delivery, turn.retries) == (TurnState.RUNNING, "turn.retry/2", 2, 1)
     ledger.commit(again, PASSED)
-    assert (await client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
     kinds = [(event.kind, event.data.get("text")) for event in await log_of(client, turn_id)]
     assert kinds == [
         ("turn.queued", None),
@@ -121,7 +121,7 @@ async def test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_b
         ("attempt.output", "Doch."),
         ("turn.finished", None),
     ]
-    assert [attempt.text for attempt in await client.attempts(turn_id)] == ["Ja.", ""]
+    assert [attempt.text for attempt in await client.reader.attempts(turn_id)] == ["Ja.", ""]
 
 
 def advanced(ledger: Ledger, claim: Claim, move: Move) -> Claim:

@@ -56,7 +56,7 @@ async def submitted(client: TurnsClient, store: redis.Redis, number: int) -> lis
     """Turns of one session each, every one in a millisecond of its own: equal times have no order."""
     ids: list[str] = []
     for place in range(number):
-        ids.append(await client.submit(request(session_id=f"s-{place}")))
+        ids.append(await client.submitter.submit(request(session_id=f"s-{place}")))
         passed = milliseconds(store)
         await wait_until(lambda passed=passed: milliseconds(store) > passed)
     return ids
@@ -65,7 +65,7 @@ async def submitted(client: TurnsClient, store: redis.Redis, number: int) -> lis
 async def test_while_their_messages_wait_turns_are_not_announced_again(quick: Settings, store: redis.Redis) -> None:
     async with TurnsClient(quick) as client:
         for number in range(150):
-            await client.submit(request(session_id=f"s-{number}"))
+            await client.submitter.submit(request(session_id=f"s-{number}"))
         await wait_until(lambda: store.llen(queue_of(quick)) == 150)
         each = Announcing(quick)
         for _ in range(3):
@@ -93,7 +93,7 @@ async def test_a_lost_message_is_announced_again_once_the_queue_has_gone_past_it
 
 async def test_with_an_empty_queue_an_unclaimed_turn_is_announced_again(quick: Settings, store: redis.Redis) -> None:
     async with TurnsClient(quick) as client:
-        turn_id = await client.submit(request())
+        turn_id = await client.submitter.submit(request())
         await wait_until(lambda: store.llen(queue_of(quick)) == 1)
         store.delete(queue_of(quick))
         each = Announcing(quick)
@@ -129,7 +129,7 @@ async def test_waiting_turns_are_counted_once_for_each_session_whatever_lies_in_
     quick: Settings, store: redis.Redis
 ) -> None:
     async with TurnsClient(quick) as client:
-        ids = [await client.submit(request(session_id=session)) for session in ("a", "a", "b", "c")]
+        ids = [await client.submitter.submit(request(session_id=session)) for session in ("a", "a", "b", "c")]
         await wait_until(lambda: store.llen(queue_of(quick)) == 3)
         store.lpush(queue_of(quick), *store.lrange(queue_of(quick), 0, -1))
         claimed(Ledger(quick, "w"), ids[3], session_id="c")

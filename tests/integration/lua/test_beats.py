@@ -19,7 +19,7 @@ from worker.turns.record.ledger import Ledger
 
 async def held(client: TurnsClient, settings: Settings, count: int) -> list[Claim]:
     ledger = Ledger(settings, "worker-1")
-    ids = [await client.submit(request(session_id=f"s-{number}")) for number in range(count)]
+    ids = [await client.submitter.submit(request(session_id=f"s-{number}")) for number in range(count)]
     return [claimed(ledger, turn_id, FIRST, f"s-{number}") for number, turn_id in enumerate(ids)]
 
 
@@ -30,7 +30,7 @@ async def test_each_lease_is_renewed_told_of_a_cancel_or_fenced_on_its_own(
     keys = [keys_of(settings.namespace, claim.turn.turn_id) for claim in claims]
     names = [key.turn(claim.turn.turn_id) for key, claim in zip(keys, claims, strict=True)]
     lost.token = "somebody else's"
-    await client.cancel(stopped.turn.turn_id)
+    await client.canceller.cancel(stopped.turn.turn_id)
     store.delete(names[3], names[4])
     store.set(names[3], "not a hash")
     store.hset(names[0], "lease_until", 0)
@@ -64,7 +64,7 @@ async def test_leases_of_several_shards_are_renewed_together(
 async def test_the_deadline_is_looked_at_before_a_lease_ends(
     client: TurnsClient, settings: Settings, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request(deadline_seconds=2.0))
+    turn_id = await client.submitter.submit(request(deadline_seconds=2.0))
     claim = claimed(Ledger(settings, "worker-1"), turn_id)
     Beats(settings, store).renew([claim])
     keys = keys_of(settings.namespace, turn_id)

@@ -39,25 +39,25 @@ async def test_after_an_outage_the_holder_of_a_finished_run_commits_before_a_rea
     client: TurnsClient, short: Settings, store: redis.Redis
 ) -> None:
     ledger = Ledger(short, "holder")
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     # Nobody could beat, and nobody could look: the store was away, and the lease has run out meanwhile.
     await wait_until(lambda: lapsed(store, short, turn_id))
     reaper(short).look()
     assert ledger.commit(claim, PASSED).outcome == "passed"
-    assert (await client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have_taken(
     client: TurnsClient, short: Settings, store: redis.Redis
 ) -> None:
     ledger = Ledger(short, "holder")
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
     calm = Calm(short, store)
     await wait_until(lambda: calm.look()[1] >= LEASE_SECONDS and lapsed(store, short, turn_id))
     reaper(short).look()
-    assert (await client.get(turn_id)).strikes == 1
+    assert (await client.reader.get(turn_id)).strikes == 1
 
 
 async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
@@ -81,7 +81,7 @@ async def test_while_no_turn_is_unfinished_reapers_tell_the_store_nothing(
     looking = reaper(short)
     looking.look()
     assert not store.exists(Keys(short.namespace).reapers)
-    await client.submit(request())
+    await client.submitter.submit(request())
     looking.look()
     assert store.exists(Keys(short.namespace).reapers)
 
@@ -90,7 +90,7 @@ async def test_what_was_counted_is_folded_also_when_no_turn_is_unfinished_any_mo
     client: TurnsClient, short: Settings, store: redis.Redis
 ) -> None:
     ledger, keys = Ledger(short, "holder"), Keys(short.namespace)
-    ledger.commit(claimed(ledger, await client.submit(request())), PASSED)
+    ledger.commit(claimed(ledger, await client.submitter.submit(request())), PASSED)
     assert store.exists(keys.due, keys.pending) == 1
     reaper(short).look()
     assert not store.exists(keys.pending)

@@ -18,7 +18,7 @@ async def test_what_is_pending_counts_for_readers_and_is_folded_once(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     keys = Keys(client.settings.namespace)
-    ledger.commit(claimed(ledger, await client.submit(request())), PASSED)
+    ledger.commit(claimed(ledger, await client.submitter.submit(request())), PASSED)
     pending, now = records.counters(store, keys), client.store
     assert pending["turn.finished|passed|scripted|v2|done|0"] == 1
     at = store.time()[0]
@@ -43,11 +43,11 @@ async def test_two_reapers_that_read_the_same_counters_fold_them_once(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     keys = Keys(client.settings.namespace)
-    await client.submit(request())
+    await client.submitter.submit(request())
     slow = ledger._changes.fold(0)
     found = ledger._do(next(slow))
     late = slow.send(ledger._do(slow.send(found)))  # it has read, and was overtaken before it wrote
-    await client.submit(request("2"))
+    await client.submitter.submit(request("2"))
     ledger.fold(0)
     ledger._do(late)
     assert records.counters(store, keys)["turn.submitted"] == 2
@@ -58,7 +58,7 @@ async def test_a_fold_forgets_finished_turns_behind_their_retention(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     keys = Keys(client.settings.namespace)
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     ledger.commit(claimed(ledger, turn_id), PASSED)
     store.zadd(keys.finished, {"long-ago": 1})
     ledger.fold(0)

@@ -23,7 +23,7 @@ async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new
     settings: Settings, client: TurnsClient, store: redis.Redis
 ) -> None:
     ledger = Ledger(replace(settings, strikes=1, lease_seconds=0.5), "w")
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     with pytest.raises(NotFinished, match="still going on"):
         await client.replay(turn_id)
     assert isinstance(ledger.claim(turn_id, "s-1", FIRST, alone=True), Claim)
@@ -33,7 +33,7 @@ async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new
     assert store.ttl(key) == -1
     replayed = await client.replay(turn_id)
     assert await client.replay(turn_id) == replayed != turn_id
-    assert (await client.get(replayed)).replay_of == turn_id
+    assert (await client.reader.get(replayed)).replay_of == turn_id
     with pytest.raises(NotFinished, match="not a dead letter"):
         await client.dead_letters.drop(replayed)
     for _ in range(2):

@@ -48,11 +48,11 @@ async def test_a_probe_that_is_cancelled_before_it_runs_leaves_its_place_to_anot
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     await opened(client, ledger)
-    a, b = [await client.submit(request(session_id=session)) for session in ("c", "d")]
+    a, b = [await client.submitter.submit(request(session_id=session)) for session in ("c", "d")]
     time_passes(store, ledger.settings)
     assert reaped(ledger, a) == "announce"
     assert reaped(ledger, b) == "paused"
-    await client.cancel(a)
+    await client.canceller.cancel(a)
     assert b in ledger.due(0), "it is looked at at once"
     claimed(ledger, b, session_id="d")
 
@@ -73,17 +73,17 @@ async def test_the_deadline_goes_on_when_a_breaker_keeps_what_a_pause_kept(
 ) -> None:
     await opened(client, ledger)
     await client.pauses.pause(Pause(what="queue", name="run"))
-    turn_id = await client.submit(request(deadline_seconds=1000.0))
-    first = (await client.get(turn_id)).deadline_at
+    turn_id = await client.submitter.submit(request(deadline_seconds=1000.0))
+    first = (await client.reader.get(turn_id)).deadline_at
     until = ledger.server_time() + 0.2
     await wait_until(lambda: ledger.server_time() > until)
     await client.pauses.resume("queue", "run", by="ops")
     assert reaped(ledger, turn_id) == "paused"
-    second = (await client.get(turn_id)).deadline_at
+    second = (await client.reader.get(turn_id)).deadline_at
     assert second >= first + 0.2
     time_passes(store, ledger.settings)
     assert reaped(ledger, turn_id) == "announce"
-    assert (await client.get(turn_id)).deadline_at == second, "nobody chose that the breaker opens"
+    assert (await client.reader.get(turn_id)).deadline_at == second, "nobody chose that the breaker opens"
 
 
 async def test_a_turn_behind_an_open_breaker_is_looked_at_at_its_deadline(
@@ -92,15 +92,15 @@ async def test_a_turn_behind_an_open_breaker_is_looked_at_at_its_deadline(
     await opened(client, ledger)
     async with TurnsClient(replace(settings, announce_seconds=60.0)) as patient:
         stored_breaker(client, store, until_ms=int((ledger.server_time() + 3600) * 1000))
-        turn_id = await patient.submit(request(deadline_seconds=500.0))
+        turn_id = await patient.submitter.submit(request(deadline_seconds=500.0))
     due = store.zscore(Keys(settings.namespace).due, turn_id)
-    assert due == round((await client.get(turn_id)).deadline_at * 1000)
+    assert due == round((await client.reader.get(turn_id)).deadline_at * 1000)
 
 
 async def test_a_resumed_turn_is_announced_as_if_for_the_first_time(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     for _ in range(4):
         ledger.recall(0)
         assert reaped(ledger, turn_id) == "announce"
@@ -116,7 +116,7 @@ async def test_a_resumed_turn_is_announced_as_if_for_the_first_time(
 async def test_an_answer_that_is_sealed_is_told_though_its_model_was_paused_meanwhile(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     ledger.seal(claim, Accepted(move=PASSED, delivery="d").to_json(claim.facts(1)))
     await client.pauses.pause(MODEL)
@@ -131,9 +131,9 @@ async def test_the_time_of_a_turn_that_is_cancelled_in_a_pause_does_not_count_th
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     await client.pauses.pause(MODEL)
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     until = ledger.server_time() + 1.0
     await wait_until(lambda: ledger.server_time() > until)
-    turn = await client.cancel(turn_id)
+    turn = await client.canceller.cancel(turn_id)
     counted = records.counters(store, Keys(client.settings.namespace))["time.turn.ms"] / 1000
     assert turn.finished_at - turn.created_at - counted >= 0.9

@@ -35,7 +35,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def kinds_of(client: TurnsClient, turn_id: str) -> list[str]:
-    return [event.kind for event in await client.events(turn_id)]
+    return [event.kind for event in await client.reader.events(turn_id)]
 
 
 def reaped(ledger: Ledger, turn_id: str) -> str:
@@ -58,7 +58,7 @@ def time_passes(store: redis.Redis, settings: Settings) -> None:
 
 async def failed(client: TurnsClient, ledger: Ledger, session: str) -> str:
     """A turn whose agent's service failed once; it is at rest again."""
-    turn_id = await client.submit(request(session_id=session))
+    turn_id = await client.submitter.submit(request(session_id=session))
     ledger.commit(claimed(ledger, turn_id, session_id=session), FAILED)
     return turn_id
 
@@ -79,8 +79,8 @@ async def test_a_turn_of_a_paused_model_waits_from_the_start_and_is_told_why(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     begun = await client.pauses.pause(MODEL, seconds=3600)
-    turn_id = await client.submit(request())
-    [_, told] = await client.events(turn_id)
+    turn_id = await client.submitter.submit(request())
+    [_, told] = await client.reader.events(turn_id)
     assert (told.kind, told.data) == (
         "turn.paused",
         {"what": "model", "reason": "provider outage", "until": int(begun.until)},
@@ -92,7 +92,7 @@ async def test_a_turn_of_a_paused_model_waits_from_the_start_and_is_told_why(
 
 
 async def test_a_turn_that_was_announced_before_is_refused_to_its_worker(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     await client.pauses.pause(MODEL)
     assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
     gauges = await client.workers.gauges()
@@ -101,7 +101,7 @@ async def test_a_turn_that_was_announced_before_is_refused_to_its_worker(client:
 
 async def test_resumed_turns_are_announced_at_once_and_run(client: TurnsClient, ledger: Ledger) -> None:
     await client.pauses.pause(MODEL)
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     assert ledger.due(0) == []
     assert await client.pauses.resume("model", "scripted", by="ops")
     assert ledger.due(0) == [turn_id]
@@ -122,7 +122,7 @@ async def test_a_pause_ends_by_itself_at_its_end(
     settings: Settings, client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     await client.pauses.pause(MODEL, seconds=20.0 * settings.announce_seconds)
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     [pause] = await client.pauses.in_force()
     assert pause.title == "model scripted"
     assert store.zscore(Keys(settings.namespace).due, turn_id) == round(pause.until * 1000), "nobody looks before"
@@ -133,26 +133,26 @@ async def test_a_pause_ends_by_itself_at_its_end(
 
 async def test_the_deadline_of_a_turn_stands_still_while_it_is_paused(client: TurnsClient, ledger: Ledger) -> None:
     await client.pauses.pause(MODEL)
-    turn_id = await client.submit(request(deadline_seconds=1.0))
-    before = await client.get(turn_id)
+    turn_id = await client.submitter.submit(request(deadline_seconds=1.0))
+    before = await client.reader.get(turn_id)
     await wait_until(lambda: ledger.server_time() > before.deadline_at)
     ledger.recall(0)
     assert reaped(ledger, turn_id) == "paused"
     await client.pauses.resume("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
-    assert (await client.get(turn_id)).deadline_at > before.deadline_at + 0.9
+    assert (await client.reader.get(turn_id)).deadline_at > before.deadline_at + 0.9
 
 
 async def test_the_time_of_a_turn_does_not_count_the_pause_it_waited_for(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     await client.pauses.pause(MODEL)
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     until = ledger.server_time() + 1.5
     await wait_until(lambda: ledger.server_time() > until)
     await client.pauses.resume("model", "scripted", by="ops")
     ledger.commit(claimed(ledger, turn_id), PASSED)
-    turn = await client.get(turn_id)
+    turn = await client.reader.get(turn_id)
     counted = records.counters(store, Keys(client.settings.namespace))["time.turn.ms"] / 1000
     assert turn.finished_at - turn.created_at - counted >= 1.4
     assert disagreements(client.settings) == {}
@@ -161,7 +161,7 @@ async def test_the_time_of_a_turn_does_not_count_the_pause_it_waited_for(
 async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_starts(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     await client.pauses.pause(MODEL)
     judging = ledger.advance(claim, Move(attempt=1, next=Link(VALIDATE, 1)))
@@ -176,7 +176,7 @@ async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_s
 
 async def test_a_paused_check_queue_keeps_answers_from_being_judged(client: TurnsClient, ledger: Ledger) -> None:
     await client.pauses.pause(Pause(what="queue", name="check"))
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     assert ledger.advance(claimed(ledger, turn_id), Move(attempt=1, next=Link(VALIDATE, 1))) == Committed("", "")
     assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("paused")
 
@@ -193,34 +193,34 @@ async def test_a_pause_holds_back_its_own_turns_only(
     pause: Pause, matching: dict[str, str], other: dict[str, str] | None, client: TurnsClient, ledger: Ledger
 ) -> None:
     await client.pauses.pause(pause)
-    assert await held(client, await client.submit(request(**matching)))
+    assert await held(client, await client.submitter.submit(request(**matching)))
     if other is not None:
-        claimed(ledger, await client.submit(request(session_id="o", **other)), session_id="o")
+        claimed(ledger, await client.submitter.submit(request(session_id="o", **other)), session_id="o")
 
 
 async def test_a_paused_intake_refuses_new_turns_and_lets_stored_ones_run(client: TurnsClient, ledger: Ledger) -> None:
-    stored = await client.submit(request(), idempotency_key="k")
+    stored = await client.submitter.submit(request(), idempotency_key="k")
     begun = await client.pauses.pause(Pause(what="intake", reason="maintenance"), seconds=60)
     with pytest.raises(IntakePaused, match="maintenance") as refused:
-        await client.submit(request("2"))
+        await client.submitter.submit(request("2"))
     assert refused.value.until == pytest.approx(begun.until, abs=0.002)
-    assert await client.submit(request(), idempotency_key="k") == stored, "what is stored is answered"
+    assert await client.submitter.submit(request(), idempotency_key="k") == stored, "what is stored is answered"
     claimed(ledger, stored)
     await client.pauses.resume("intake", by="ops")
-    await client.submit(request("2"))
+    await client.submitter.submit(request("2"))
 
 
 async def test_a_held_turn_can_be_cancelled_and_leaves_nothing_behind(client: TurnsClient) -> None:
     await client.pauses.pause(MODEL)
-    turn_id = await client.submit(request())
-    assert (await client.cancel(turn_id)).outcome is Outcome.CANCELLED
+    turn_id = await client.submitter.submit(request())
+    assert (await client.canceller.cancel(turn_id)).outcome is Outcome.CANCELLED
     assert await client.pauses.held() == 0
 
 
 async def test_a_turn_under_two_pauses_waits_for_both(client: TurnsClient, ledger: Ledger) -> None:
     await client.pauses.pause(MODEL)
     await client.pauses.pause(Pause(what="queue", name="run"))
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     await client.pauses.resume("queue", "run", by="ops")
     assert reaped(ledger, turn_id) == "paused"
     await client.pauses.resume("model", "scripted", by="ops")
@@ -256,7 +256,7 @@ async def test_pausing_and_resuming_leave_a_line_in_the_audit_log(client: TurnsC
 async def test_turns_in_every_shard_obey_a_pause(settings: Settings) -> None:
     async with TurnsClient(replace(settings, shards=4, namespace=f"{settings.namespace}-4")) as client:
         await client.pauses.pause(MODEL)
-        turns = [await client.submit(request(session_id=f"s{n}")) for n in range(12)]
+        turns = [await client.submitter.submit(request(session_id=f"s{n}")) for n in range(12)]
         assert len({turn_id.partition("-")[0] for turn_id in turns}) > 1
         assert [await held(client, turn_id) for turn_id in turns] == [True] * 12
         assert await client.pauses.held() == 12
@@ -272,12 +272,12 @@ async def test_errors_in_a_row_open_the_models_breaker_and_its_turns_wait(client
     await failed(client, ledger, "b")
     [breaker] = await client.pauses.in_force()
     assert (breaker.title, breaker.errors, breaker.reason) == ("breaker scripted", 2, "HTTP 503")
-    assert await held(client, await client.submit(request()))
+    assert await held(client, await client.submitter.submit(request()))
 
 
 async def test_an_answer_between_two_errors_keeps_the_breaker_closed(client: TurnsClient, ledger: Ledger) -> None:
     await failed(client, ledger, "a")
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     ledger.commit(claimed(ledger, turn_id), ANSWERED)
     await failed(client, ledger, "b")
     assert await client.pauses.in_force() == []
@@ -287,7 +287,7 @@ async def test_a_breaker_whose_time_is_over_lets_one_turn_try_and_closes_when_it
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     await opened(client, ledger)
-    turns = [await client.submit(request(session_id=f"s{n}")) for n in range(3)]
+    turns = [await client.submitter.submit(request(session_id=f"s{n}")) for n in range(3)]
     time_passes(store, ledger.settings)
     assert sorted(reaped(ledger, turn_id) for turn_id in turns) == ["announce", "paused", "paused"]
     [breaker] = await client.pauses.in_force()
@@ -337,7 +337,7 @@ async def test_a_probe_whose_worker_died_is_delivered_again_and_still_is_the_pro
 async def test_an_error_of_a_run_that_began_before_the_breaker_opened_changes_nothing(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    late = await client.submit(request(session_id="late"))
+    late = await client.submitter.submit(request(session_id="late"))
     claim = claimed(ledger, late, session_id="late")
     await opened(client, ledger)
     [before] = await client.pauses.in_force()
@@ -346,7 +346,7 @@ async def test_an_error_of_a_run_that_began_before_the_breaker_opened_changes_no
 
 
 async def test_a_commit_that_is_repeated_counts_its_error_once(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     command = next(ledger._changes.commit(claim, FAILED))
     ledger._do(command)
@@ -359,10 +359,10 @@ async def test_a_turn_behind_an_open_breaker_expires_at_its_deadline(
 ) -> None:
     slow = Ledger(replace(settings, breaker_seconds=600.0), "w")
     await opened(client, slow)
-    turn_id = await client.submit(request(deadline_seconds=0.3))
+    turn_id = await client.submitter.submit(request(deadline_seconds=0.3))
     await wait_until(lambda: turn_id in ledger.due(0))
     assert reaped(ledger, turn_id) == "finished"
-    assert (await client.get(turn_id)).outcome is Outcome.EXPIRED
+    assert (await client.reader.get(turn_id)).outcome is Outcome.EXPIRED
 
 
 async def test_resuming_a_model_closes_its_breaker(client: TurnsClient, ledger: Ledger) -> None:
@@ -384,7 +384,7 @@ async def test_nothing_of_a_pause_outlives_the_turns_it_held(
 ) -> None:
     a, b = await opened(client, ledger)
     for turn_id in (a, b):
-        await client.cancel(turn_id)
+        await client.canceller.cancel(turn_id)
     await client.pauses.resume_all(by="ops")
     keys = Keys(client.settings.namespace)
     assert store.exists(keys.pauses, keys.held) == 0

@@ -21,7 +21,7 @@ from worker.turns.transitions.moves import Move, progress
 
 
 async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("not_next")
     claimed(ledger, turn_id)
     assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("held")
@@ -31,19 +31,19 @@ async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClie
 async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     first, again = (
         ledger._exchange(ledger._changes.claim(turn_id, "s-1", FIRST, "token-of-this-worker", 0.0)) for _ in range(2)
     )
     assert isinstance(first, Claim)
     assert isinstance(again, Claim)
     assert first.turn.delivery == again.turn.delivery == 1
-    turn = await client.get(turn_id)
+    turn = await client.reader.get(turn_id)
     assert (turn.delivery, turn.seq) == (1, 2)
 
 
 async def test_the_second_turn_of_a_session_waits_for_the_first(client: TurnsClient, ledger: Ledger) -> None:
-    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     assert ledger.claim(second, "s-1", FIRST) == Refusal("waiting")
     done = ledger.commit(claimed(ledger, first), PASSED)
     assert (done.head, done.outcome) == (second, "passed")
@@ -53,9 +53,9 @@ async def test_the_second_turn_of_a_session_waits_for_the_first(client: TurnsCli
 async def test_a_turn_ends_once_with_its_answer_its_event_and_its_counters(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     ledger.commit(claimed(ledger, turn_id), PASSED)
-    turn = await client.get(turn_id)
+    turn = await client.reader.get(turn_id)
     assert (turn.state, turn.outcome, turn.response) == (TurnState.FINISHED, Outcome.PASSED, "Ja.")
     events = await log_of(client, turn_id)
     assert [event.kind for event in events] == ["turn.queued", "attempt.started", "turn.finished"]
@@ -72,7 +72,7 @@ async def test_a_turn_ends_once_with_its_answer_its_event_and_its_counters(
 async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     claim = claimed(ledger, first)
     command = next(ledger._changes.commit(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())])))
     assert ledger._do(command) == ledger._do(command) == Committed(second, "passed")
@@ -81,17 +81,17 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
 
 
 async def test_an_append_whose_reply_was_lost_is_answered_not_repeated(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     command = next(ledger._changes.append(claim, [AttemptOutput(attempt=1, text="a")]))
     assert ledger._do(command) is ledger._do(command) is None
-    assert (await client.get(turn_id)).seq == 3
+    assert (await client.reader.get(turn_id)).seq == 3
 
 
 async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commit(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     late = claimed(ledger, turn_id)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")
     again = claimed(ledger, turn_id)
@@ -103,7 +103,7 @@ async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commi
         with pytest.raises(Fenced):
             forbidden()
     ledger.commit(again, PASSED)
-    turn = await client.get(turn_id)
+    turn = await client.reader.get(turn_id)
     assert (turn.delivery, turn.strikes, turn.attempt) == (2, 1, 1)
     assert [event.kind for event in await log_of(client, turn_id)] == [
         "turn.queued",
@@ -115,38 +115,38 @@ async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commi
 
 
 async def test_a_beat_keeps_the_turn_and_tells_of_a_cancel(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    before = (await client.get(turn_id)).lease_until
+    before = (await client.reader.get(turn_id)).lease_until
     assert ledger.beat(claim) == ""
-    assert (await client.get(turn_id)).lease_until >= before
-    cancelling = await client.cancel(turn_id)
+    assert (await client.reader.get(turn_id)).lease_until >= before
+    cancelling = await client.canceller.cancel(turn_id)
     assert (cancelling.state, cancelling.stop) == (TurnState.RUNNING, "cancelled")
     assert ledger.beat(claim) == "cancelled"
 
 
 async def test_cancelling_a_waiting_turn_ends_it_and_is_idempotent(client: TurnsClient) -> None:
-    first, second = await client.submit(request("1")), await client.submit(request("2"))
+    first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     for _ in range(2):
-        assert (await client.cancel(second)).outcome is Outcome.CANCELLED
-    assert (await client.get(first)).state is TurnState.QUEUED
+        assert (await client.canceller.cancel(second)).outcome is Outcome.CANCELLED
+    assert (await client.reader.get(first)).state is TurnState.QUEUED
     [*_, last] = await log_of(client, second)
     assert last.data["error"]["message"] == "Die Anfrage wurde abgebrochen."
 
 
 async def test_an_accepted_cancel_wins_over_an_answer_that_comes_later(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    await client.cancel(turn_id)
+    await client.canceller.cancel(turn_id)
     assert ledger.commit(claim, PASSED).outcome == "cancelled"
-    assert (await client.get(turn_id)).response == ""
+    assert (await client.reader.get(turn_id)).response == ""
 
 
 @pytest.mark.parametrize("wrong", ["due", "finished", "pending", "session"])
 async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
     wrong: str, client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     keys = Keys(client.settings.namespace)
     broken = keys.session("s-1") if wrong == "session" else getattr(keys, wrong)
@@ -162,11 +162,11 @@ async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
         store.restore(broken, 0, right)
     claim.outbox.commands.clear()
     ledger.commit(claim, PASSED)
-    assert (await client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
 
 
 async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request(cost_budget_usd=0.5))
+    turn_id = await client.submitter.submit(request(cost_budget_usd=0.5))
     ran = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
     assert ledger.commit(claimed(ledger, turn_id), ran).outcome == ""
     assert ledger.commit(claimed(ledger, turn_id, Link(VALIDATE, 1)), PASSED).outcome == "passed"

@@ -35,7 +35,7 @@ PASSED = Move(
 
 
 async def judging(client: TurnsClient, ledger: Ledger) -> Claim:
-    claim = claimed(ledger, await client.submit(request(MESSAGE)))
+    claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     assert claim.turn.request.prompt == MESSAGE
     following = ledger.advance(claim, RUN_ENDED)
     assert isinstance(following, Claim)
@@ -64,13 +64,13 @@ async def test_an_answer_lies_in_the_store_once_and_every_reader_finds_it(
     ledger.commit(claim, PASSED)
     stored = sizes(store, turn_id, client.settings.namespace)
     assert set(stored) == {":texts request", ":attempts 1:text"}
-    turn = await client.get(turn_id)
+    turn = await client.reader.get(turn_id)
     assert (turn.response, turn.request.prompt) == (ANSWER, MESSAGE)
     assert turn.markers == marker_spans(ANSWER)
     assert turn == ledger.turn(turn_id)
-    [record] = await client.attempts(turn_id)
+    [record] = await client.reader.attempts(turn_id)
     assert (record.text, record.answer, record.prompt) == (ANSWER, ANSWER, MESSAGE)
-    for events in (await log_of(client, turn_id), await client.events(turn_id)):
+    for events in (await log_of(client, turn_id), await client.reader.events(turn_id)):
         assert events[-1].data["response"] == ANSWER
         assert "response_in" not in events[-1].data
     [selected] = await select(TurnLists(client.store), Search())
@@ -95,7 +95,7 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     assert found.move == move
     assert found.mended == sealed.mended
     ledger.commit(later, found.move)
-    assert (await client.get(turn_id)).response == answer
+    assert (await client.reader.get(turn_id)).response == answer
     assert not store.hexists(keys.texts(turn_id), "accepted")
 
 
@@ -110,16 +110,16 @@ async def test_a_long_answer_stays_when_attempts_are_cleared_up_before_records(
     client.store.settings = replace(client.store.settings, attempt_retention_seconds=60.0)
     assert (await clear(client.store, dry_run=False))["attempts"] == 1
     assert not store.exists(keys.attempts(turn_id))
-    assert (await client.get(turn_id)).response == ANSWER
-    assert (await client.events(turn_id))[-1].data["response"] == ANSWER
+    assert (await client.reader.get(turn_id)).response == ANSWER
+    assert (await client.reader.events(turn_id))[-1].data["response"] == ANSWER
     assert store.pttl(keys.texts(turn_id)) > 0
 
 
 async def test_no_key_of_a_finished_turn_with_long_texts_lives_for_ever(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request(MESSAGE))
-    await client.cancel(turn_id)
+    turn_id = await client.submitter.submit(request(MESSAGE))
+    await client.canceller.cancel(turn_id)
     assert isinstance(ledger.claim(turn_id, "s-1", Link(RUN, 1)), Refusal)
     keys = keys_of(client.settings.namespace, turn_id)
     assert all(store.pttl(name) > 0 for name in (keys.turn(turn_id), keys.texts(turn_id), keys.log(turn_id)))

@@ -16,20 +16,20 @@ from worker.turns.record.ledger import Ledger
 
 
 async def test_a_turn_of_another_owner_is_not_found(client: TurnsClient) -> None:
-    turn_id = await client.submit(request(owner="a"))
-    for asked in (client.get, client.attempts, client.cancel):
+    turn_id = await client.submitter.submit(request(owner="a"))
+    for asked in (client.reader.get, client.reader.attempts, client.canceller.cancel):
         with pytest.raises(TurnNotFound):
             await asked(turn_id, owner="b")
     with pytest.raises(TurnNotFound):
-        await client.get("../etc")
+        await client.reader.get("../etc")
 
 
 async def test_readers_that_start_late_or_come_back_see_every_event_once_in_order(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    live = client.follow(turn_id)
+    live = client.reader.follow(turn_id)
     seen = [await anext(live)]
     for number in range(1200):  # more than one page of the log
         ledger.append(claim, [AttemptOutput(attempt=1, text=f"{number} ")])
@@ -37,10 +37,10 @@ async def test_readers_that_start_late_or_come_back_see_every_event_once_in_orde
     seen += [event async for event in live]
     numbers = [event.seq for event in seen if event is not None]
     assert numbers == list(range(1, 1204))
-    late = [event.seq async for event in client.follow(turn_id, after=600) if event is not None]
+    late = [event.seq async for event in client.reader.follow(turn_id, after=600) if event is not None]
     assert late == list(range(601, 1204))
-    turn = await client.get(turn_id)
-    other_history = [e.seq async for e in client.follow(turn_id, after=600, epoch="0ther") if e is not None]
+    turn = await client.reader.get(turn_id)
+    other_history = [e.seq async for e in client.reader.follow(turn_id, after=600, epoch="0ther") if e is not None]
     assert other_history == list(range(1, 1204))
     assert turn.epoch != "0ther"
 
@@ -48,23 +48,23 @@ async def test_readers_that_start_late_or_come_back_see_every_event_once_in_orde
 async def test_a_reader_that_has_seen_the_end_is_told_nothing_and_one_from_beyond_it_starts_anew(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     ledger.commit(claimed(ledger, turn_id), PASSED)
-    assert [event async for event in client.follow(turn_id, after=3)] == []
-    assert [event.seq async for event in client.follow(turn_id, after=99) if event is not None] == [1, 2, 3]
+    assert [event async for event in client.reader.follow(turn_id, after=3)] == []
+    assert [event.seq async for event in client.reader.follow(turn_id, after=99) if event is not None] == [1, 2, 3]
 
 
 async def test_waiting_for_a_result_ends_when_its_time_is_up(client: TurnsClient) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     with pytest.raises(TimeoutError):
-        await client.result(turn_id, timeout=0.3)
+        await client.reader.result(turn_id, timeout=0.3)
 
 
 async def test_a_reader_of_a_turn_that_the_store_lost_is_told_instead_of_waiting_for_ever(
     client: TurnsClient, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request())
-    events = client.follow(turn_id)
+    turn_id = await client.submitter.submit(request())
+    events = client.reader.follow(turn_id)
     await anext(events)
     keys = Keys(client.settings.namespace)
     store.delete(keys.turn(turn_id), keys.log(turn_id))

@@ -21,7 +21,7 @@ from worker.turns.transitions.moves import Move, progress
 
 
 async def test_a_reaper_that_may_not_take_leaves_a_lapsed_lease_alone(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
     await wait_until(lambda: ledger.reap(turn_id, may_take=False).what == "later")
     assert ledger.beat(claim) == "", "a beat with the unchanged token resumes"
@@ -31,7 +31,7 @@ async def test_an_unclaimed_turn_is_announced_again_later_and_later(
     settings: Settings, client: TurnsClient, store: redis.Redis
 ) -> None:
     ledger = Ledger(replace(settings, announce_seconds=0.2), "w")
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     due = Keys(settings.namespace).due
     waits = []
     for _ in range(3):
@@ -42,51 +42,51 @@ async def test_an_unclaimed_turn_is_announced_again_later_and_later(
 
 
 async def test_a_cancelled_holder_that_died_is_ended_by_a_reaper(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
-    await client.cancel(turn_id)
+    await client.canceller.cancel(turn_id)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "finished")
-    assert (await client.get(turn_id)).outcome is Outcome.CANCELLED
+    assert (await client.reader.get(turn_id)).outcome is Outcome.CANCELLED
 
 
 async def test_a_turn_past_its_deadline_expires_wherever_it_waits(client: TurnsClient, ledger: Ledger) -> None:
-    first = await client.submit(request("1"))
-    second = await client.submit(request("2", deadline_seconds=0.3))
+    first = await client.submitter.submit(request("1"))
+    second = await client.submitter.submit(request("2", deadline_seconds=0.3))
     await wait_until(lambda: second in ledger.due(0))
     assert ledger.reap(second, may_take=True).outcome == "expired"
-    assert (await client.get(first)).state is TurnState.QUEUED
+    assert (await client.reader.get(first)).state is TurnState.QUEUED
 
 
 async def test_a_turn_that_kills_its_workers_is_dead_after_its_last_strike(
     settings: Settings, client: TurnsClient, store: redis.Redis
 ) -> None:
     ledger = Ledger(replace(settings, strikes=2, lease_seconds=0.5), "w")
-    turn_id = await client.submit(request(locale="en"))
+    turn_id = await client.submitter.submit(request(locale="en"))
     claimed(ledger, turn_id)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")
     assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("alone"), "its last delivery is for a process of its own"
     assert isinstance(ledger.claim(turn_id, "s-1", FIRST, alone=True), Claim)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead")
-    assert "administrator" in (await client.get(turn_id)).error["message"]
+    assert "administrator" in (await client.reader.get(turn_id)).error["message"]
     assert store.zscore(Keys(settings.namespace).dead, turn_id) is not None
 
 
 async def test_a_turn_whose_attempts_used_up_its_budget_expires_before_the_next_run(
     client: TurnsClient, ledger: Ledger
 ) -> None:
-    turn_id = await client.submit(request(token_budget=1000))
+    turn_id = await client.submitter.submit(request(token_budget=1000))
     again = Move(attempt=1, state=TurnState.QUEUED, next=Link("turn.retry", 2), fields=progress(tokens_used=1000))
     assert ledger.commit(claimed(ledger, turn_id), again).outcome == "expired"
-    turn = await client.get(turn_id)
+    turn = await client.reader.get(turn_id)
     assert (turn.outcome, turn.error["reason"]) == (Outcome.EXPIRED, "tokens")
 
 
 async def test_a_lost_run_is_charged_what_was_set_aside_for_it(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request(token_budget=900))
+    turn_id = await client.submitter.submit(request(token_budget=900))
     for charged in (300, 600):
         claimed(ledger, turn_id)
         await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")
-        assert (await client.get(turn_id)).tokens_used == charged
+        assert (await client.reader.get(turn_id)).tokens_used == charged
     claimed(ledger, turn_id)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "expired")
 
@@ -95,7 +95,7 @@ async def test_the_task_of_a_dead_worker_is_named_once_also_that_of_a_link_in_pl
     settings: Settings, client: TurnsClient
 ) -> None:
     ledger = Ledger(replace(settings, lease_seconds=0.3), "the worker")
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     assert ledger.lost_task(turn_id) == ("", "")
     claim = ledger.claim(turn_id, "s-1", FIRST, task="first")
     assert isinstance(claim, Claim)
@@ -112,20 +112,23 @@ async def test_the_task_of_a_dead_worker_is_named_once_also_that_of_a_link_in_pl
 
 
 async def test_an_interrupt_whose_client_died_is_carried_out_by_a_reaper(client: TurnsClient, ledger: Ledger) -> None:
-    first = await client.submit(request("1"))
+    first = await client.submitter.submit(request("1"))
     # The client dies before it can cancel.
-    client._submitter._waiting = AsyncMock(return_value=[])  # type: ignore[method-assign]
-    second = await client.submit(request("2", double_text=DoubleText.INTERRUPT))
+    client.submitter._waiting = AsyncMock(return_value=[])  # type: ignore[method-assign]
+    second = await client.submitter.submit(request("2", double_text=DoubleText.INTERRUPT))
     found = await wait_until(lambda: (found := ledger.reap(second, may_take=True)).what == "interrupt" and found)
     assert found.head == first
     ledger.cancel(found.head, found.session_id)
-    assert (await client.get(first)).outcome is Outcome.CANCELLED
+    assert (await client.reader.get(first)).outcome is Outcome.CANCELLED
 
 
 async def test_a_damaged_record_is_put_aside_and_holds_up_no_other_turn(
     settings: Settings, client: TurnsClient, store: redis.Redis
 ) -> None:
-    damaged, sound = await client.submit(request("1")), await client.submit(request("2", session_id="s-2"))
+    damaged, sound = (
+        await client.submitter.submit(request("1")),
+        await client.submitter.submit(request("2", session_id="s-2")),
+    )
     keys = Keys(settings.namespace)
     store.delete(keys.turn(damaged))
     store.set(keys.turn(damaged), "not a hash")
@@ -140,7 +143,7 @@ async def test_a_damaged_record_is_put_aside_and_holds_up_no_other_turn(
 async def test_after_the_clock_was_set_back_a_dead_holders_turn_is_taken_within_two_leases(
     settings: Settings, client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    turn_id = await client.submit(request())
+    turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
     keys = Keys(settings.namespace)
     in_an_hour = (store.time()[0] + 3600) * 1000  # what the record says once the clock has gone back by an hour

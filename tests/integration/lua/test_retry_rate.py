@@ -30,11 +30,11 @@ async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: T
             "code.rejected|MISSING_STEP_MARKER|retry": 1,
         },
     )
-    first = await client.submit(request("1"))
+    first = await client.submitter.submit(request("1"))
     ledger.commit(claimed(ledger, first), retried)
     counters = {"attempt.judged|accept|scripted": 1, "validator.judged|step_marker|scripted": 1}
     ledger.commit(claimed(ledger, first, Link("turn.retry", 2)), replace(PASSED, attempt=2, counters=counters))
-    second = await client.submit(request("2"))
+    second = await client.submitter.submit(request("2"))
     ledger.commit(claimed(ledger, second), replace(PASSED, counters=counters))
     whole = await client.figures.retry_rate(3600)
     assert (whole.turns, whole.retried, whole.rate) == (2, 1, 0.5)

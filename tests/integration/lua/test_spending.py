@@ -29,7 +29,7 @@ def settings(settings: Settings) -> Settings:
 
 async def ended(client: TurnsClient, ledger: Ledger, session: str, dollars: float, **more: object) -> str:
     """A turn that has cost so much, and has ended."""
-    turn_id = await client.submit(request(session_id=session, **more))
+    turn_id = await client.submitter.submit(request(session_id=session, **more))
     claim = claimed(ledger, turn_id, session_id=session)
     ledger.commit(claim, replace(PASSED, fields=progress(cost_used=int(dollars * 1e6))))
     return turn_id
@@ -54,7 +54,7 @@ async def test_a_turn_is_charged_what_it_cost_to_each_budget_that_it_counts_for(
 
 
 async def test_what_a_turn_may_cost_is_set_aside_until_it_ends(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = await client.submit(request(owner="alice", **PROMISED))
+    turn_id = await client.submitter.submit(request(owner="alice", **PROMISED))
     assert (await spent(client))["owner:alice"] == 0.4
     ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
     assert (await spent(client))["owner:alice"] == 0.1
@@ -63,29 +63,29 @@ async def test_what_a_turn_may_cost_is_set_aside_until_it_ends(client: TurnsClie
 async def test_a_spent_budget_refuses_the_owners_turns_and_no_others(client: TurnsClient, ledger: Ledger) -> None:
     await ended(client, ledger, "a", 1.2, owner="alice")
     with pytest.raises(BudgetExceeded) as refused:
-        await client.submit(request(session_id="b", owner="alice"))
+        await client.submitter.submit(request(session_id="b", owner="alice"))
     error = refused.value
     assert (error.kind, error.spent_usd, error.limit_usd) == ("owner", 1.2, 1.0)
     assert 0 < error.seconds <= DAY_SECONDS
     assert error.resets_at % DAY_SECONDS == 0
-    await client.submit(request(session_id="c", owner="bob"))
+    await client.submitter.submit(request(session_id="c", owner="bob"))
 
 
 async def test_what_ended_before_a_submit_counts_for_it_however_cheap_it_seemed(
     client: TurnsClient, ledger: Ledger
 ) -> None:
     """Nothing is known of the first turn's cost when it is handed in: it is charged before the second is let in."""
-    first = await client.submit(request(session_id="a", owner="alice"))
+    first = await client.submitter.submit(request(session_id="a", owner="alice"))
     assert (await spent(client))["owner:alice"] == 0.0
     claim = claimed(ledger, first, session_id="a")
     ledger.commit(claim, replace(PASSED, fields=progress(cost_used=1000000)))
     with pytest.raises(BudgetExceeded):
-        await client.submit(request(session_id="b", owner="alice"))
+        await client.submitter.submit(request(session_id="b", owner="alice"))
 
 
 async def test_the_cost_of_a_models_turns_so_far_is_set_aside_for_the_next(client: TurnsClient, ledger: Ledger) -> None:
     await ended(client, ledger, "a", 0.3, owner="alice")
-    await client.submit(request(session_id="b", owner="bob"))
+    await client.submitter.submit(request(session_id="b", owner="bob"))
     assert (await spent(client))["owner:bob"] == 0.3
 
 
@@ -108,20 +108,20 @@ async def test_a_reservation_that_two_relays_have_read_is_charged_by_the_first_o
 
 
 async def test_a_repeated_submit_sets_aside_once_and_after_the_end_nothing(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = client.new_id("s-1")
+    turn_id = client.submitter.new_id("s-1")
     for _ in range(3):
-        await client.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
+        await client.submitter.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
     assert (await spent(client))["owner:alice"] == 0.4
     ledger.commit(claimed(ledger, turn_id), replace(PASSED, fields=progress(cost_used=100000)))
-    await client.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
+    await client.submitter.submit(request(owner="alice", **PROMISED), turn_id=turn_id)
     assert (await spent(client))["owner:alice"] == 0.1
 
 
 async def test_a_turn_that_was_not_stored_costs_nothing(client: TurnsClient, ledger: Ledger) -> None:
-    await client.submit(request(owner="alice", **PROMISED), idempotency_key="k")
-    await client.submit(request(owner="alice", **PROMISED), idempotency_key="k")
+    await client.submitter.submit(request(owner="alice", **PROMISED), idempotency_key="k")
+    await client.submitter.submit(request(owner="alice", **PROMISED), idempotency_key="k")
     with pytest.raises(SessionBusy):
-        await client.submit(request(owner="alice", double_text=DoubleText.REJECT, **PROMISED))
+        await client.submitter.submit(request(owner="alice", double_text=DoubleText.REJECT, **PROMISED))
     assert (await spent(client))["owner:alice"] == 0.4
 
 
@@ -133,8 +133,8 @@ async def test_what_a_dead_relay_set_aside_comes_back(client: TurnsClient, monke
 
 
 async def test_a_cancelled_turn_gives_back_what_was_set_aside(client: TurnsClient) -> None:
-    turn_id = await client.submit(request(owner="alice", **PROMISED))
-    await client.cancel(turn_id)
+    turn_id = await client.submitter.submit(request(owner="alice", **PROMISED))
+    await client.canceller.cancel(turn_id)
     assert (await spent(client))["owner:alice"] == 0.0
 
 
@@ -146,7 +146,7 @@ async def test_the_share_tells_when_a_budget_is_near(client: TurnsClient, ledger
 
 async def test_without_budgets_nothing_is_written(settings: Settings, store: redis.Redis) -> None:
     async with TurnsClient(replace(settings, budgets={})) as client:
-        await client.submit(request(owner="alice"))
+        await client.submitter.submit(request(owner="alice"))
         assert await client.spending.today() == []
     assert store.exists(Keys(settings.namespace).reservations) == 0
 

@@ -28,16 +28,16 @@ from worker.turns.record.ledger import Ledger
 
 
 async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClient) -> None:
-    turn_id = await client.submit(request())
-    turn = await client.get(turn_id)
+    turn_id = await client.submitter.submit(request())
+    turn = await client.reader.get(turn_id)
     assert (turn.state, turn.next, turn.attempt, turn.seq) == (TurnState.QUEUED, "turn.run/1", 1, 1)
     assert turn.request == replace(request(), flow="v2", template=turn.request.template)
 
 
 async def test_submitting_the_same_turn_id_twice_stores_it_once(client: TurnsClient, store: redis.Redis) -> None:
     turn_id = new_turn_id()
-    assert await client.submit(request(), turn_id=turn_id) == turn_id
-    assert await client.submit(request(), turn_id=turn_id) == turn_id
+    assert await client.submitter.submit(request(), turn_id=turn_id) == turn_id
+    assert await client.submitter.submit(request(), turn_id=turn_id) == turn_id
     keys = Keys(client.settings.namespace)
     assert store.lrange(keys.session("s-1"), 0, -1) == [turn_id.encode()]
     assert records.counters(store, keys)["turn.submitted"] == 1
@@ -46,11 +46,11 @@ async def test_submitting_the_same_turn_id_twice_stores_it_once(client: TurnsCli
 async def test_a_repeated_idempotency_key_answers_the_first_turn_and_another_body_conflicts(
     client: TurnsClient,
 ) -> None:
-    first = await client.submit(request(), idempotency_key="k")
-    assert await client.submit(request(), idempotency_key="k") == first
+    first = await client.submitter.submit(request(), idempotency_key="k")
+    assert await client.submitter.submit(request(), idempotency_key="k") == first
     with pytest.raises(IdempotencyConflict, match="'k'"):
-        await client.submit(request("Anders"), idempotency_key="k")
-    assert await client.submit(request(owner="other"), idempotency_key="k") != first
+        await client.submitter.submit(request("Anders"), idempotency_key="k")
+    assert await client.submitter.submit(request(owner="other"), idempotency_key="k") != first
 
 
 @pytest.fixture
@@ -61,15 +61,15 @@ async def sharded(settings: Settings) -> AsyncIterator[TurnsClient]:
 
 async def test_one_idempotency_key_is_one_turn_also_with_sessions_of_different_shards(sharded: TurnsClient) -> None:
     asked = [request(session_id=f"s-{number}") for number in range(24)]
-    assert len({sharded.new_id(one.session_id).partition("-")[0] for one in asked}) > 8
+    assert len({sharded.submitter.new_id(one.session_id).partition("-")[0] for one in asked}) > 8
     answers = await asyncio.gather(
-        *(sharded.submit(one, idempotency_key="k") for one in asked * 2), return_exceptions=True
+        *(sharded.submitter.submit(one, idempotency_key="k") for one in asked * 2), return_exceptions=True
     )
     [turn_id] = {answer for answer in answers if isinstance(answer, str)}
     assert len([answer for answer in answers if isinstance(answer, IdempotencyConflict)]) == 2 * len(asked) - 2
-    turn = await sharded.get(turn_id)
-    assert await sharded.submit(turn.request, idempotency_key="k") == turn_id
-    assert await sharded.submit(request(owner="other"), idempotency_key="k") != turn_id
+    turn = await sharded.reader.get(turn_id)
+    assert await sharded.submitter.submit(turn.request, idempotency_key="k") == turn_id
+    assert await sharded.submitter.submit(request(owner="other"), idempotency_key="k") != turn_id
 
 
 async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_interrupts_nothing_later(
@@ -80,12 +80,12 @@ async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_inte
         patched.setattr(sharded.store, "change", AsyncMock(side_effect=StoreUnavailable("down")))
         patched.setattr(Submitter, "new_id", lambda *_: new_turn_id(7))
         with pytest.raises(StoreUnavailable):
-            await sharded.submit(asked, idempotency_key="k")
-    turn_id = await sharded.submit(asked, idempotency_key="k")
+            await sharded.submitter.submit(asked, idempotency_key="k")
+    turn_id = await sharded.submitter.submit(asked, idempotency_key="k")
     assert turn_id.startswith("t7-")
-    later = await sharded.submit(request("Später"), turn_id=new_turn_id(7))
-    assert await sharded.submit(asked, idempotency_key="k") == turn_id
-    assert (await sharded.get(later)).state is TurnState.QUEUED
+    later = await sharded.submitter.submit(request("Später"), turn_id=new_turn_id(7))
+    assert await sharded.submitter.submit(asked, idempotency_key="k") == turn_id
+    assert (await sharded.reader.get(later)).state is TurnState.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -105,21 +105,21 @@ async def test_a_request_that_can_never_work_is_refused_before_anything_is_writt
     client: TurnsClient, store: redis.Redis, bad: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
-        await client.submit(request(**bad))
+        await client.submitter.submit(request(**bad))
     assert refused.value.param == param
     assert store.keys(f"{client.settings.namespace}:*") == []
 
 
 async def test_reject_refuses_while_the_session_is_busy(client: TurnsClient, ledger: Ledger) -> None:
-    first = await client.submit(request())
+    first = await client.submitter.submit(request())
     with pytest.raises(SessionBusy, match=first):
-        await client.submit(request(double_text=DoubleText.REJECT))
+        await client.submitter.submit(request(double_text=DoubleText.REJECT))
     ledger.commit(claimed(ledger, first), PASSED)
-    await client.submit(request(double_text=DoubleText.REJECT))
+    await client.submitter.submit(request(double_text=DoubleText.REJECT))
 
 
 async def test_interrupt_cancels_what_the_session_was_doing(client: TurnsClient) -> None:
-    first = await client.submit(request())
-    second = await client.submit(request(double_text=DoubleText.INTERRUPT))
-    assert (await client.get(first)).outcome is Outcome.CANCELLED
-    assert (await client.get(second)).state is TurnState.QUEUED
+    first = await client.submitter.submit(request())
+    second = await client.submitter.submit(request(double_text=DoubleText.INTERRUPT))
+    assert (await client.reader.get(first)).outcome is Outcome.CANCELLED
+    assert (await client.reader.get(second)).state is TurnState.QUEUED

@@ -247,11 +247,11 @@ class FakeWorkers:
         )
 
 
-class FakeReader:
-    """Stands for ``TurnReader``, of which the relay asks one thing: nobody else reads."""
+class FakeLists:
+    """Stands for ``TurnLists``: no turn's id begins with anything."""
 
-    async def followers(self, turn_id: str) -> int:
-        return 0
+    async def find(self, text: str, *, owner: str = "") -> list[str]:
+        return []
 
 
 class FakeSessions:
@@ -269,7 +269,10 @@ class FakeSessions:
 
 
 class FakeTurns:
-    """Stands for ``TurnsClient``. ``script`` is what ``follow`` yields; an exception in it is raised."""
+    """Stands for ``TurnsClient`` and for those of its parts that are about one turn.
+
+    ``script`` is what ``follow`` yields; an exception in it is raised.
+    """
 
     def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
         self.script = list(script)
@@ -288,7 +291,8 @@ class FakeTurns:
         self.prompts = Prompts(Settings())
         self.figures = FakeFigures()
         self.workers = FakeWorkers()
-        self.reader = FakeReader()
+        self.reader = self.submitter = self.canceller = self
+        self.lists = FakeLists()
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []
@@ -301,8 +305,8 @@ class FakeTurns:
         self.left = asyncio.Event()
         self.hold: asyncio.Event | None = None
 
-    async def find(self, text: str, *, owner: str | None = None) -> str:
-        return text
+    async def followers(self, turn_id: str) -> int:
+        return 0
 
     async def submit(self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "") -> str:
         if self.refusal:
@@ -373,10 +377,6 @@ class FakeTurns:
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
         self.cancelled += 1
         return await self.get(turn_id, owner=owner)
-
-    async def ping(self) -> None:
-        if self.refusal:
-            raise self.refusal
 
     async def close(self) -> None:
         self.closed = True

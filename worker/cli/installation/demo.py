@@ -145,7 +145,11 @@ async def _play_scene(
     await watching
     seconds = time.monotonic() - begun
     return Result(
-        scene=scene, turn=await client.get(turn_id), seconds=seconds, client_text=text.strip(), client_error=error
+        scene=scene,
+        turn=await client.reader.get(turn_id),
+        seconds=seconds,
+        client_text=text.strip(),
+        client_error=error,
     )
 
 
@@ -155,7 +159,7 @@ async def _watch(
     """Show a turn's events, and kill the worker once its agent writes, where the scene says so."""
     to_kill, written = scene.kill_worker, 0
     show: Callable[[Event], None] = timeline.show if timeline else lambda event: None
-    async for event in client.follow(turn_id):
+    async for event in client.reader.follow(turn_id):
         if event is None:
             continue
         show(event)

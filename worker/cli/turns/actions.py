@@ -51,7 +51,7 @@ def act_on_one(action: str, turn_id: str, as_json: bool, change: Change = Change
 
     async def both(client: TurnsClient) -> tuple[Done, Turn]:
         done = await act(client, action, turn_id, by=whoami(), change=change)
-        return done, await client.get(turn_id)
+        return done, await client.reader.get(turn_id)
 
     done, turn = with_client(both)
     if as_json and action == "cancel":

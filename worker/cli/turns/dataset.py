@@ -78,7 +78,7 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
 
 async def _whole(client: TurnsClient, turn_id: str) -> Turn | None:
     try:
-        return await client.get(turn_id)
+        return await client.reader.get(turn_id)
     except TurnNotFound:  # removed by retention meanwhile
         return None
 

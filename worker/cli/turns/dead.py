@@ -35,7 +35,7 @@ def list_dead(as_json: bool) -> None:
     async def read(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
         exits = await read_exits(client.store)
         return [
-            (turn, deaths((await client.outline(turn.turn_id)).events, exits))
+            (turn, deaths((await client.reader.outline(turn.turn_id)).events, exits))
             for turn in await client.dead_letters.all()
         ]
 
@@ -62,7 +62,7 @@ def show(turn_id: str, as_json: bool) -> None:
     """Show the whole history of a dead letter, event by event."""
 
     async def events(client: TurnsClient) -> tuple[list[Event], list[Death]]:
-        found = [event async for event in client.follow(turn_id) if event is not None]
+        found = [event async for event in client.reader.follow(turn_id) if event is not None]
         return found, deaths(found, await read_exits(client.store))
 
     found, died = with_client(events)
@@ -86,7 +86,7 @@ def _told(death: Death) -> str:
 @json_option
 def replay(turn_id: str, as_json: bool) -> None:
     """Hand a dead letter in again as a new turn, and take it off the list. Twice makes one new turn."""
-    turn = with_client(lambda client: client.get(turn_id))
+    turn = with_client(lambda client: client.reader.get(turn_id))
     if turn.outcome is not Outcome.DEAD:
         raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
     act_on_one("replay", turn_id, as_json)

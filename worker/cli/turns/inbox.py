@@ -63,7 +63,7 @@ def show(turn_id: str, as_json: bool) -> None:
     """Show what there is to decide on: the result an approval accepts, and what was found in it."""
 
     async def both(client: TurnsClient) -> tuple[Turn, list[AttemptRecord]]:
-        return await client.get(turn_id), await client.attempts(turn_id)
+        return await client.reader.get(turn_id), await client.reader.attempts(turn_id)
 
     turn, attempts = with_client(both)
     found = proposal(turn, attempts)

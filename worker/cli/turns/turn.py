@@ -72,7 +72,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
 
     async def action(client: TurnsClient) -> Turn | None:
         applied = client.policies.apply(await client.flows.given(request), Asker(), named=_named(options))
-        turn_id = await client.submit(applied, idempotency_key=idempotency_key)
+        turn_id = await client.submitter.submit(applied, idempotency_key=idempotency_key)
         if not (wait or watching):
             _accepted(turn_id, request, as_json)
             return None
@@ -80,7 +80,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
             click.echo(f"turn {turn_id}", err=True)
         if watching:
             await _follow(client, turn_id, as_json=as_json)
-        return await client.result(turn_id)
+        return await client.reader.result(turn_id)
 
     turn = with_client(action)
     if turn is None:
@@ -147,12 +147,12 @@ def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
 async def follow_turn(client: TurnsClient, turn_id: str, *, as_json: bool) -> Turn:
     """Write every event of a turn until its end; returns its record."""
     await _follow(client, turn_id, as_json=as_json)
-    return await client.get(turn_id)
+    return await client.reader.get(turn_id)
 
 
 async def _follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
     timeline = Timeline()
-    async for event in client.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
+    async for event in client.reader.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
         if event is None:
             timeline.tick()
         elif as_json:
@@ -183,7 +183,7 @@ def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
-    turn = with_client(lambda client: client.get(turn_id))
+    turn = with_client(lambda client: client.reader.get(turn_id))
     if as_json:
         write_json(turn.to_dict())
         return
@@ -227,7 +227,7 @@ def show(turn_id: str, as_json: bool) -> None:
 @json_option
 def attempts(turn_id: str, full: bool, as_json: bool) -> None:
     """Show each attempt of a turn: what the agent was asked, how it ended, and what the validators said."""
-    found = with_client(lambda client: client.attempts(turn_id))
+    found = with_client(lambda client: client.reader.attempts(turn_id))
     if as_json:
         write_json([attempt.to_dict() for attempt in found])
         return

@@ -12,7 +12,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import load, require_store
-from api_client.index.finding import means_a_turn
+from api_client.index.finding import find_turn, means_a_turn
 from api_client.index.search import Search
 
 #: Turns among which a shell completes an id.
@@ -38,7 +38,7 @@ async def _listed() -> list[str]:
 
 
 def _whole(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """The whole id of the turn that is meant. Raises as ``TurnsClient.find``."""
+    """The whole id of the turn that is meant. Raises as ``find_turn``."""
     if text is None or context.resilient_parsing:
         return text
     return asyncio.run(_find(text)) if means_a_turn(text) else text
@@ -46,7 +46,7 @@ def _whole(context: click.Context, _parameter: click.Parameter, text: str | None
 
 async def _find(text: str) -> str:
     async with TurnsClient(require_store(load())) as client:
-        return await client.find(text)
+        return await find_turn(client.lists, text)
 
 
 def offered_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
