@@ -135,6 +135,23 @@ def test_a_signal_during_the_start_stops_what_was_started(tmp_path: Path) -> Non
     assert not alive(int((tmp_path / "one.ready").read_text()))
 
 
+def test_what_is_done_meanwhile_waits_for_no_program_and_its_error_ends_them(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = program(tmp_path, "waits", f"until test -e {go}; do sleep 0.02; done; {WORKS}")
+    supervisor = Supervisor([waits])
+    supervisor.start(meanwhile=go.touch)
+    supervisor.stop()
+
+    def refuse() -> None:
+        wait_for(lambda: refused.pid("one"))
+        raise ValueError("not with this store")
+
+    refused = Supervisor([program(tmp_path, "one")])
+    with pytest.raises(ValueError, match="not with this store"):
+        refused.run(lambda: pytest.fail("it was never ready"), meanwhile=refuse)
+    assert not refused.pid("one")
+
+
 def test_a_program_deaf_to_sigterm_is_killed_with_everything_in_its_group(tmp_path: Path) -> None:
     deaf = program(
         tmp_path, "deaf", """trap '' TERM; sleep 60 & echo $! > "$1"; while :; do sleep 1; done""", grace_seconds=0.3

@@ -18,12 +18,13 @@ from api_client.contract.settings import STATE_DIR, Settings
 from worker.backup.archive import Entry, Manifest, checked, contents
 from worker.backup.errors import RestoreRefused
 from worker.backup.keyspace import require_empty_store, restore_keys
+from worker.backup.restore_mark import MARK
 from worker.backup.saving import KEYS, STATE, STORE
 from worker.files.safe_io import replace as put
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.programs import state_dir
 
-MARK, _DUMP = "restoring", "restoring.rdb"
+_DUMP = "restoring.rdb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +34,6 @@ class Restored:
     keys: int
     files: int
     left_alone: tuple[str, ...]
-
-
-def require_whole(root: Path) -> None:
-    """Refuse to start on an installation that is half restored.
-
-    Raises:
-        RestoreRefused: it is; says what to do.
-    """
-    if (root / STATE_DIR / MARK).exists():
-        raise RestoreRefused(f"{root} is half restored: run the same `turns restore` again, then start")
 
 
 def restore(settings: Settings, archive: Path) -> tuple[Manifest, Restored]:

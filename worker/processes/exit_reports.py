@@ -11,7 +11,6 @@ import threading
 import time
 
 import structlog
-from redis.exceptions import RedisError
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
@@ -40,6 +39,8 @@ class ExitNotes:
             self._thread.start()
 
     def _write(self) -> None:
+        from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
+
         from worker.turns.record.store import connect
 
         try:

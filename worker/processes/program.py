@@ -53,7 +53,7 @@ class Program:
         command: the command and its arguments, never a shell line.
         environ: its whole environment; None inherits ours.
         cwd: its working directory; None inherits ours.
-        ready: asked with its process id every 0.05 s until it says True; must answer within a second.
+        ready: asked with its process id every 0.02 s until it says True; must answer within a second.
         ready_file: removed before each start; the program is not ready before it exists again.
         stale_seconds: a program whose ready file was not touched for this long no longer works: it is ended and started
             again; 0: never.

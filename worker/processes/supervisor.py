@@ -21,7 +21,8 @@ from worker.processes.program import STAYS_DOWN, Program, ask_to_end, await_end,
 
 log = structlog.get_logger(__name__)
 
-TICK_SECONDS = 0.05
+#: Between two looks at its programs: while they start, and then.
+_START_TICK_SECONDS, TICK_SECONDS = 0.02, 0.05
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
 #: How often a supervisor shows that all its programs work.
@@ -104,14 +105,17 @@ class Supervisor:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self) -> None:
+    def start(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Start every program in order, each after the ones before it are ready; those ``alongside`` do not wait.
+
+        ``meanwhile`` is called while they start; should it raise, ``stop`` ends what was started.
 
         Raises:
             NotReady: one never got ready; the others are stopped again.
             OSError: one could not be started at all.
         """
         self._thread.start()
+        meanwhile()
         self._settled.wait()
         if self._failure:
             self._thread.join()
@@ -122,10 +126,16 @@ class Supervisor:
         self._stopping.set()
         self._thread.join()
 
-    def run(self, on_ready: Callable[[], None] = lambda: None, on_stop: Callable[[], None] = lambda: None) -> None:
+    def run(
+        self,
+        on_ready: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start everything, and stop it at SIGINT, SIGTERM or SIGHUP; a second signal kills without grace.
 
-        ``on_stop`` is called when the first one came, while the programs end.
+        ``on_stop`` is called when the first one came, while the programs end. ``meanwhile`` as ``start``.
 
         Raises:
             NotReady, OSError: as ``start``; OSError also when one could not be started again.
@@ -137,7 +147,7 @@ class Supervisor:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, on_signal) for number in numbers}
         try:
-            self.start()
+            self.start(meanwhile)
             if not self._stopping.is_set():
                 on_ready()
             self._stopping.wait()
@@ -183,8 +193,9 @@ class Supervisor:
 
     def _watch(self) -> None:
         try:
-            while not self._stopping.wait(TICK_SECONDS):
+            while not self._stopping.is_set():
                 self._tick()
+                self._stopping.wait(TICK_SECONDS if self._settled.is_set() else _START_TICK_SECONDS)
         except (NotReady, OSError) as error:
             self._failure = error
         finally:

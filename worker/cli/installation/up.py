@@ -22,7 +22,7 @@ from api_client.policies.files import Policies
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
 from api_client.web.identity.keys import make_token
-from worker.backup.restoring import require_whole
+from worker.backup.restore_mark import require_whole
 from worker.cli.checks.models import problems
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port

@@ -24,7 +24,7 @@ def web(host: str | None, port: int | None) -> None:
     )
     free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     from api_client.web.app import serve
-    from worker.backup.restoring import require_whole
+    from worker.backup.restore_mark import require_whole
     from worker.cli.turns.bundle import packed
     from worker.logs import configure_logging
     from worker.policies import read_source

@@ -22,6 +22,18 @@ def capacity(settings: Settings) -> str:
     return f"{number_of(runs, 'agent')} and {number_of(checks, 'judge')} at once, in {processes}"
 
 
+def require_store_of(settings: Settings) -> None:
+    """Refuse to work with another number of shards than the store's. The workers' processes start meanwhile.
+
+    Raises:
+        SettingsError: as ``require_shards``.
+    """
+    from worker.cli.installation import stopping  # noqa: F401 - needed in the end, when the files may be newer
+    from worker.turns.record.store import require_shards
+
+    require_shards(settings)
+
+
 @click.command()
 @click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else HELIX_WORKER_PROCESSES.")
 @click.option("--foreground", is_flag=True, help="Run a single process in the foreground, unsupervised.")
@@ -33,22 +45,25 @@ def worker(processes: int | None, foreground: bool) -> None:
     """
     lean.leave_out_unused()
     settings = require_store(load())
-    from worker.backup.restoring import require_whole
-    from worker.turns.record.store import require_shards
+    from worker.backup.restore_mark import require_whole
 
     require_whole(settings.root)
-    require_shards(settings)
     if processes:
         settings = replace(settings, worker_processes=processes)
     state = programs.state_dir(settings)
     if foreground:
+        require_store_of(settings)
         command = programs.worker_command(settings, 1)
         os.chdir(state)
         os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
 
-    from worker.cli.installation.stopping import say_what_it_waits_for
     from worker.logs import configure_logging
     from worker.processes.supervisor import Supervisor
+
+    def say_what_it_waits_for() -> None:
+        from worker.cli.installation import stopping
+
+        stopping.say_what_it_waits_for(settings)
 
     def tell() -> None:
         click.echo(f"worker ready: {capacity(settings)}")
@@ -63,7 +78,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     started = programs.workers(settings)
     try:
         Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
-            tell, lambda: say_what_it_waits_for(settings)
+            tell, say_what_it_waits_for, meanwhile=lambda: require_store_of(settings)
         )
     finally:
         for program in started:
