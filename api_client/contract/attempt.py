@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from api_client.contract.issues.issue import ValidationIssue
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFacts:
@@ -16,7 +18,7 @@ class AttemptFacts:
         text: the raw answer of this attempt; of one that went on from a break: the text so far, and what it added.
         answer: the text that was judged: ``text``, or the repaired part spliced into the answer before it.
         completion: evidence of the completion gate: ``{"verdict": ..., "reason": ..., ...}``.
-        issues: what the validators found, as mappings with code, message, fix_hint, severity, validator.
+        issues: what the validators found.
         decision: accept | retry | fallback | fail, or empty when it was never judged.
         feedback: what the agent is asked because of this attempt, when it is asked again.
         goes_on: this attempt broke off; the next one, or after a passing error itself, goes on from its text.
@@ -32,14 +34,14 @@ class AttemptFacts:
     text: str = ""
     answer: str = ""
     completion: dict[str, Any] = field(default_factory=dict)
-    issues: tuple[dict[str, Any], ...] = ()
-    shadow: tuple[dict[str, Any], ...] = ()
+    issues: tuple[ValidationIssue, ...] = ()
+    shadow: tuple[ValidationIssue, ...] = ()
     decision: str = ""
     feedback: str = ""
     goes_on: bool = False
     mended: str = ""
     changes: tuple[str, ...] = ()
-    remaining: tuple[dict[str, Any], ...] = ()
+    remaining: tuple[ValidationIssue, ...] = ()
     usage: dict[str, Any] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
     started_at: float = 0.0

@@ -5,6 +5,7 @@ Stored with the turn, so that any worker does what was asked for, whatever its o
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +62,57 @@ class Escalation:
     def from_dict(cls, data: Mapping[str, Any]) -> Escalation:
         """Read a stored escalation; fields of a newer version are left alone."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxDecision:
+    """What was decided on a parked turn.
+
+    Attributes:
+        by: who decided: ``key:...``, user@host, or ``timeout``.
+        for_: the name they gave; on the wire ``for``.
+        text: of an edit, the answer that counts.
+        at: when, in seconds since the epoch.
+    """
+
+    kind: DecisionKind
+    by: str = ""
+    for_: str = ""
+    note: str = ""
+    text: str = ""
+    at: float = 0.0
+
+    @property
+    def who(self) -> str:
+        """Who decided, for people: ``key:1a2b for alice``, or the time-out."""
+        return " for ".join(filter(None, ["the time-out" if self.timed_out else self.by, self.for_]))
+
+    @property
+    def timed_out(self) -> bool:
+        """True when nobody decided in time."""
+        return self.by in {"", "timeout"}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The decision as a JSON-ready mapping."""
+        told = {"kind": self.kind.value, "by": self.by, "for": self.for_, "note": self.note, "text": self.text}
+        return {**told, "at": self.at}
+
+    @classmethod
+    def from_json(cls, text: str) -> InboxDecision | None:
+        """Read a stored one, which ``turn.lua`` wrote; None for an empty text or object.
+
+        Raises:
+            ValueError: the text is not JSON, or the kind is not known.
+        """
+        data = json.loads(text or "{}")
+        if not data:
+            return None
+        texts = {name: str(data.get(wire, "")) for name, wire in _TEXTS.items()}
+        return cls(kind=DecisionKind(data.get("kind", "")), at=float(data.get("at", 0)), **texts)
+
+
+#: Fields of a decision that are texts, and their names on the wire.
+_TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 
 def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias, get_args
 
+from api_client.contract.issues.issue import ValidationIssue, issues_data, read_issues
+from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.values.annotated import READ
-from api_client.contract.words.issues import Issue
 
 
 class _Kind:
@@ -102,7 +103,7 @@ class GateChecked(_Kind):
     gate: str
     passed: bool
     skipped: str
-    issues: tuple[Issue, ...]
+    issues: tuple[ValidationIssue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ class AttemptAccepted(_Kind):
 
     KIND = "attempt.accepted"
     attempt: int
-    issues: tuple[Issue, ...]
+    issues: tuple[ValidationIssue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ class AttemptRejected(_Kind):
 
     KIND = "attempt.rejected"
     attempt: int
-    issues: tuple[Issue, ...]
+    issues: tuple[ValidationIssue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,7 @@ class TurnMended(_Kind):
     KIND = "turn.mended"
     attempt: int
     changes: tuple[str, ...]
-    fixed: tuple[Issue, ...]
+    fixed: tuple[ValidationIssue, ...]
     step: str
     step_source: str
 
@@ -200,7 +201,7 @@ class TurnEscalated(_Kind):
     stage: int
     reason: str
     model: str = ""
-    issues: tuple[Issue, ...]
+    issues: tuple[ValidationIssue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +266,7 @@ class TurnFinished(_Kind):
     step: str
     step_source: str
     markers: list[Any] | None
-    error: dict[str, Any]
+    error: TurnError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,14 +329,29 @@ def data_of(body: Body) -> dict[str, Any]:
         return dict(body.data)
     given = ((wire, getattr(body, name), default) for wire, name, _, default in _WIRES[body.KIND])
     version = {"version": body.VERSION} if body.VERSION != 1 else {}
-    return version | {wire: value for wire, value, default in given if value != default}
+    data = version | {wire: value for wire, value, default in given if value != default}
+    for wire, written in _TYPED.get(body.KIND, ()):
+        data[wire] = written(data[wire])
+    return data
 
 
+#: How the fields are read, and written, that are more than a plain JSON value.
+_READ = {**READ, "tuple[ValidationIssue, ...]": read_issues, "TurnError | None": TurnError.from_dict}
+_WRITTEN: dict[str, Callable[[Any], Any]] = {
+    "tuple[ValidationIssue, ...]": issues_data,
+    "TurnError | None": error_data,
+}
 _CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
 #: Of each kind its fields: name on the wire, name in the class, how it is read, default (MISSING: always written).
 _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
-    name: [(each.name.rstrip("_"), each.name, READ[str(each.type)], each.default) for each in fields(kind)]
+    name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]
     for name, kind in _CLASSES.items()
+}
+#: Of the kinds that have such fields: their names on the wire, and how they are written.
+_TYPED = {
+    name: typed
+    for name, kind in _CLASSES.items()
+    if (typed := [(each.name, _WRITTEN[str(each.type)]) for each in fields(kind) if str(each.type) in _WRITTEN])
 }
 
 

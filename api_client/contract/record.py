@@ -13,6 +13,9 @@ from functools import cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from api_client.contract.attempt import AttemptRecord
+from api_client.contract.escalation import InboxDecision
+from api_client.contract.issues.issue import issues_data, read_issues
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 
@@ -35,7 +38,9 @@ _READ: dict[str, Callable[[str], Any]] = {
     "Outcome | None": lambda text: Outcome(text) if text else None,
     "Failing | None": Failing.from_json,
     "dict[str, Any]": lambda text: json.loads(text or "{}"),
-    "tuple[dict[str, Any], ...]": lambda text: tuple(json.loads(text or "[]")),
+    "TurnError | None": TurnError.from_json,
+    "InboxDecision | None": InboxDecision.from_json,
+    "tuple[ValidationIssue, ...]": lambda text: read_issues(json.loads(text or "[]")),
     "tuple[str, ...]": lambda text: tuple(json.loads(text or "[]")),
 }
 #: How a value is written, by the same types. Only what a holder changes is written from here.
@@ -46,7 +51,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "float": lambda seconds: str(int(seconds * 1000)),
     "Failing | None": lambda failing: failing.to_json() if failing else "{}",
     "dict[str, Any]": json.dumps,
-    "tuple[dict[str, Any], ...]": json.dumps,
+    "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_data(issues)),
     "tuple[str, ...]": json.dumps,
 }
 #: What is stored under another name than the field's, or read with the help of another field.

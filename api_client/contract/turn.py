@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from api_client.contract.escalation import Escalation
+from api_client.contract.escalation import Escalation, InboxDecision
+from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.values.image import Image
 from api_client.contract.values.policy import Applied
@@ -253,7 +254,7 @@ class Turn(Progress):
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
 
     While a turn is parked, ``deadline_at`` is the latest it can become: it comes back by what is left of the time-out.
-    ``decision`` is the last one: kind, by (the key, or user@host), for (the name that was given), note, text, at.
+    ``decision`` is the last one.
     ``policy``: the hash of its policy. ``markers``: the spans of the step markers in ``response`` that count
     (``contract/marker.py``).
     """
@@ -270,7 +271,7 @@ class Turn(Progress):
     step: str = ""
     step_source: str = ""
     markers: tuple[tuple[int, int], ...] = ()
-    error: dict[str, Any] = field(default_factory=dict)
+    error: TurnError | None = None
     stop: str = ""
     created_at: float = 0.0
     finished_at: float = 0.0
@@ -284,7 +285,7 @@ class Turn(Progress):
     policy: str = ""
     parked_at: float = 0.0
     decide_by: float = 0.0
-    decision: dict[str, Any] = field(default_factory=dict)
+    decision: InboxDecision | None = None
 
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
         """True when the turn has finished, with the event of this number and time (0: not known) as its last."""
@@ -296,6 +297,8 @@ class Turn(Progress):
         data = asdict(self)
         data = {name: data[name] for name in (*Turn.__annotations__, *Progress.__annotations__)}
         data["failing"] = data["failing"] or {}
+        data["error"] = error_data(self.error)
+        data["decision"] = self.decision.to_dict() if self.decision else {}
         request = data.pop("request")
         data["deliveries"] = data.pop("delivery")
         data["session_id"] = request["session_id"]

@@ -26,7 +26,7 @@ def line_of(turn: Turn) -> dict[str, Any]:
         "created_at": turn.created_at,
         "finished_at": turn.finished_at,
         "worker": turn.worker,
-        "error": turn.error.get("code", ""),
+        "error": turn.error.code if turn.error else "",
         "replay_of": turn.replay_of,
         "prompt": " ".join(turn.request.prompt[: _PROMPT * 2].split())[:_PROMPT],
     }

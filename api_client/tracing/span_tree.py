@@ -40,8 +40,8 @@ from api_client.contract.event_kinds import (
     VerifierStarted,
 )
 from api_client.contract.events import Event
+from api_client.contract.issues.issue import ValidationIssue, error_codes
 from api_client.contract.turn import Outcome, Turn
-from api_client.contract.words.issues import Issue, error_codes
 from api_client.tracing.caller import caller_span
 
 Value = str | int | float | bool | tuple[str, ...]
@@ -223,12 +223,12 @@ class _Walk:
         made = Span(key=key, name=f"evaluate {name}", start=start, end=end, parent=parent, attributes=attributes)
         self._checks.append(made)
 
-    def _judged(self, attempt: _Attempt, at: float, issues: Sequence[Issue]) -> None:
+    def _judged(self, attempt: _Attempt, at: float, issues: Sequence[ValidationIssue]) -> None:
         """The validators looked at the answer one after the other: the log knows the time of all of them together."""
         if self._turn.request.phase is not None:
             return
         for name in self._turn.request.validators:
-            codes = error_codes(issue for issue in issues if issue.get("validator") == name)
+            codes = error_codes(issue for issue in issues if issue.validator == name)
             self._check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
 
     def _gate(self, attempt: _Attempt, at: float, body: GateChecked) -> None:

@@ -83,8 +83,6 @@ class Inbox:
 
 def _why_not_parked(turn: Turn) -> str:
     """What became of a turn that somebody wanted to decide on."""
-    decision = turn.decision
-    who = " for ".join(filter(None, [decision.get("by") or "the time-out", decision.get("for")]))
-    decided = f"{who} decided {decision.get('kind')} before" if decision else ""
+    decided = f"{turn.decision.who} decided {turn.decision.kind} before" if turn.decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
     return "; ".join(filter(None, [decided, state]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.attempt import AttemptRecord
+from api_client.contract.issues.issue import issues_data
 from api_client.contract.phases.phase_place import phases_folder
 from api_client.contract.turn import Turn
 
@@ -18,7 +19,7 @@ def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
     best = records.get(turn.best or turn.attempt)
     if best is None:
         return {"proposal": None}
-    issues = [dict(issue) for issue in best.remaining or best.issues]
+    issues = issues_data(best.remaining or best.issues)
     text = best.mended or best.answer or best.text
     return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": _files(turn, best)}}
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from api_client.contract.attempt import AttemptFacts
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.record import Changes, changes_of, decode_attempts, decode_turn
 from api_client.contract.turn import Failing, Outcome, Progress, TurnRequest
 
@@ -17,7 +18,7 @@ VALUES = {
     "float": 2.5,
     "Failing | None": Failing(outcome=Outcome.INCOMPLETE, code="incomplete", reason="cut", why="broke_off"),
     "dict[str, Any]": {"a": 1},
-    "tuple[dict[str, Any], ...]": ({"code": "X"},),
+    "tuple[ValidationIssue, ...]": (ValidationIssue("X", "wrong", "right", file="a.md", line=3),),
     "tuple[str, ...]": ("a", "b"),
 }
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.tasks import QUEUES, Link, chain_of
@@ -61,7 +62,7 @@ def test_a_record_of_a_newer_version_can_be_read() -> None:
 
 def test_attempts_are_read_in_order_with_the_facts_that_are_there() -> None:
     first, second = decode_attempts({b"2:text": b"b", b"1:text": b"a", b"1:issues": b'[{"code": "X"}]', b"1:new": b"?"})
-    assert (first.number, first.text, first.issues, second.number) == (1, "a", ({"code": "X"},), 2)
+    assert (first.number, first.text, first.issues, second.number) == (1, "a", (ValidationIssue("X", "", ""),), 2)
 
 
 def test_exactly_four_outcomes_are_successes() -> None:

@@ -8,7 +8,9 @@ from functools import cache, lru_cache
 from typing import Any
 
 from api_client.contract.commands import Word, load_script
-from api_client.contract.event_kinds import Body, body_of
+from api_client.contract.event_kinds import AttemptRejected, Body, body_of
+from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -97,7 +99,7 @@ def _ran(link: Link, next_link: Link | None, verdict: str, **more: Any) -> Move:
 
 _WASTED = {"tokens.failed|m": 77, "cost.failed|m": 500_000}
 _JUDGED = {f"validator.judged|{name}|m": 1 for name in DEFAULT_VALIDATORS}
-_ERROR = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
+_ERROR = ValidationIssue("MISSING_STEP_MARKER", "no marker", "add it", validator="step_marker")
 
 
 def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields: int) -> Move:
@@ -105,7 +107,7 @@ def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields:
         attempt=link.attempt,
         next=next_link,
         state=TurnState.QUEUED if next_link.task in RUNS else TurnState.RAN,
-        events=[body_of("attempt.rejected", {"attempt": link.attempt, "issues": [_ERROR]}), *more],
+        events=[AttemptRejected(attempt=link.attempt, issues=(_ERROR,)), *more],
         counters={
             f"attempt.judged|{decision}|m": 1,
             f"validator.rejected|step_marker|{decision}|m": 1,
@@ -119,7 +121,8 @@ def _rejected(link: Link, next_link: Link, decision: str, *more: Body, **fields:
 
 
 def _ended(link: Link, outcome: Outcome, *events: Body, **more: Any) -> Move:
-    answer = Answer(response=f"Antwort {link}", step="done") if outcome.success else Answer(error={"issues": [_ERROR]})
+    failed = Answer(error=TurnError(code="failed", message="no", issues=(_ERROR,)))
+    answer = Answer(response=f"Antwort {link}", step="done") if outcome.success else failed
     return Move(attempt=link.attempt, outcome=outcome, answer=answer, events=list(events), **more)
 
 

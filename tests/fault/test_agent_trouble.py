@@ -120,7 +120,7 @@ async def test_a_flood_is_bounded_and_harms_no_other_turn(
     neighbour = await client.submitter.submit(message("[held up]", f"beside {kind}"))
     await until(client, neighbour, "attempt.output")
     turn, _ = await judged(client, await client.submitter.submit(message(f"[flood {kind}]", f"flood {kind}")))
-    assert (turn.outcome, turn.error.get("code")) == (outcome, code)
+    assert (turn.outcome, turn.error.code) == (outcome, code)
     assert peak_bytes(worker) - before < MOST_GROWTH
     (stage.meet / "go").touch()
     other, _ = await judged(client, neighbour)
@@ -189,7 +189,7 @@ async def test_a_deadline_ends_the_agent_and_the_session_goes_on(stage: Stage, c
     following = await client.submitter.submit(message("next", "late"))
     await until(client, turn_id, "attempt.output")
     turn, _ = await judged(client, turn_id)
-    assert (turn.outcome, turn.error["code"]) == (Outcome.EXPIRED, "expired")
+    assert (turn.outcome, turn.error.code) == (Outcome.EXPIRED, "expired")
     assert turn.finished_at - turn.created_at >= 1.5
     assert not tree_of(turn_id)
     assert (await judged(client, following))[0].outcome is Outcome.PASSED
@@ -203,7 +203,7 @@ async def test_a_session_folder_that_cannot_be_made_is_that_sessions_trouble_and
     in_the_way = sessions / "blocked"
     in_the_way.touch()
     turn, _ = await judged(client, await client.submitter.submit(message("hello", "blocked")))
-    assert (turn.outcome, turn.error["code"], turn.attempt) == (Outcome.ERROR, "transient", 1)
+    assert (turn.outcome, turn.error.code, turn.attempt) == (Outcome.ERROR, "transient", 1)
     other, _ = await judged(client, await client.submitter.submit(message("hello", "not blocked")))
     assert other.outcome is Outcome.PASSED
     in_the_way.unlink()

@@ -189,7 +189,7 @@ async def test_an_answer_file_that_is_not_taken_is_asked_for_again(bench: Bench,
     turn = await bench.outcome(writes(spoil), says(GOOD))
     first = (await bench.client.reader.attempts(turn.turn_id))[0]
     assert (turn.outcome, turn.response, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, GOOD, 2)
-    assert [issue["code"] for issue in first.issues] == ["ANSWER_FILE_REFUSED"]
+    assert [issue.code for issue in first.issues] == ["ANSWER_FILE_REFUSED"]
     assert "output/response.md" in first.feedback
 
 
@@ -197,7 +197,7 @@ async def test_a_turn_whose_answer_files_are_never_taken_fails_and_says_why(benc
     """No fallback makes the words beside the file the answer."""
     turn = await bench.outcome(*[writes(SPOILERS[1], NO_MARKER)] * 3)
     assert turn.outcome is Outcome.FAILED
-    assert any(issue["code"] == "ANSWER_FILE_REFUSED" for issue in turn.error["issues"])
+    assert any(issue.code == "ANSWER_FILE_REFUSED" for issue in turn.error.issues)
 
 
 async def test_a_good_answer_passes_at_once(bench: Bench) -> None:
@@ -214,7 +214,7 @@ async def test_an_answer_without_a_marker_is_asked_again_with_feedback(bench: Be
     first, second = await bench.client.reader.attempts(turn.turn_id)
     assert (first.decision, second.decision) == ("retry", "accept")
     assert first.feedback == feedback == second.prompt
-    assert [issue["code"] for issue in first.issues] == ["MISSING_STEP_MARKER"]
+    assert [issue.code for issue in first.issues] == ["MISSING_STEP_MARKER"]
     kinds = [event.kind for event in await bench.events(turn)]
     assert kinds == [
         "turn.queued",
@@ -252,21 +252,21 @@ async def test_a_marker_that_never_comes_is_inferred_by_the_fallback_and_told_as
 async def test_an_adr_that_never_gets_its_sections_fails_with_an_error_its_user_understands(bench: Bench) -> None:
     turn = await bench.outcome(*[says(ADR)] * 3)
     assert (turn.outcome, turn.response) == (Outcome.FAILED, "")
-    assert "MISSING_ADR_SECTION" in turn.error["message"]
-    assert turn.error["message"].startswith("Die LLM-Response konnte nicht validiert werden:")
-    assert {issue["code"] for issue in turn.error["issues"]} >= {"MISSING_ADR_SECTION"}
+    assert "MISSING_ADR_SECTION" in turn.error.message
+    assert turn.error.message.startswith("Die LLM-Response konnte nicht validiert werden:")
+    assert {issue.code for issue in turn.error.issues} >= {"MISSING_ADR_SECTION"}
 
 
 async def test_a_turn_whose_last_run_broke_off_ends_incomplete(bench: Bench) -> None:
     turn = await bench.outcome(*[ends(Verdict.INCOMPLETE)] * 3)
     assert (turn.outcome, turn.attempt, turn.response) == (Outcome.INCOMPLETE, 3, "")
-    assert "the agent died" in turn.error["reason"]
-    assert "Er brach vorzeitig ab." in turn.error["message"]
+    assert "the agent died" in turn.error.reason
+    assert "Er brach vorzeitig ab." in turn.error.message
 
 
 async def test_a_permanent_error_ends_the_turn_and_uses_no_further_attempt(bench: Bench) -> None:
     turn = await bench.outcome(ends(Verdict.ERROR, ErrorKind.PERMANENT))
-    assert (turn.outcome, turn.attempt, turn.error["code"]) == (Outcome.ERROR, 1, "permanent")
+    assert (turn.outcome, turn.attempt, turn.error.code) == (Outcome.ERROR, 1, "permanent")
 
 
 async def test_a_passing_error_is_waited_for_and_uses_up_no_attempt(bench: Bench) -> None:

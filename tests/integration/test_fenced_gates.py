@@ -129,7 +129,7 @@ async def bench(settings: Settings) -> AsyncIterator[PhaseBench]:
 
 async def test_a_users_phase_ends_before_its_agent_is_paid_for_where_its_gates_may_not_run(bench: PhaseBench) -> None:
     turn = await bench.phase(quality_gate="tests_pass")
-    assert (turn.outcome, turn.error["code"], turn.attempt) == (Outcome.ERROR, "config", 1)
+    assert (turn.outcome, turn.error.code, turn.attempt) == (Outcome.ERROR, "config", 1)
     assert bench.runner.orders == []
     [attempt] = await bench.client.reader.attempts(turn.turn_id)
     assert "gate tests_pass runs what an agent wrote" in attempt.completion["reason"]

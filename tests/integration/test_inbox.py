@@ -58,8 +58,8 @@ async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed
 async def test_an_approved_answer_is_told_as_a_persons_and_published(bench: Bench) -> None:
     turn = await decided(bench, await parked(bench), "approve", note="passt")
     assert (turn.outcome, turn.response) == (Outcome.PASSED_BY_HUMAN, NO_MARKER)
-    assert turn.decision["by"] == "alice"
-    assert turn.decision["note"] == "passt"
+    assert turn.decision.by == "alice"
+    assert turn.decision.note == "passt"
     [response] = bench.settings.sessions_dir.rglob("output/response.md")
     assert response.read_text() == NO_MARKER
     assert await bench.client.inbox.parked() == []
@@ -86,8 +86,8 @@ async def test_a_retry_that_fails_again_comes_back_to_the_inbox(bench: Bench) ->
 
 async def test_a_rejected_turn_fails_with_the_note_for_its_user(bench: Bench) -> None:
     turn = await decided(bench, await parked(bench), "reject", note="so nicht")
-    assert (turn.outcome, turn.error["code"], turn.response) == (Outcome.FAILED, "rejected", "")
-    assert "so nicht" in turn.error["message"]
+    assert (turn.outcome, turn.error.code, turn.response) == (Outcome.FAILED, "rejected", "")
+    assert "so nicht" in turn.error.message
 
 
 async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(bench: Bench) -> None:
@@ -132,8 +132,8 @@ async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, defaul
     found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found)
     bench.carry_out(turn.turn_id, Link.parse(found.link))
     ended = await bench.client.reader.get(turn.turn_id)
-    assert (ended.outcome, ended.decision["by"]) == (outcome, "timeout")
-    assert outcome.success or ended.error["code"] == "undecided"
+    assert (ended.outcome, ended.decision.by) == (outcome, "timeout")
+    assert outcome.success or ended.error.code == "undecided"
 
 
 async def test_a_parked_turn_that_is_looked_at_before_its_time_stays_where_it_is(bench: Bench) -> None:

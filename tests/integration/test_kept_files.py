@@ -51,7 +51,7 @@ async def test_of_a_file_whose_section_is_missing_only_that_section_is_taken(ben
 async def test_a_faulty_file_does_not_pass_by_being_left_out(bench: Bench) -> None:
     turn = await bench.outcome(leaves(LACKING, f"Siehe Datei.\n\n{MARKER}"), *[says(f"Fertig.\n\n{MARKER}")] * 2)
     assert turn.outcome is Outcome.FAILED
-    assert {issue["code"] for issue in turn.error["issues"]} == {"MISSING_ADR_SECTION"}
+    assert {issue.code for issue in turn.error.issues} == {"MISSING_ADR_SECTION"}
 
 
 async def test_a_file_stays_when_the_fallback_mends_the_answer(bench: Bench) -> None:
@@ -64,7 +64,7 @@ async def test_the_engine_keeps_an_adr_that_talk_would_replace(bench: Bench) -> 
     talk = "Ich habe alles ergänzt, wie gewünscht. " * 8
     turn = await bench.outcome(says(f"{LACKING}\n{MARKER}"), *[says(f"{talk}\n{MARKER}")] * 2)
     assert turn.outcome is Outcome.FAILED
-    assert {issue["code"] for issue in turn.error["issues"]} == {"MISSING_ADR_SECTION"}
+    assert {issue.code for issue in turn.error.issues} == {"MISSING_ADR_SECTION"}
 
 
 async def test_the_engine_takes_a_section_as_models_send_it(bench: Bench) -> None:

@@ -116,15 +116,15 @@ async def test_a_rejected_phase_is_run_again_with_feedback_in_its_folder(bench: 
     assert "add.py:1" in seen[0]
     assert not (bench.output.parent / "feedback.md").exists()
     first = (await bench.client.reader.attempts(turn.turn_id))[0]
-    assert (first.decision, first.issues[0]["code"]) == ("retry", "PYTHON_SYNTAX")
+    assert (first.decision, first.issues[0].code) == ("retry", "PYTHON_SYNTAX")
     assert first.verification["success"] is False
     assert "add.py:1" in first.feedback
 
 
 async def test_a_phase_that_is_never_right_fails_with_its_issues_and_publishes_nothing(bench: PhaseBench) -> None:
     turn = await bench.phase(*[writes(BAD_CODE)] * 3)
-    assert (turn.outcome, turn.error["code"], turn.attempt) == (Outcome.FAILED, "phase_not_verified", 3)
-    assert "PYTHON_SYNTAX" in turn.error["message"]
+    assert (turn.outcome, turn.error.code, turn.attempt) == (Outcome.FAILED, "phase_not_verified", 3)
+    assert "PYTHON_SYNTAX" in turn.error.message
     assert not list(bench.output.glob("*"))
 
 
@@ -190,7 +190,7 @@ async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phas
         found = bench.ledger.reap(turn.turn_id, may_take=True)
         if found.link:
             turn = await bench.carried_out(turn.turn_id, Link.parse(found.link))
-    assert (turn.outcome, turn.attempt, turn.error["code"]) == (Outcome.FAILED, 1, "phase_not_verified")
+    assert (turn.outcome, turn.attempt, turn.error.code) == (Outcome.FAILED, 1, "phase_not_verified")
     verdicts = [event.data for event in await bench.events(turn) if event.kind == "verifier.judged"]
     assert [(data["success"], data["ground"]) for data in verdicts] == [(False, "no_verdict")] * 3
     assert len(bench.runner.orders) == 1, "the agent could not repair that"
@@ -211,7 +211,7 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
         await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
     turns = [await bench.client.reader.get(turn_id) for turn_id in ids]
     assert [turn.outcome for turn in turns] == [Outcome.PASSED, Outcome.FAILED, Outcome.CANCELLED]
-    assert turns[2].error["code"] == "phase_not_reached"
+    assert turns[2].error.code == "phase_not_reached"
     assert bench.runner.plays == []
 
 
@@ -248,8 +248,8 @@ async def test_a_folder_that_vanished_ends_the_phase_as_an_error_of_the_set_up(b
     [turn_id] = await bench.client.submitter.submit_phases([Phase.from_dict(BUILD)], directory="gone")
     bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
     turn = await bench.client.reader.get(turn_id)
-    assert (turn.outcome, turn.error["code"], turn.strikes, turn.delivery) == (Outcome.ERROR, "config", 0, 1)
-    assert "'gone'" in turn.error["message"]
+    assert (turn.outcome, turn.error.code, turn.strikes, turn.delivery) == (Outcome.ERROR, "config", 0, 1)
+    assert "'gone'" in turn.error.message
 
 
 @pytest.mark.parametrize("decision", ["approve", "edit", "retry", "reject"])
@@ -258,7 +258,7 @@ async def test_a_folder_that_vanishes_while_a_person_decides_loses_nothing(bench
     shutil.rmtree(bench.settings.root / "work")
     turn = await bench.decided(turn, decision, **{"note": "noch einmal"} if decision == "retry" else {})
     outcomes = {"reject": (Outcome.FAILED, "rejected")}
-    assert (turn.outcome, turn.error["code"]) == outcomes.get(decision, (Outcome.ERROR, "config"))
+    assert (turn.outcome, turn.error.code) == outcomes.get(decision, (Outcome.ERROR, "config"))
 
 
 async def test_phases_of_an_owner_lie_in_a_place_of_its_own(bench: PhaseBench) -> None:
@@ -303,8 +303,8 @@ def monkeypatched_checks() -> Iterator[None]:
 
 async def test_a_missing_input_file_ends_the_phase_with_its_name(bench: PhaseBench) -> None:
     turn = await bench.phase(says("nie"), input_files=["request.md"])
-    assert (turn.outcome, turn.error["code"]) == (Outcome.ERROR, "config")
-    assert "request.md" in turn.error["message"]
+    assert (turn.outcome, turn.error.code) == (Outcome.ERROR, "config")
+    assert "request.md" in turn.error.message
 
 
 POLICY = """
@@ -341,6 +341,6 @@ async def test_rules_for_phases_judge_after_the_gates_and_other_rules_leave_phas
         assert told[2:6] == [("files_exist", True), ("syntax", True), ("not_talkative", False), ("hint", True)]
         assert told[6:] == [("files_exist", True), ("syntax", True), ("not_talkative", True), ("hint", True)]
         second = (await client.reader.attempts(turn.turn_id))[1]
-        assert {issue["validator"] for issue in second.issues} == {"not_talkative", "hint"}
+        assert {issue.validator for issue in second.issues} == {"not_talkative", "hint"}
         assert "3" in second.feedback
         bench.leases.close()

@@ -165,7 +165,7 @@ async def test_a_request_adds_offered_rules_and_leaves_out_active_ones(scripted:
     async with relay(scripted) as (http, client):
         assert (await asked(http, client, "words", validators=[])).attempt == 1
         added = await asked(http, client, "german", validators=["english", "links"], max_attempts=1)
-        assert (added.outcome, [issue["validator"] for issue in added.error["issues"]]) == (Outcome.FAILED, ["english"])
+        assert (added.outcome, [issue.validator for issue in added.error.issues]) == (Outcome.FAILED, ["english"])
         body = {"model": "scripted", "messages": [{"role": "user", "content": "x"}], "validators": ["shorts"]}
         refused = (await http.post("/v1/turns", json=body)).json()["error"]
         assert (refused["code"], refused["param"]) == ("unknown_validator", "validators[0]")
@@ -275,7 +275,7 @@ async def test_a_policy_that_the_store_lost_ends_its_turn_with_words_for_the_ope
         worker_process(settings=scripted)
         turn = await client.reader.result(turn_id, timeout=60)
         assert turn.outcome is Outcome.ERROR
-        assert "is not in the store" in turn.error["reason"]
+        assert "is not in the store" in turn.error.reason
 
 
 async def test_a_repeat_of_a_request_finds_its_turn_though_the_file_changed(settings: Settings, policy: Path) -> None:

@@ -124,7 +124,7 @@ async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
         assert totals["shadow.rejected|absent|scripted"] == len(judged)
         assert "shadow.rejected|any|scripted" not in totals
         assert not any("|none|" in name for name in totals if name.startswith(("validator.", "code.")))
-        assert {issue["validator"] for attempt in judged for issue in attempt.shadow} >= {"none", "absent"}
+        assert {issue.validator for attempt in judged for issue in attempt.shadow} >= {"none", "absent"}
         assert not [
             attempt for turn in without for attempt in await before.reader.attempts(turn.turn_id) if attempt.shadow
         ]
@@ -156,4 +156,4 @@ async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_n
         assert turn.outcome.success
         assert turn.response.startswith("aaaa")
         (attempt,) = await client.reader.attempts(turn_id)
-        assert [(issue["validator"], issue["code"]) for issue in attempt.shadow] == [("endless", "VALIDATOR_ERROR")]
+        assert [(issue.validator, issue.code) for issue in attempt.shadow] == [("endless", "VALIDATOR_ERROR")]

@@ -14,6 +14,7 @@ from typing import Any
 import redis
 import structlog
 
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.flow import RolledBack
@@ -118,8 +119,14 @@ def _of_parked(settings: Settings, turn_id: str, record: dict[str, str]) -> Iter
 
 
 def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:
-    code = str(json.loads(record["error"] or "{}").get("code", ""))
-    told = {"turn_id": turn_id, "session_id": record["session_id"], "model": record["model"], "code": code, **more}
+    error = TurnError.from_json(record["error"]) or TurnError()
+    told = {
+        "turn_id": turn_id,
+        "session_id": record["session_id"],
+        "model": record["model"],
+        "code": error.code,
+        **more,
+    }
     if settings.public_url:
         told["url"] = f"{settings.public_url.rstrip('/')}/turns/{turn_id}"
     return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in told.items() if value}}

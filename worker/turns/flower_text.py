@@ -17,6 +17,7 @@ from api_client.contract.event_kinds import (
     TurnMended,
     TurnParked,
 )
+from api_client.contract.issues.issue import error_codes
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -31,7 +32,6 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Outcome, Turn
 from api_client.contract.words.hand_overs import handed_over
-from api_client.contract.words.issues import error_codes
 from worker.turns.transitions.moves import Move
 
 #: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).

@@ -174,6 +174,13 @@ CODES: Mapping[str, Code] = {
         ("Prüfung {name} ist selbst fehlgeschlagen: {problem}", "Sieh ins Protokoll des Workers"),
         ("Gate {name} itself failed: {problem}", "Look into the worker's log"),
     ),
+    "NOT_VERIFIED": Code(
+        _E,
+        "The verifier found an error, or gave no verdict; the message is its own.",
+        "",
+        ("{problem}", "Behebe, was der Verifier nennt"),
+        ("{problem}", "Repair what the verifier names"),
+    ),
 }
 
 

@@ -22,7 +22,6 @@ READ: dict[str, Callable[[Any], Any]] = {
     "str": lambda value: value if isinstance(value, str) else "",
     "bool": bool,
     "tuple[str, ...]": lambda value: tuple(map(str, _list(value))),
-    "tuple[Issue, ...]": lambda value: tuple(issue for issue in _list(value) if isinstance(issue, dict)),
     "dict[str, Any]": lambda value: value if isinstance(value, dict) else {},
     "dict[str, Any] | None": lambda value: value if isinstance(value, dict) else None,
     "list[Any] | None": lambda value: value if isinstance(value, list) else None,

@@ -5,9 +5,7 @@ The words are in ``messages.toml``, those of the endings in ``error_codes.toml``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.words.tables import table_beside
 
@@ -24,11 +22,11 @@ ENDED = ("failed", "incomplete", "error")
 _WORDS = table_beside(__file__)
 
 
-def line_of(issue: Mapping[str, Any]) -> str:
+def line_of(issue: ValidationIssue) -> str:
     """What was found as one line: its code, file and line where it is in a file, and the message."""
-    file, line, message = (issue.get(name) or "" for name in ("file", "line", "message"))
-    place = f"{file}:{line}: " if file and line else f"{file}: " if file and str(file) not in str(message) else ""
-    return f"{issue.get('code', '')}: {place}{message}"
+    file, line, message = issue.file, issue.line, issue.message
+    place = f"{file}:{line}: " if file and line else f"{file}: " if file and file not in message else ""
+    return f"{issue.code}: {place}{message}"
 
 
 def broken_off(why: str, locale: str, reason: str) -> str:

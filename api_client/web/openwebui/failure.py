@@ -6,10 +6,11 @@ the form of ADR-038 instead (``streaming.reply``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from api_client.contract.event_kinds import TurnFinished
+from api_client.contract.issues.issue import ValidationIssue, error_codes
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
 from api_client.web.streaming.words import say
 
@@ -28,16 +29,16 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str, pages: str = "") 
         turn_id: names the turn at the end.
         pages: address of the relay's pages, for a link to the turn.
     """
-    error, outcome = end.error, end.outcome
-    code = str(error.get("code") or "")
-    issues = [issue for issue in error.get("issues") or [] if issue.get("severity", "error") == "error"]
+    error, outcome = end.error or TurnError(), end.outcome
+    code = error.code
+    issues = [issue for issue in error.issues if issue.is_error]
     kind = code if code in ERROR_CODES else outcome if outcome in ERROR_CODES else "error"
     happened, advice = words_of(kind, locale)
     if kind == "failed":
         happened = say("failed_all" if end.attempts > 1 else "failed", locale, attempts=end.attempts)
     details = _found(issues, locale) if outcome == "failed" else ""
     if kind in {"incomplete", "rejected"}:
-        details = _last_reason(str(error.get("message") or ""))
+        details = _last_reason(error.message)
     if kind in _ADVICE:
         advice = say(_ADVICE[kind], locale)
     return " ".join(filter(None, [happened, details, advice, _names(issues, turn_id, pages)]))
@@ -50,12 +51,11 @@ def lost_text(code: str, locale: str, turn_id: str, pages: str = "") -> str:
     return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id, pages)}"
 
 
-def _found(issues: Sequence[Mapping[str, Any]], locale: str) -> str:
+def _found(issues: Sequence[ValidationIssue], locale: str) -> str:
     """Each fault once, with where it was found, or how often."""
     places: dict[str, list[str]] = {}
     for issue in issues:
-        message = str(issue.get("message") or "").strip().rstrip(".")
-        places.setdefault(message, []).append(str(issue.get("adr") or issue.get("file") or ""))
+        places.setdefault(issue.message.strip().rstrip("."), []).append(issue.adr or issue.file)
     told = [_with_places(message, where) for message, where in places.items() if message]
     if not told:
         return ""
@@ -76,7 +76,7 @@ def _last_reason(message: str) -> str:
     return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.')}." if reasons else ""
 
 
-def _names(issues: Sequence[Mapping[str, Any]], turn_id: str, pages: str) -> str:
+def _names(issues: Sequence[ValidationIssue], turn_id: str, pages: str) -> str:
     """What an administrator asks for: the codes, and the turn."""
-    codes = dict.fromkeys(str(issue.get("code")) for issue in issues if issue.get("code"))
+    codes = filter(None, error_codes(issues))
     return f"({', '.join([*codes, f'{pages}/turns/{turn_id}' if pages else turn_id])})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.events import Event
-from api_client.contract.words.issues import error_codes
+from api_client.contract.issues.issue import error_codes, read_issues
 
 #: Shown in the attempts, or not worth a line.
 _ELSEWHERE = {"feedback", "response", "step_source", "fixed"}
@@ -24,7 +24,7 @@ def _fact(name: str, value: Any) -> str:
         return ""
     match name, value:
         case "issues", list():
-            return ", ".join(error_codes(i for i in value if isinstance(i, dict))) or "warnings only"
+            return ", ".join(error_codes(read_issues(value))) or "warnings only"
         case "error", dict():
             return str(value.get("code", ""))
         case _, bool():

@@ -22,8 +22,8 @@ from api_client.contract.event_kinds import (
     TurnRetrying,
 )
 from api_client.contract.events import Event
+from api_client.contract.issues.issue import error_codes
 from api_client.contract.words.hand_overs import handed_over, is_hand_over
-from api_client.contract.words.issues import error_codes
 
 #: Kinds of bars, in the order a turn goes through them, and what each means.
 KINDS = {

@@ -24,7 +24,7 @@ from api_client.contract.event_kinds import (
     TurnRetrying,
 )
 from api_client.contract.events import Event
-from api_client.contract.words.issues import Issue
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.web.openwebui.front_matter import GrowingHeader
 from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.reply import Reply
@@ -128,7 +128,7 @@ def _same(one: str, other: str) -> int:
     return low
 
 
-def only_parts_missing(issues: Iterable[Issue]) -> bool:
+def only_parts_missing(issues: Iterable[ValidationIssue]) -> bool:
     """True when every error names a part of the answer itself that is missing: then the rest of it is kept."""
-    errors = [issue for issue in issues if issue.get("severity") == "error"]
-    return bool(errors) and all(issue.get("part") and not issue.get("file") for issue in errors)
+    errors = [issue for issue in issues if issue.is_error]
+    return bool(errors) and all(issue.part and not issue.file for issue in errors)

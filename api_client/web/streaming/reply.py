@@ -11,6 +11,8 @@ from typing import Any
 
 from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.events import Event
+from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import Span, answer_text, page_text, read_spans
 from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
@@ -125,22 +127,23 @@ def ended(event: Event, reply: Reply) -> list[Payload]:
     return [*content, reply.chunk({}, "stop")]
 
 
-def turn_error(outcome: str, error: dict[str, Any], locale: str) -> ApiError:
+def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
     """The error a turn that ended without an answer is to its caller.
 
     Args:
         outcome: how it ended; also the error's code.
-        error: the turn's own account: ``message`` (in the turn's language) and ``issues``.
+        error: the turn's own account; None where it has none.
         locale: language of the words, where the turn has none.
     """
-    message = str(error.get("message") or "") or _message(outcome, error.get("issues") or [], locale)
+    error = error or TurnError()
+    message = error.message or _message(outcome, error.issues, locale)
     if outcome == "failed" and not message.startswith(ENFORCEMENT_ERROR):
         message = f"{ENFORCEMENT_ERROR}\n{message}"
     status, kind = _ENDS.get(outcome, (502, "server_error"))
     return ApiError(status, message, code=outcome, kind=kind, headers=dict(NO_RETRY))
 
 
-def _message(outcome: str, issues: list[dict[str, Any]], locale: str) -> str:
+def _message(outcome: str, issues: Sequence[ValidationIssue], locale: str) -> str:
     if outcome in GIVEN_UP:
         return GIVEN_UP[outcome].get(locale, GIVEN_UP[outcome]["en"])
     lines = [line_of(issue) for issue in issues]

@@ -83,7 +83,7 @@ class ResponseEvents:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = replace(
-            turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", markers=(), error={}, stop=""
+            turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", markers=(), error=None, stop=""
         )
         self._place = {"item_id": f"msg_{turn.turn_id}", "output_index": 0, "content_index": 0}
         self._spent = Spent()

@@ -67,7 +67,7 @@ async def test_a_turn_that_kills_its_workers_is_dead_after_its_last_strike(
     assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("alone"), "its last delivery is for a process of its own"
     assert isinstance(ledger.claim(turn_id, "s-1", FIRST, alone=True), Claim)
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).outcome == "dead")
-    assert "administrator" in (await client.reader.get(turn_id)).error["message"]
+    assert "administrator" in (await client.reader.get(turn_id)).error.message
     assert store.zscore(Keys(settings.namespace).dead, turn_id) is not None
 
 
@@ -78,7 +78,7 @@ async def test_a_turn_whose_attempts_used_up_its_budget_expires_before_the_next_
     again = Move(attempt=1, state=TurnState.QUEUED, next=Link("turn.retry", 2), fields=progress(tokens_used=1000))
     assert ledger.commit(claimed(ledger, turn_id), again).outcome == "expired"
     turn = await client.reader.get(turn_id)
-    assert (turn.outcome, turn.error["reason"]) == (Outcome.EXPIRED, "tokens")
+    assert (turn.outcome, turn.error.reason) == (Outcome.EXPIRED, "tokens")
 
 
 async def test_a_lost_run_is_charged_what_was_set_aside_for_it(client: TurnsClient, ledger: Ledger) -> None:

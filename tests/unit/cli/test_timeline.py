@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from api_client.contract.event_kinds import KINDS
 from api_client.contract.events import Event
+from api_client.contract.issues.issue import read_issues
 from worker.cli.output import one_line, safe
 from worker.cli.turns.timeline import BAD, GOOD, WARN, Timeline, describe, issue_lines
 
@@ -109,7 +110,7 @@ def test_an_unknown_kind_is_passed_over() -> None:
 def test_good_is_green_and_bad_is_red() -> None:
     assert describe(event("attempt.accepted", attempt=1))[0].style == GOOD
     assert describe(event("attempt.rejected", attempt=1))[0].style == BAD
-    assert issue_lines([ISSUE | {"severity": "warning"}])[0].style == WARN
+    assert issue_lines(read_issues([ISSUE | {"severity": "warning"}]))[0].style == WARN
 
 
 def shown(timeline_events: list[Event], *, tty: bool = False) -> str:
@@ -182,7 +183,7 @@ def test_a_line_stays_one_line_and_has_an_end() -> None:
     ],
 )
 def test_an_issue_in_a_file_says_where(place: dict[str, object], said: str) -> None:
-    [line] = issue_lines([{"code": "PYTHON_SYNTAX", "message": "invalid syntax", **place}])
+    [line] = issue_lines(read_issues([{"code": "PYTHON_SYNTAX", "message": "invalid syntax", **place}]))
     assert line.text == said
 
 

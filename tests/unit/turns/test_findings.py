@@ -8,7 +8,7 @@ import pytest
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
-from api_client.contract.escalation import Escalation, check_escalation
+from api_client.contract.escalation import DecisionKind, Escalation, InboxDecision, check_escalation
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
 from api_client.contract.turn import Failing, Turn, TurnRequest, TurnState
 from api_client.contract.words.messages import line_of
@@ -51,10 +51,10 @@ def verified(escalation: Escalation | None) -> Move:
 
 
 def test_a_finding_is_told_with_code_place_and_message() -> None:
-    assert line_of(SYNTAX.to_dict()) == TOLD
-    assert line_of(MISSING.to_dict()) == f"MISSING_FILE: {MISSING.message}"  # the message names the file
-    assert line_of({"code": "X", "message": "y", "line": 3}) == "X: y"  # a line of an answer nobody sees
-    assert line_of({"code": "X"}) == "X: "
+    assert line_of(SYNTAX) == TOLD
+    assert line_of(MISSING) == f"MISSING_FILE: {MISSING.message}"  # the message names the file
+    assert line_of(ValidationIssue("X", "y", "", line=3)) == "X: y"  # a line of an answer nobody sees
+    assert line_of(ValidationIssue("X", "", "")) == "X: "
 
 
 def test_the_model_of_an_escalation_is_told_file_and_line() -> None:
@@ -65,16 +65,17 @@ def test_the_model_of_an_escalation_is_told_file_and_line() -> None:
 
 def test_the_end_message_names_file_and_line() -> None:
     failing = Failing(code="phase_not_verified", reason="rejected")
-    ended = after_giving_up(turn(), Link(FAIL, 1), failing, [SYNTAX.to_dict()])
-    assert f"- {TOLD}" in ended.answer.error["message"]
+    ended = after_giving_up(turn(), Link(FAIL, 1), failing, [SYNTAX])
+    assert f"- {TOLD}" in ended.answer.error.message
 
 
-@pytest.mark.parametrize("kind", ["retry", "reject"])
-def test_a_persons_decision_carries_file_and_line(kind: str) -> None:
-    parked = replace(turn(Escalation()), best=1, decision={"kind": kind, "by": "me", "note": "Close it."})
-    record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX.to_dict(),))
+@pytest.mark.parametrize("kind", [DecisionKind.RETRY, DecisionKind.REJECT])
+def test_a_persons_decision_carries_file_and_line(kind: DecisionKind) -> None:
+    decision = InboxDecision(kind=kind, by="me", note="Close it.")
+    parked = replace(turn(Escalation()), best=1, decision=decision)
+    record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX,))
     move = after_decision(parked, 1, record)
-    told = move.facts.values["feedback"] if kind == "retry" else move.answer.error["message"]
+    told = move.facts.values["feedback"] if kind == "retry" else move.answer.error.message
     assert f"- {TOLD}" in told
 
 

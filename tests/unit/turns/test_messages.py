@@ -30,8 +30,8 @@ def end(completion: Completion, locale: str) -> str:
     )
     given_up = after_giving_up(turn, Link("turn.fail", 1), ran.fields.values["failing"], [])
     assert given_up.answer
-    assert given_up.answer.error["reason"] == completion.reason
-    return str(given_up.answer.error["message"])
+    assert given_up.answer.error.reason == completion.reason
+    return str(given_up.answer.error.message)
 
 
 @pytest.mark.parametrize("why", [*Why, None])

@@ -15,6 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import read_spans
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
@@ -336,7 +337,7 @@ class FakeTurns:
             outcome=Outcome(last.data["outcome"]) if done else None,
             response=last.data["response"] if done else "",
             markers=read_spans(last.data.get("markers"), last.data["response"]) if done else (),
-            error=last.data["error"] if done else {},
+            error=TurnError.from_dict(last.data["error"]) if done else None,
             seq=last.seq,
             delivery=sum(item.kind == "attempt.started" for item in events),
             finished_at=self.finished_at if done else 0.0,

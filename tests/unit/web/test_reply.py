@@ -13,6 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from api_client.contract.event_kinds import KINDS
 from api_client.contract.events import Event
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import read_spans
 from api_client.web.errors import ApiError
 from api_client.web.streaming.page import Page
@@ -193,15 +194,15 @@ def test_a_failed_turn_says_the_lines_of_the_decision_record() -> None:
     [("failed", 422), ("incomplete", 502), ("error", 502), ("dead", 502), ("cancelled", 409), ("expired", 504)],
 )
 def test_each_end_without_an_answer_has_its_status_and_is_not_repeated(outcome: str, status: int) -> None:
-    own_words = turn_error(outcome, {"message": "Das Wort des Turns."}, "de")
+    own_words = turn_error(outcome, TurnError(message="Das Wort des Turns."), "de")
     assert own_words.message.endswith("Das Wort des Turns.")
     assert own_words.message.startswith("[ENFORCEMENT ERROR]\n") == (outcome == "failed")
     for locale in ("de", "en"):
-        error: ApiError = turn_error(outcome, {}, locale)
+        error: ApiError = turn_error(outcome, None, locale)
         assert (error.status, error.code) == (status, outcome)
         assert error.headers == {"x-should-retry": "false"}
         assert len(error.message) > 20
-    assert turn_error(outcome, {}, "de").message != turn_error(outcome, {}, "en").message
+    assert turn_error(outcome, None, "de").message != turn_error(outcome, None, "en").message
 
 
 def test_the_whole_completion_is_one_of_openais() -> None:

@@ -16,6 +16,7 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import TurnNotFound
+from api_client.contract.issues.issue import issues_data
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Turn
 from api_client.contract.values.redaction import redacted, redactor
@@ -106,12 +107,12 @@ def rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> 
             ],
             "prompt": hide(attempt.prompt) if attempt.prompt == turn.request.prompt else attempt.prompt,
             "answer": attempt.answer or attempt.text,
-            "issues": list(attempt.issues),
+            "issues": issues_data(attempt.issues),
             "decision": attempt.decision,
             "repair": {
                 "text": attempt.mended,
                 "changes": list(attempt.changes),
-                "remaining": list(attempt.remaining),
+                "remaining": issues_data(attempt.remaining),
             }
             if repaired
             else None,

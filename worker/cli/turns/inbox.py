@@ -11,6 +11,7 @@ from api_client.client import TurnsClient
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import DecisionKind
+from api_client.contract.issues.issue import read_issues
 from api_client.contract.turn import Turn
 from api_client.turns.proposal import proposal
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
@@ -78,13 +79,12 @@ def show(turn_id: str, as_json: bool) -> None:
     if turn.decide_by:
         rows.append(("until", f"{_time(turn.decide_by)}, then {turn.decide_default}"))
     if turn.decision:
-        who = " for ".join(filter(None, [turn.decision["by"], turn.decision.get("for", "")]))
-        rows.append(("decided", f"{turn.decision['kind']} by {one_line(who)}"))
+        rows.append(("decided", f"{turn.decision.kind} by {one_line(turn.decision.who)}"))
     write_table(rows)
     if best := found["proposal"]:
         timeline = Timeline()
         click.echo(f"\nattempt {best['attempt']}:")
-        for line in issue_lines(best["issues"]):
+        for line in issue_lines(read_issues(best["issues"])):
             timeline.write(line)
         if best["files"]:
             click.echo(f"\nfiles: {safe(best['files'])}")

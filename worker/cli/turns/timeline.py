@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from typing import NamedTuple, TextIO, TypeAlias
 
 import click
 
@@ -43,8 +43,9 @@ from api_client.contract.event_kinds import (
     VerifierStarted,
 )
 from api_client.contract.events import Event
+from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.words.hand_overs import handed_over, is_hand_over
-from api_client.contract.words.issues import Issue
 from api_client.pauses.pause import clock_time
 from worker.cli.output import one_line, safe
 
@@ -111,23 +112,22 @@ def describe(event: Event) -> list[Line]:
             return _of_attempt(body)
 
 
-def issue_lines(issues: Iterable[Issue]) -> list[Line]:
+def issue_lines(issues: Iterable[ValidationIssue]) -> list[Line]:
     """An issue each: code, place, message and validator; below it what would repair it."""
     lines = []
     for issue in issues:
-        style = WARN if issue.get("severity") == "warning" else BAD
-        by = f"  ({one_line(issue['validator'])})" if issue.get("validator") else ""
-        text = f"{one_line(issue.get('code', ''))}  {_place(issue)}{one_line(issue.get('message', ''))}{by}"
-        lines.append(Line(text, style, detail=True))
-        if issue.get("fix_hint"):
-            lines.append(Line(f"  -> {one_line(issue['fix_hint'])}", DIM, detail=True))
+        by = f"  ({one_line(issue.validator)})" if issue.validator else ""
+        text = f"{one_line(issue.code)}  {_place(issue)}{one_line(issue.message)}{by}"
+        lines.append(Line(text, BAD if issue.is_error else WARN, detail=True))
+        if issue.fix_hint:
+            lines.append(Line(f"  -> {one_line(issue.fix_hint)}", DIM, detail=True))
     return lines
 
 
-def _place(issue: Issue) -> str:
+def _place(issue: ValidationIssue) -> str:
     """Where an issue of a file is, unless its message says so."""
-    file, line = one_line(issue.get("file") or ""), issue.get("line") or 0
-    if not file or (not line and file in str(issue.get("message", ""))):
+    file, line = one_line(issue.file), issue.line
+    if not file or (not line and file in issue.message):
         return ""
     return f"{file}:{line}: " if line else f"{file}: "
 
@@ -232,11 +232,12 @@ def _finished(body: TurnFinished) -> list[Line]:
     return [head, *(Line(text, BAD, detail=True) for text in error_lines(body.error))]
 
 
-def error_lines(error: dict[str, Any]) -> list[str]:
+def error_lines(error: TurnError | None) -> list[str]:
     """What a turn's error says, a line each."""
-    message = error.get("message") or ", ".join(f"{key}: {value}" for key, value in error.items())
-    lines = [one_line(line) for line in safe(message).splitlines() if line.strip()]
-    reason = one_line(str(error.get("reason") or ""), 300)
+    if error is None:
+        return []
+    lines = [one_line(line) for line in safe(error.message or error.code).splitlines() if line.strip()]
+    reason = one_line(error.reason, 300)
     return [*lines, reason] if reason and not any(reason in line for line in lines) else lines
 
 

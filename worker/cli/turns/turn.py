@@ -214,8 +214,8 @@ def show(turn_id: str, as_json: bool) -> None:
         until = f"{_time(turn.decide_by)}, then {turn.decide_default}"
         rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
     rows += [("error", text) for text in error_lines(turn.error)]
-    if code := turn.error.get("code"):
-        rows.append(("what to do", f"turns explain {one_line(code)}"))
+    if turn.error and turn.error.code:
+        rows.append(("what to do", f"turns explain {one_line(turn.error.code)}"))
     write_table(rows)
     if turn.response:
         click.echo(f"\n{safe(turn.response)}")

@@ -127,5 +127,5 @@ class Verification:
             gate=result.gate,
             passed=result.passed,
             skipped=result.skipped,
-            issues=tuple(issue.to_dict() for issue in result.issues),
+            issues=result.issues,
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api_client.contract.attempt import AttemptRecord
-from api_client.contract.escalation import DecisionKind
+from api_client.contract.escalation import DecisionKind, InboxDecision
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.words.messages import asked_again, line_of, rejected
 from worker.enforcement.documents.step import step_of
@@ -23,16 +24,21 @@ def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
         turn: the turn as it was claimed; its ``decision`` is carried out.
         number: the attempt it was parked after.
         best: the attempt that an approval accepts; None when there is none.
+
+    Raises:
+        ValueError: nothing was decided.
     """
     decision = turn.decision
-    kind = DecisionKind(decision["kind"])
+    if decision is None:
+        raise ValueError(f"turn {turn.turn_id} has no decision")
+    kind = decision.kind
     if kind is DecisionKind.RETRY:
-        return _asks_again(turn, number, str(decision.get("note", "")), best)
+        return _asks_again(turn, number, decision.note, best)
     if kind is DecisionKind.EDIT and turn.request.phase is None:
-        return _accepts(turn, number, str(decision["text"]))
+        return _accepts(turn, number, decision.text)
     if kind is not DecisionKind.REJECT and best is not None:
         return _accepts(turn, best.number, best.mended or best.answer or best.text)
-    return _rejects(turn, number, best)
+    return _rejects(turn, decision, number, best)
 
 
 def _accepts(turn: Turn, number: int, text: str) -> Move:
@@ -62,18 +68,15 @@ def _asks_again(turn: Turn, number: int, note: str, best: AttemptRecord | None) 
     )
 
 
-def _rejects(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
+def _rejects(turn: Turn, decision: InboxDecision, number: int, best: AttemptRecord | None) -> Move:
     """The honest end: why it was handed to a person, and that nobody accepted it."""
-    decision = turn.decision
     issues = (best.remaining or best.issues) if best else ()
     lines = [line_of(issue) for issue in issues]
-    timed_out = decision.get("by") == "timeout"
-    code = "undecided" if timed_out else "rejected"
-    error = {
-        "code": code,
-        "message": rejected(turn.request.locale, lines, note=str(decision.get("note", "")), timed_out=timed_out),
-        "reason": turn.failing.reason if turn.failing else "",
-        "issues": list(issues),
-    }
+    error = TurnError(
+        code="undecided" if decision.timed_out else "rejected",
+        message=rejected(turn.request.locale, lines, note=decision.note, timed_out=decision.timed_out),
+        reason=turn.failing.reason if turn.failing else "",
+        issues=issues,
+    )
     gave_up = gave_up_counters(turn, issues)
     return Move(attempt=number, outcome=Outcome.FAILED, answer=Answer(error=error), end_counters=gave_up)

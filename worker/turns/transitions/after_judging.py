@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from api_client.contract.counters import OTHER, counter, model_of
 from api_client.contract.event_kinds import AttemptAccepted, AttemptRejected, TurnFallback, TurnMended
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import broken_off, ending, line_of
@@ -27,21 +27,20 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
     """What follows from the validators' findings on one attempt, whose run had this ``usage``."""
     answer = attempt.answer
     issues = demote(attempt.issues, policy_of(turn), final=isinstance(decision, Accept))
-    found = tuple(issue.to_dict() for issue in issues)
-    facts = attempt_facts(answer=answer, issues=found, changes=tuple(attempt.changes))
+    facts = attempt_facts(answer=answer, issues=issues, changes=tuple(attempt.changes))
     if isinstance(decision, Accept):
         step, source = step_of(answer)
         return Move(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
-            events=[AttemptAccepted(attempt=link.attempt, issues=found)],
+            events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
             counters=_judged(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
     errors = [issue for issue in issues if issue.is_error]
-    rejected = AttemptRejected(attempt=link.attempt, issues=found)
+    rejected = AttemptRejected(attempt=link.attempt, issues=issues)
     if isinstance(decision, Retry):
         return Move(
             attempt=link.attempt,
@@ -76,8 +75,7 @@ def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decisio
     if decision.reason != "escalated":
         return move
     handed_on = replace(move, counters=_rejected(turn, "escalate", errors, usage))
-    told = [issue.to_dict() for issue in errors]
-    return escalated(turn, handed_on, best=decision.attempt, reason="rejected", issues=told) or move
+    return escalated(turn, handed_on, best=decision.attempt, reason="rejected", issues=errors) or move
 
 
 def _judged(turn: Turn, decision: str) -> dict[str, int]:
@@ -86,7 +84,7 @@ def _judged(turn: Turn, decision: str) -> dict[str, int]:
 
 
 def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
-    validators, codes = _rules(turn, [issue.to_dict() for issue in errors])
+    validators, codes = _rules(turn, errors)
     return {
         **_judged(turn, decision),
         **{counter("validator.rejected", name, decision, model_of(turn)): 1 for name in validators},
@@ -95,17 +93,17 @@ def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usag
     }
 
 
-def _rules(turn: Turn, issues: Sequence[dict[str, Any]]) -> tuple[set[str], set[str]]:
+def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set[str]]:
     """The validators and codes of errors, as labels: unknown ones count as one.
 
     An error that no validator found, such as a file that is not taken, counts by its code alone.
     """
-    errors = [issue for issue in issues if issue["severity"] == "error"]
+    errors = [issue for issue in issues if issue.is_error]
     if turn.request.phase is not None:  # gates and the verifier: a closed set of names
-        return {issue["validator"] for issue in errors}, {issue["code"] for issue in errors}
+        return {issue.validator for issue in errors}, {issue.code for issue in errors}
     ours = {*turn.request.validators, GUARD}
-    validators = {name if name in ours else OTHER for name in (issue["validator"] for issue in errors) if name}
-    return validators, {code if code in CODES else OTHER for code in (issue["code"] for issue in errors)}
+    validators = {name if name in ours else OTHER for name in (issue.validator for issue in errors) if name}
+    return validators, {code if code in CODES else OTHER for code in (issue.code for issue in errors)}
 
 
 def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Move:
@@ -115,7 +113,7 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Mov
     told = TurnMended(
         attempt=best,
         changes=tuple(repaired.changes),
-        fixed=tuple(issue.to_dict() for issue in repaired.fixed_issues),
+        fixed=tuple(repaired.fixed_issues),
         step=repaired.step,
         step_source=repaired.step_source,
     )
@@ -130,30 +128,26 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Mov
     return Move(
         attempt=best,
         next=Link(FAIL, link.attempt),
-        facts=facts | attempt_facts(remaining=tuple(issue.to_dict() for issue in left)),
+        facts=facts | attempt_facts(remaining=left),
         fields=progress(failing=Failing(reason="the fallback could not repair every error")),
         events=[told] if repaired.changes else [],
     )
 
 
-def after_giving_up(turn: Turn, link: Link, failing: Failing, issues: Sequence[dict[str, Any]]) -> Move:
+def after_giving_up(turn: Turn, link: Link, failing: Failing, issues: Sequence[ValidationIssue]) -> Move:
     """The honest end of a turn that has no acceptable answer: the message its user reads."""
     outcome = failing.outcome
     if outcome is Outcome.FAILED:
-        lines = [line_of(issue) for issue in issues if issue["severity"] == "error"]
+        lines = [line_of(issue) for issue in issues if issue.is_error]
     else:
         lines = [broken_off(failing.why or failing.code, turn.request.locale, failing.reason)]
-    error = {
-        "code": failing.code,
-        "message": ending(outcome.value, turn.request.locale, lines, failing.code),
-        "reason": failing.reason,
-        "issues": list(issues),
-    }
+    message = ending(outcome.value, turn.request.locale, lines, failing.code)
+    error = TurnError(code=failing.code, message=message, reason=failing.reason, issues=tuple(issues))
     gave_up = gave_up_counters(turn, issues) if outcome is Outcome.FAILED else {}
     return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
 
 
-def gave_up_counters(turn: Turn, issues: Sequence[dict[str, Any]]) -> dict[str, int]:
+def gave_up_counters(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str, int]:
     """What a turn counts that failed with these issues left."""
     validators, codes = _rules(turn, issues)
     return {

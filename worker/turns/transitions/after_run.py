@@ -13,11 +13,13 @@ from typing import Any
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.enforcement.going_on import LEAST, known
+from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
@@ -220,7 +222,7 @@ def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: Facts, ended: A
         facts=facts,
         events=[ended],
         outcome=outcome,
-        answer=Answer(error={"code": outcome.value, "message": message, "issues": []}),
+        answer=Answer(error=TurnError(code=outcome.value, message=message)),
         run_ended=True,
     )
 
@@ -305,5 +307,5 @@ def _incomplete(
     )
     if turn.request.phase is None:
         return move
-    told = [{"code": "INCOMPLETE_RESPONSE", "message": reason, "severity": "error", "validator": ""}]
-    return escalated(turn, move, best=link.attempt, reason="incomplete", issues=told) or move
+    found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
+    return escalated(turn, move, best=link.attempt, reason="incomplete", issues=[found]) or move

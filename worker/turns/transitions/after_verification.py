@@ -7,15 +7,16 @@ sealed before its files are published. Two verifications of one attempt cannot b
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
+from worker.enforcement.issue import ValidationIssue
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.moves import Answer, Move, again, attempt_facts, progress, retrying
@@ -34,12 +35,12 @@ def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: Ve
     if result.ground is Ground.REFUSED:
         return cannot_judge(link, "; ".join(result.errors))
     issues = _issues(result)
-    facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=tuple(issues))
+    facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
     if result.success:
         return Move(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
-            events=[AttemptAccepted(attempt=link.attempt, issues=tuple(issues))],
+            events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
             counters=_judged(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
@@ -62,19 +63,19 @@ def _rejected(
     record: AttemptRecord,
     result: VerificationResult,
     facts: Changes[AttemptFacts],
-    issues: list[dict[str, Any]],
+    issues: tuple[ValidationIssue, ...],
 ) -> Move:
     """Ask again while runs are left, else hand the turn on or give up."""
     model = model_of(turn)
     wasted = Usage.of(record.usage).wasted(model)
-    rejected = AttemptRejected(attempt=link.attempt, issues=tuple(issues))
+    rejected = AttemptRejected(attempt=link.attempt, issues=issues)
 
     def counted(decision: str) -> dict[str, int]:
-        errors = [issue for issue in issues if issue["severity"] == "error"]
+        errors = [issue for issue in issues if issue.is_error]
         return {
             **_judged(turn, decision),
-            **{counter("validator.rejected", str(issue["validator"]), decision, model): 1 for issue in errors},
-            **{counter("code.rejected", str(issue["code"]), decision): 1 for issue in errors},
+            **{counter("validator.rejected", issue.validator, decision, model): 1 for issue in errors},
+            **{counter("code.rejected", issue.code, decision): 1 for issue in errors},
             **wasted,
         }
 
@@ -100,12 +101,12 @@ def _ask_again(
     link: Link,
     result: VerificationResult,
     facts: Changes[AttemptFacts],
-    issues: list[dict[str, Any]],
+    issues: tuple[ValidationIssue, ...],
     rejected: AttemptRejected,
     counters: dict[str, int],
 ) -> Move:
     feedback = feedback_on(result)
-    codes = sorted({issue["code"] for issue in issues})
+    codes = sorted({issue.code for issue in issues})
     told = retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)
     return Move(
         attempt=link.attempt,
@@ -123,20 +124,16 @@ def _judged(turn: Turn, decision: str) -> dict[str, int]:
     return {counter("attempt.judged", decision, model_of(turn)): 1, counter("phase.judged", decision): 1}
 
 
-def _issues(result: VerificationResult) -> list[dict[str, Any]]:
-    """What was found, in the form of validators' issues: those of gates, and the verifier's errors."""
-    found = [
-        {**issue.to_dict(), "validator": gate.gate.partition(":")[0]}
-        for gate in result.gates.results
-        for issue in gate.issues
-    ]
-    if result.ground is Ground.GATES:
-        return found or [_verifiers(error) for error in result.errors]
-    return found + [_verifiers(error) for error in result.errors]
-
-
-def _verifiers(error: str) -> dict[str, Any]:
-    return {"code": "NOT_VERIFIED", "message": error, "fix_hint": "", "severity": "error", "validator": "verifier"}
+def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
+    """The issues of the gates, and the verifier's errors as issues."""
+    found = tuple(
+        replace(issue, validator=gate.gate.partition(":")[0]) for gate in result.gates.results for issue in gate.issues
+    )
+    verifiers = tuple(
+        ValidationIssue(code="NOT_VERIFIED", message=error, fix_hint="", validator="verifier")
+        for error in result.errors
+    )
+    return found if found and result.ground is Ground.GATES else found + verifiers
 
 
 def _stopped(turn: Turn, link: Link, stop: str) -> Move:
@@ -151,7 +148,7 @@ def _stopped(turn: Turn, link: Link, stop: str) -> Move:
         )
     outcome = _CALLED_OFF[stop]
     message = GIVEN_UP[outcome.value].get(turn.request.locale, GIVEN_UP[outcome.value]["en"])
-    error: dict[str, Any] = {"code": outcome.value, "message": message, "issues": []}
+    error = TurnError(code=outcome.value, message=message)
     return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error))
 
 
@@ -163,6 +160,5 @@ def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
         if german
         else f"Not run: the phase before ({before}) ended as {outcome}."
     )
-    code = "phase_not_reached"
-    error = {"code": code, "message": text, "issues": []}
+    error = TurnError(code="phase_not_reached", message=text)
     return Move(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))

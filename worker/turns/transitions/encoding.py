@@ -10,6 +10,7 @@ from typing import Any
 from api_client.contract.attempt import AttemptFacts
 from api_client.contract.commands import SHORT_BYTES, Word
 from api_client.contract.event_kinds import Body, data_of
+from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.marker import Span
 from api_client.contract.record import ASKED, Changes, elsewhere
 from api_client.contract.turn import Outcome, Progress
@@ -67,13 +68,13 @@ class EncodedMove:
             return {}
         return {
             **self._texts(),
-            "error": json.dumps(self.move.answer.error),
+            "error": json.dumps(error_data(self.move.answer.error)),
             "markers": json.dumps(self.markers),
         }
 
     def _finished_data(self) -> str:
         """The answer in the event of the end: the inside of a JSON object."""
-        return json.dumps({**self._texts(), "markers": self.markers, "error": self.move.answer.error})[1:-1]
+        return json.dumps({**self._texts(), "markers": self.markers, "error": error_data(self.move.answer.error)})[1:-1]
 
     def _texts(self) -> dict[str, str]:
         answer = self.move.answer
@@ -96,7 +97,7 @@ class EncodedMove:
                 "markers": self.markers,
                 "step": answer.step,
                 "step_source": answer.step_source,
-                "error": answer.error,
+                "error": error_data(answer.error),
             },
             "run_ended": move.run_ended,
             "judged": move.judged,
@@ -161,7 +162,7 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
             response=texts.get(place, "") if place else told["response"],
             step=told["step"],
             step_source=told["step_source"],
-            error=error,
+            error=TurnError.from_dict(error),
         ),
         run_ended=data["run_ended"],
         judged=data["judged"],

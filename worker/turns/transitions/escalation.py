@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from api_client.contract.counters import counter
 from api_client.contract.escalation import Escalation
 from api_client.contract.event_kinds import TurnEscalated, TurnParked
 from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.words.messages import consulted, line_of
+from worker.enforcement.issue import ValidationIssue
 from worker.turns.transitions.moves import Move, again, attempt_facts, progress
 
 STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 
 
-def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequence[dict[str, Any]]) -> Move | None:
+def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequence[ValidationIssue]) -> Move | None:
     """The move that escalates instead of failing, or None when there is no stage left.
 
     Args:
@@ -42,7 +42,7 @@ def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequenc
 
 
 def _asks_consultant(
-    turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[dict[str, Any]]
+    turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[ValidationIssue]
 ) -> Move:
     told = TurnEscalated(
         attempt=move.attempt,
@@ -79,7 +79,7 @@ def _task(turn: Turn) -> str:
 
 
 def _parks(
-    turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[dict[str, Any]]
+    turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[ValidationIssue]
 ) -> Move:
     escalating = TurnEscalated(attempt=move.attempt, stage=STAGE_HUMAN, reason=reason, issues=tuple(issues))
     parked = TurnParked(

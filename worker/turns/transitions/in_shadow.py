@@ -19,5 +19,5 @@ def with_shadow(turn: Turn, move: Move, issues: Sequence[ValidationIssue]) -> Mo
     rejecting = {issue.validator for issue in issues if issue.is_error}
     counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
     counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}
-    found = attempt_facts(shadow=tuple(issue.to_dict() for issue in issues))
+    found = attempt_facts(shadow=tuple(issues))
     return replace(move, facts=move.facts | found, counters={**move.counters, **counted})

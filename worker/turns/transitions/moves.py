@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.event_kinds import Body, TurnRetrying
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.record import Changes, changes_of
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Policy, Retry
 from worker.runners.base import Verdict
 
@@ -22,12 +21,12 @@ attempt_facts = changes_of(AttemptFacts)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a finished turn answers. ``error`` has code, message (for the user) and issues; empty on success."""
+    """What a finished turn answers: ``response``, or the ``error`` that says why there is none."""
 
     response: str = ""
     step: str = ""
     step_source: str = ""
-    error: dict[str, Any] = field(default_factory=dict)
+    error: TurnError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ def _judged(record: AttemptRecord, fresh: bool) -> Attempt:
         text=record.text,
         answer=record.answer,
         complete=record.completion.get("verdict") == Verdict.COMPLETE.value,
-        issues=tuple(ValidationIssue.from_dict(issue) for issue in record.issues),
+        issues=record.issues,
         fresh=fresh,
     )
 
