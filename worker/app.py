@@ -76,7 +76,7 @@ def _on_ready(sender: Any, **_: Any) -> None:
     ready = os.environ.get(READY_FILE)
     gc.freeze()  # what was loaded stays: it is never looked through again
     gc.set_threshold(*_COLLECT)
-    engine().show_pulse(tuple(sender.app.amqp.queues.consume_from), Path(ready) if ready else None)
+    engine().start_heartbeat(tuple(sender.app.amqp.queues.consume_from), Path(ready) if ready else None)
 
 
 @signals.worker_shutting_down.connect

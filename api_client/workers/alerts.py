@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.values.worker_reports import HEARD_SECONDS
+from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.contract.words.store_refusals import Refusal
 from api_client.workers.waiting import Waiting
 
@@ -38,7 +38,7 @@ class Fleet:
     Attributes:
         agents, judges: how many run agents, and how many judge answers.
         slots, free: agents they can run at once, and how many more they could.
-        deaf: names of those that take no messages though they could. quiet: of those that were ordered to take none.
+        stalled: names of those that take no messages though they could. quiet: of those that were ordered to take none.
         sick: machines that cannot carry out turns, each with why.
         ready: queues with a free slot -> when one of their workers last took a turn, in seconds since the epoch.
     """
@@ -47,7 +47,7 @@ class Fleet:
     judges: int
     slots: int
     free: int
-    deaf: tuple[str, ...]
+    stalled: tuple[str, ...]
     sick: Mapping[str, str] = field(default_factory=dict)
     ready: Mapping[str, float] = field(default_factory=dict)
     quiet: tuple[str, ...] = ()
@@ -57,25 +57,25 @@ class Fleet:
         return asdict(self)
 
 
-def fleet_of(told: Iterable[Mapping[str, Any]], now: float) -> Fleet:
-    """The fleet, from the last reports of worker processes (``standing.reported_workers``)."""
-    fresh = [each for each in told if now - each["at"] < HEARD_SECONDS]
-    agents = [each for each in fresh if RUN_QUEUE in each["queues"]]
+def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
+    """The fleet, from the last reports of worker processes."""
+    fresh = [each for each in reports if now - each.at < HEARD_SECONDS]
+    agents = [each for each in fresh if RUN_QUEUE in each.queues]
     ready: dict[str, float] = {}
     for each in fresh:
-        for queue in each["queues"]:
-            free = each.get("check_free", 0) if queue == CHECK_QUEUE else each["free"]
-            if free and not each["deaf"]:
-                ready[queue] = max(ready.get(queue, 0.0), each.get("took_at", 0.0))
+        for queue in each.queues:
+            free = each.check_free if queue == CHECK_QUEUE else each.free
+            if free and not each.stalled:
+                ready[queue] = max(ready.get(queue, 0.0), each.took_at)
     return Fleet(
         agents=len(agents),
-        judges=sum(CHECK_QUEUE in each["queues"] for each in fresh),
-        slots=sum(each["slots"] for each in agents),
-        free=sum(each["free"] for each in agents if not each["deaf"]),
-        deaf=tuple(each["name"] for each in fresh if each["deaf"]),
-        sick={each["host"]: each["sick"] for each in fresh if each.get("sick")},
+        judges=sum(CHECK_QUEUE in each.queues for each in fresh),
+        slots=sum(each.slots for each in agents),
+        free=sum(each.free for each in agents if not each.stalled),
+        stalled=tuple(each.name for each in fresh if each.stalled),
+        sick={each.host: each.sick for each in fresh if each.sick},
         ready=ready,
-        quiet=tuple(each["name"] for each in agents if each.get("quiet")),
+        quiet=tuple(each.name for each in agents if each.quiet),
     )
 
 
@@ -108,9 +108,9 @@ def alerts(
     if not fleet.judges:
         message = "no worker is there to judge answers: turns wait, and nothing is lost"
         yield Alert(f"workers {CHECK_QUEUE}", message, START)
-    if fleet.deaf:
-        names = ", ".join(fleet.deaf)
-        yield Alert("deaf", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+    if fleet.stalled:
+        names = ", ".join(fleet.stalled)
+        yield Alert("stalled", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
     if fleet.quiet and len(fleet.quiet) == fleet.agents:
         message = "every worker that runs agents was ordered to take nothing new: turns wait, and nothing is lost"
         yield Alert("quiet", message, f"`turns workers resume {fleet.quiet[0]}`")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
 from api_client.contract.values.worker_order import WorkerOrder
+from api_client.contract.values.worker_reports import WorkerReport
 from api_client.store import Store
 from api_client.workers.gauges import Gauges, read_gauges
 from api_client.workers.probe import Prober
@@ -32,7 +31,7 @@ class Workers:
         found: Gauges = await self._store.ask(read_gauges(self._store, await self.standing()))
         return found
 
-    async def reported(self) -> list[dict[str, Any]]:
+    async def reported(self) -> list[WorkerReport]:
         """What each worker process last reported, as ``reported_workers``."""
         return await reported_workers(self._store)
 
@@ -52,7 +51,7 @@ class Workers:
         Raises:
             BadRequest: no worker's name begins like this, or several do. StoreUnavailable: the store does not answer.
         """
-        known = [each["name"] for each in await self.reported()]
+        known = [each.name for each in await self.reported()]
         meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
         if len(meant) != 1:
             why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
@@ -65,4 +64,4 @@ class Workers:
             await self._store.ask(self._store.redis.hdel(keys.orders, meant[0]))
         else:
             await self._store.ask(self._store.redis.hset(keys.orders, meant[0], what.value))
-        return str(meant[0])
+        return meant[0]

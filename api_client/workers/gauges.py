@@ -24,7 +24,7 @@ class Gauges:
         queues: Celery messages that nobody took yet, by queue.
         waiting: turns that a worker could take now, by queue: one for each session. Autoscalers read this.
         dead_letters: turns that wait for an operator.
-        workers: worker processes heard of just now; ``deaf_workers`` of these take no messages though they could,
+        workers: worker processes heard of just now; ``stalled_workers`` of these take no messages though they could,
             ``sick_workers`` take none because their machine cannot carry out turns.
         free_slots: how many more turns they could carry out at once, by queue.
         lease_round_seconds: the longest that a worker took to renew its leases in the last minute.
@@ -40,7 +40,7 @@ class Gauges:
     waiting: dict[str, int]
     dead_letters: int
     workers: int
-    deaf_workers: int
+    stalled_workers: int
     sick_workers: int
     free_slots: dict[str, int]
     lease_round_seconds: float
@@ -57,12 +57,12 @@ async def read_gauges(store: Store, standing: Standing) -> Gauges:
     Raises:
         RedisError: the broker does not answer.
     """
-    told = [each for each in standing.told if each["at"] > standing.at - HEARD_SECONDS]
+    reports = [each for each in standing.reports if each.at > standing.at - HEARD_SECONDS]
     free = dict.fromkeys(sorted(set(QUEUES.values())), 0)
-    for worker in told:
-        for queue in free.keys() & worker["queues"]:
-            name = "check_free" if queue == CHECK_QUEUE else "free"
-            free[queue] += 0 if worker["deaf"] else worker.get(name, 0)
+    for worker in reports:
+        for queue in free.keys() & set(worker.queues):
+            slots = worker.check_free if queue == CHECK_QUEUE else worker.free
+            free[queue] += 0 if worker.stalled else slots
     return Gauges(
         states=dict(standing.states),
         unfinished=standing.unfinished,
@@ -72,10 +72,10 @@ async def read_gauges(store: Store, standing: Standing) -> Gauges:
         queues=await waiting_messages(store),
         waiting=standing.waiting_by_queue,
         dead_letters=standing.dead,
-        workers=len(told),
-        deaf_workers=sum(worker["deaf"] for worker in told),
-        sick_workers=sum(bool(worker.get("sick")) for worker in told),
+        workers=len(reports),
+        stalled_workers=sum(worker.stalled for worker in reports),
+        sick_workers=sum(bool(worker.sick) for worker in reports),
         free_slots=free,
-        lease_round_seconds=max((worker.get("lease_round", 0.0) for worker in told), default=0.0),
-        loop_blocked_seconds=max((worker.get("loop_blocked", 0.0) for worker in told), default=0.0),
+        lease_round_seconds=max((worker.lease_round for worker in reports), default=0.0),
+        loop_blocked_seconds=max((worker.loop_blocked for worker in reports), default=0.0),
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from api_client.contract.values.worker_reports import HEARD_SECONDS, missing
+from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.workers.waiting import Row
 
 
@@ -26,7 +26,7 @@ class WorkerLine:
 
     Attributes:
         name: the same in Flower, in the log, on pages and in records.
-        state: ``at work``, ``idle``, ``quiet`` (takes nothing new), ``deaf`` (takes no messages though it could),
+        state: ``at work``, ``idle``, ``quiet`` (takes nothing new), ``stalled`` (takes no messages though it could),
             ``sick`` (its machine cannot carry out turns), ``signed off`` (it ended in peace), ``replaced`` (silent, and
             another one took its place) or ``gone`` (silent, and nobody did).
         why: what is wrong with its machine.
@@ -60,55 +60,55 @@ _OVER = {"signed off", "replaced"}
 
 
 def roster(
-    told: Sequence[Mapping[str, Any]], rows: Iterable[Row], now: float, ended: Sequence[Mapping[str, Any]] = ()
+    reports: Sequence[WorkerReport], rows: Iterable[Row], now: float, ended: Sequence[WorkerReport] = ()
 ) -> list[WorkerLine]:
     """Each worker that was heard of within a day: those that are gone first, those that nobody misses last.
 
     Args:
-        told: each one's last report on itself.
+        reports: the last one of each.
         rows: unfinished turns.
         now: seconds since the epoch.
-        ended: as ``told``, of those that ended in peace; one that was started again under its name is not among them.
+        ended: the last reports of those that ended in peace and were not started again under their names.
     """
     doing: dict[str, list[Doing]] = defaultdict(list)
     for row in rows:
         if row.held:
             doing[row.worker].append(Doing(row.turn_id, row.task, row.since / 1000))
-    gone = {each["name"] for each in missing(told, now)}
-    lines = [_line(each, sorted(doing[each["name"]], key=lambda one: one.since), gone, now) for each in told]
+    gone = {each.name for each in missing(reports, now)}
+    lines = [_line(each, sorted(doing[each.name], key=lambda one: one.since), gone, now) for each in reports]
     known = {line.name for line in lines}
     lines += [
-        replace(_line(each, [], set(), now), state="signed off", free=0) for each in ended if each["name"] not in known
+        replace(_line(each, [], set(), now), state="signed off", free=0) for each in ended if each.name not in known
     ]
     return sorted(lines, key=lambda line: (line.state != "gone", line.state in _OVER, line.name))
 
 
-def _line(each: Mapping[str, Any], doing: list[Doing], gone: set[str], now: float) -> WorkerLine:
-    silent = max(0.0, now - each["at"])
+def _line(each: WorkerReport, doing: list[Doing], gone: set[str], now: float) -> WorkerLine:
+    silent = max(0.0, now - each.at)
     return WorkerLine(
-        name=each["name"],
-        host=each["host"],
-        pid=int(each.get("pid", 0)),
+        name=each.name,
+        host=each.host,
+        pid=each.pid,
         state=_state(each, doing, gone, silent),
-        why=str(each.get("sick", "")),
-        version=str(each.get("version", "")),
-        queues=tuple(each["queues"]),
-        slots=int(each["slots"]),
-        free=int(each["free"]),
-        started_at=float(each.get("started_at", 0.0)),
-        heard_at=float(each["at"]),
+        why=each.sick,
+        version=each.version,
+        queues=each.queues,
+        slots=each.slots,
+        free=each.free,
+        started_at=each.started_at,
+        heard_at=each.at,
         silent_seconds=round(silent, 1) if silent >= HEARD_SECONDS else 0.0,
         doing=tuple(doing),
     )
 
 
-def _state(each: Mapping[str, Any], doing: list[Doing], gone: set[str], silent: float) -> str:
+def _state(each: WorkerReport, doing: list[Doing], gone: set[str], silent: float) -> str:
     if silent >= HEARD_SECONDS:
-        return "gone" if each["name"] in gone else "replaced"
-    if each.get("sick"):
+        return "gone" if each.name in gone else "replaced"
+    if each.sick:
         return "sick"
-    if each.get("deaf"):
-        return "deaf"
-    if each.get("quiet"):
+    if each.stalled:
+        return "stalled"
+    if each.quiet:
         return "quiet"
     return "at work" if doing else "idle"

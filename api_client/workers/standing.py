@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.tasks import QUEUES
+from api_client.contract.values.worker_reports import WorkerReport
 from api_client.contract.words.store_refusals import Refusal
 from api_client.store import Store
 from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of, stuck
@@ -32,7 +32,7 @@ class Standing:
         at: when, by the store's clock.
         refusal: what the store refuses; None while it takes writes.
         workers: the worker processes of the last day, each with what it does.
-        told: each worker process's last report on itself. fleet: those that reported just now.
+        reports: the last one of each worker process. fleet: those that reported just now.
         states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: how many there are.
         waiting: turns that a worker could take now, longest waiting first.
         stuck: those of them that wait though a slot is free and nobody takes anything.
@@ -44,7 +44,7 @@ class Standing:
     at: float
     refusal: Refusal | None
     workers: tuple[WorkerLine, ...]
-    told: tuple[Mapping[str, Any], ...]
+    reports: tuple[WorkerReport, ...]
     fleet: Fleet
     states: Mapping[str, int]
     unfinished: int
@@ -89,15 +89,15 @@ async def read_standing(store: Store, prober: Prober) -> Standing:
             for (turn_id, score), values in zip(batch, await store.ask(pipe.execute()), strict=True):
                 if found := row(turn_id, score, values):
                     rows.append(found)
-    told = tuple(await reported_workers(store))
-    fleet = fleet_of(told, time.time())
+    reports = tuple(await reported_workers(store))
+    fleet = fleet_of(reports, time.time())
     ready = tuple(waiting(rows, now, store.settings.announce_seconds))
     waits_in_vain = tuple(stuck(fleet, ready, now))
     return Standing(
         at=now,
         refusal=refusal,
-        workers=tuple(roster(told, rows, time.time(), await ended_workers(store))),
-        told=told,
+        workers=tuple(roster(reports, rows, time.time(), await ended_workers(store))),
+        reports=reports,
         fleet=fleet,
         states=Counter(each.state.value for each in rows),
         unfinished=unfinished,

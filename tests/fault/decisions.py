@@ -158,7 +158,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         counters={"delivery.handed_over": 1},
     ),
     "called off": lambda link, _r, _d: _ran(
-        link, None, "cancelled", outcome=Outcome.CANCELLED, answer=Answer(error={"code": "off"})
+        link, None, "cancelled", outcome=Outcome.CANCELLED, answer=Answer(error=TurnError(code="off"))
     ),
     "accept": lambda link, retries, _d: _ended(
         link,

@@ -14,6 +14,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
+from api_client.contract.values.worker_reports import WorkerReport
 from tests.chaos.proxy import tell
 from tests.fault.conftest import message
 from tests.fault.matrix import Stage
@@ -66,9 +67,9 @@ def starts(stage: Stage) -> int:
 def slow_leases(stage: Stage) -> bool:
     """Whether `turns doctor` warns; the metric and its alert say the same."""
     with stage.store() as store:
-        pulses: dict[bytes, bytes] = store.hgetall(stage.keys.workers)  # type: ignore[assignment]
-    told = [{"name": name.decode(), **json.loads(facts)} for name, facts in pulses.items()]
-    return [found.state for found in leases(told, now=told[0]["at"], lease_seconds=LEASE_SECONDS)] == ["warning"]
+        found: dict[bytes, bytes] = store.hgetall(stage.keys.workers)  # type: ignore[assignment]
+    reports = [WorkerReport.from_json(name.decode(), text) for name, text in found.items()]
+    return [each.state for each in leases(reports, now=reports[0].at, lease_seconds=LEASE_SECONDS)] == ["warning"]
 
 
 async def test_a_hundred_turns_over_a_slow_link_start_a_hundred_agents(stage: Stage, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ async def test_a_link_that_gets_slow_is_reported_before_it_costs_a_lease(stage: 
         held_until = time.monotonic() + 1.5 * LEASE_SECONDS
         await wait_until(lambda: time.monotonic() > held_until)
         await tell(str(tmp_path / "control"), "store", "heal")
-        # A pulse may not get through a slow link; for a minute it tells the longest round of the last minute.
+        # A report may not get through a slow link; for a minute it has the longest round of the last minute.
         await wait_until(lambda: slow_leases(stage), 50)
         (stage.meet / "go").touch()
         turn = await client.reader.result(turn_id, timeout=240)

@@ -47,7 +47,7 @@ def remount(worker: WorkerProcess, settings: Settings, how: str) -> None:
 
 async def sick(client: TurnsClient) -> dict[str, str]:
     """Which worker processes say that their machine is sick, with why."""
-    return {told["name"]: told["sick"] for told in await client.workers.reported() if told["sick"]}
+    return {each.name: each.sick for each in await client.workers.reported() if each.sick}
 
 
 async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
@@ -56,7 +56,7 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
     meeting: Meeting,
     worker_process: Callable[..., WorkerProcess],
 ) -> None:
-    settings = replace(scripted, run_slots=4, deaf_seconds=5.0)
+    settings = replace(scripted, run_slots=4, stalled_seconds=5.0)
     one = worker_process(settings=settings, within=host_of_its_own)
     remount(one, settings, "ro")
     async with TurnsClient(settings) as client:
@@ -83,14 +83,14 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
 async def test_a_host_that_is_well_again_goes_on_by_itself_in_the_same_process(
     host_of_its_own: list[str], scripted: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    settings = replace(scripted, deaf_seconds=5.0)
+    settings = replace(scripted, stalled_seconds=5.0)
     worker = worker_process(settings=settings, within=host_of_its_own)
     processes = worker.children()
     remount(worker, settings, "ro")
     async with TurnsClient(settings) as client:
         turn_id = await client.submitter.submit(message("quick"))
         await wait_until(lambda: sick(client))
-        await asyncio.sleep(2 * settings.deaf_seconds)  # nobody takes it for deaf meanwhile, and restarts it
+        await asyncio.sleep(2 * settings.stalled_seconds)  # nobody takes it for stalled meanwhile, and restarts it
         remount(worker, settings, "rw")
         assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED
         await wait_until(lambda: not_sick(client))

@@ -117,7 +117,7 @@ class Site:
         """Two workers, one for each kind of work, that go on reporting this for an hour."""
         for queue in (RUN_QUEUE, CHECK_QUEUE):
             told = {"at": time.time() + 3600, "host": "h", "pid": 1, "queues": [queue], "slots": 4, "free": 3}
-            told |= {"deaf": False, "check_free": 2, "sick": "", "took_at": 0}
+            told |= {"stalled": False, "check_free": 2, "sick": "", "took_at": 0}
             self.store.hset(Keys(self.settings.namespace).workers, queue, json.dumps(told | more))
 
 
@@ -166,8 +166,8 @@ async def kills_the_worker(site: Site) -> None:
     site.worker.kill()
 
 
-async def is_deaf(site: Site) -> None:
-    site.report(deaf=True)
+async def is_stalled(site: Site) -> None:
+    site.report(stalled=True)
 
 
 async def is_sick(site: Site) -> None:
@@ -238,7 +238,7 @@ TROUBLES = {
     "HelixQueueStuck": Trouble(make=is_stuck, worker=False),
     "HelixPersonNeeded": Trouble(make=needs_a_person),
     "HelixNoWorker": Trouble(make=kills_the_worker),
-    "HelixWorkerDeaf": Trouble(make=is_deaf, worker=False),
+    "HelixWorkerStalled": Trouble(make=is_stalled, worker=False),
     "HelixHostSick": Trouble(make=is_sick, worker=False),
     "HelixLeasesSlow": Trouble(make=is_slow, worker=False),
     "HelixStoreFilling": Trouble(make=fills_the_store, worker=False),

@@ -138,10 +138,10 @@ async def test_turns_that_could_run_and_do_not_call(
     relay_process(called)
     async with TurnsClient(called) as client:
         [worker] = await client.workers.reported()
-        assert run(called, "workers", "quiet", worker["name"]).returncode == 0
+        assert run(called, "workers", "quiet", worker.name).returncode == 0
 
         async def obeys() -> bool:
-            return any(each.get("quiet") for each in await client.workers.reported())
+            return any(each.quiet for each in await client.workers.reported())
 
         await wait_until(obeys)
         turn_id = await ask(client, "one")

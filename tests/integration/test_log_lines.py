@@ -100,7 +100,7 @@ def test_a_turn_is_found_by_its_ids_and_no_line_holds_a_secret_or_a_text(
         assert httpx2.get(f"{url}/v1/models", headers={"authorization": f"Bearer {KEY}x"}).status_code == 401
         with redis.Redis.from_url(guarded.store_url) as client:
             client.shutdown(nosave=True)  # what is said about a broker that is away is said too
-        wait_for(lambda: worker.log_file.read_text().count("pulse.store_away") >= 2)
+        wait_for(lambda: worker.log_file.read_text().count("heartbeat.store_away") >= 2)
     finally:
         relay.kill()
         relay.wait(60)

@@ -148,7 +148,7 @@ async def the_relay_says_so(scripted: Settings, client: TurnsClient, told: Count
     assert samples["helix_turns", "running"] == 0
     assert samples["helix_queue_messages", "helix.run"] == 0
     assert samples["helix_workers",] >= 2
-    assert samples["helix_deaf_workers",] == samples["helix_dead_letters",] == 0
+    assert samples["helix_stalled_workers",] == samples["helix_dead_letters",] == 0
     assert samples["helix_free_slots", "helix.run"] > 0
 
 

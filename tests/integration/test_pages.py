@@ -337,7 +337,7 @@ async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench,
     form = Document((await http.get(f"/turns/{turn.turn_id}")).text).form(address)
     text = "Ä" * 20_000
     assert (await http.post(address, data={**form, "decision": "edit", "text": text})).status_code == 303
-    assert (await bench.client.reader.get(turn.turn_id)).decision["text"] == text
+    assert (await bench.client.reader.get(turn.turn_id)).decision.text == text
 
 
 async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Bench, browser: Browser) -> None:

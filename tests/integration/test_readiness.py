@@ -74,21 +74,21 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
 
     from api_client.contract.tasks import celery_settings
 
-    impatient = replace(settings, deaf_seconds=2.0, shutdown_seconds=0.0, kill_grace_seconds=0.5)
+    impatient = replace(settings, stalled_seconds=2.0, shutdown_seconds=0.0, kill_grace_seconds=0.5)
     worker = worker_process(settings=impatient)
     before = worker.children()
     app = Celery(set_as_current=False)
     app.conf.update(celery_settings(impatient))
     app.control.cancel_consumer(RUN_QUEUE, reply=True, timeout=5)
     # Nothing waits: only a probe that nobody claims can tell.
-    await wait_until(lambda: "worker.deaf" in worker.log_file.read_text())
+    await wait_until(lambda: "worker.stalled" in worker.log_file.read_text())
     async with TurnsClient(impatient) as client:
         message = {"role": "user", "content": "hello"}
         turn_id = await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
         await client.reader.result(turn_id, timeout=60)
     after = worker.children()
     assert after["1"] != before["1"]
-    assert "worker.deaf" in worker.log_file.read_text()
+    assert "worker.stalled" in worker.log_file.read_text()
 
 
 def test_doctor_finds_nothing_wrong_with_a_sound_installation_and_says_what_an_unsound_one_lacks(

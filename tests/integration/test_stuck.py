@@ -172,7 +172,7 @@ def told(settings: Settings, **more: Any) -> None:
                 "queues": [queue],
                 "slots": 4,
                 "free": 3,
-                "deaf": False,
+                "stalled": False,
                 "check_free": 2,
             }
             server.hset(Keys(settings.namespace).workers, queue, json.dumps(facts | {"sick": "", "took_at": 0} | more))

@@ -31,7 +31,7 @@ def asked(session_id: str, model: str = "scripted") -> TurnRequest:
     return TurnRequest(model=model, messages=({"role": "user", "content": "hello"},), session_id=session_id)
 
 
-async def crew(client: TurnsClient) -> tuple[WorkerLine, ...]:
+async def listed_workers(client: TurnsClient) -> tuple[WorkerLine, ...]:
     return (await client.workers.standing()).workers
 
 
@@ -52,13 +52,13 @@ async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(
     async with TurnsClient(busy) as client:
         turn_id = await client.submitter.submit(asked("s", "slow"))
         await wait_until(lambda: is_in(client, turn_id, TurnState.RUNNING))
-        at_work = [line for line in await crew(client) if line.doing]
+        at_work = [line for line in await listed_workers(client) if line.doing]
         assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
         assert (await client.reader.get(turn_id)).worker == at_work[0].name
         assert (await client.reader.attempts(turn_id))[0].worker == at_work[0].name
         replies = app.control.ping(timeout=5)
         names = {name for reply in replies for name in reply}
-        assert {line.name for line in await crew(client)} <= names, "Flower knows it by another name"
+        assert {line.name for line in await listed_workers(client)} <= names, "Flower knows it by another name"
         told = {line["name"]: line for line in listed(busy)}
         line = told[at_work[0].name]
         assert (line["pid"] in worker.children().values(), bool(line["version"]), line["silent_seconds"]) == (
@@ -80,7 +80,7 @@ async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gon
 ) -> None:
     worker = worker_process()
     async with TurnsClient(settings) as client:
-        names = {line.name for line in await crew(client)}
+        names = {line.name for line in await listed_workers(client)}
         worker.kill(signal.SIGKILL)
         gone = await wait_until(lambda: all_gone(client), 120)
         assert {line.name for line in gone} == names
@@ -100,12 +100,20 @@ async def test_the_supervisor_of_a_worker_notes_what_its_process_died_of(
     async with TurnsClient(settings) as client:
         os.kill(pid, signal.SIGKILL)
         [noted] = await wait_until(lambda: read_exits(client.store), 60)
-        [name] = [line.name for line in await crew(client) if line.name.partition("@")[0].endswith(f"-{number}")]
+        [name] = [
+            line.name for line in await listed_workers(client) if line.name.partition("@")[0].endswith(f"-{number}")
+        ]
         assert (noted.worker, noted.pid, noted.signal) == (name, pid, "SIGKILL")
 
 
+async def all_there(client: TurnsClient, worker: WorkerProcess) -> tuple[WorkerLine, ...]:
+    """The lines of all processes of this worker; none before each has reported."""
+    lines = await listed_workers(client)
+    return lines if {line.pid for line in lines} == set(worker.children().values()) else ()
+
+
 async def all_gone(client: TurnsClient) -> tuple[WorkerLine, ...]:
-    lines = await crew(client)
+    lines = await listed_workers(client)
     return lines if all(line.state == "gone" for line in lines) else ()
 
 
@@ -114,7 +122,8 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
 ) -> None:
     worker = worker_process()
     async with TurnsClient(settings) as client:
-        names = [line.name for line in await crew(client)]
+        lines = await wait_until(lambda: all_there(client, worker))
+        names = [line.name for line in lines]
         for name in names:
             assert await client.workers.order(name, WorkerOrder.QUIET) == name
         await wait_until(lambda: states_are(client, {"quiet"}))
@@ -131,7 +140,7 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
         await wait_until(lambda: worker.process.poll() is not None)
         assert worker.process.returncode == 0
         assert before
-        left = {line.name: (line.state, line.doing) for line in await crew(client)}
+        left = {line.name: (line.state, line.doing) for line in await listed_workers(client)}
         assert left == dict.fromkeys(names, ("signed off", ())), "it stays in the list for a day"
         assert {line["state"] for line in listed(settings)} == {"signed off"}, "and is not missed"
         assert await client.workers.reported() == []
@@ -139,7 +148,7 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
 
 
 async def states_are(client: TurnsClient, wanted: set[str]) -> bool:
-    return {line.state for line in await crew(client)} == wanted
+    return {line.state for line in await listed_workers(client)} == wanted
 
 
 async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(
@@ -151,7 +160,7 @@ async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(
         for right in ("user", "metrics", "operator")
     }
     async with caller(create_app(settings), host="203.0.113.7") as http, TurnsClient(settings) as client:
-        [name, *_] = [line.name for line in await crew(client)]
+        [name, *_] = [line.name for line in await listed_workers(client)]
 
         async def status(method: str, path: str, right: str) -> int:
             answer = await http.request(method, path, headers={"authorization": f"Bearer {made[right]}"})
@@ -166,4 +175,4 @@ async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(
 
 
 async def is_quiet(client: TurnsClient, name: str) -> bool:
-    return any(line.name == name and line.state == "quiet" for line in await crew(client))
+    return any(line.name == name and line.state == "quiet" for line in await listed_workers(client))

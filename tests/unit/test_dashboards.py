@@ -66,7 +66,7 @@ def families() -> list[Metric]:
         waiting=dict.fromkeys(QUEUES.values(), 0),
         dead_letters=0,
         workers=0,
-        deaf_workers=0,
+        stalled_workers=0,
         sick_workers=0,
         free_slots=dict.fromkeys(QUEUES.values(), 0),
         lease_round_seconds=0.0,

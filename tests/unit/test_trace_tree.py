@@ -9,6 +9,7 @@ import pytest
 
 from api_client.contract.event_kinds import KINDS
 from api_client.contract.events import Event
+from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.tracing.caller import caller_span, traceparent_of
 from api_client.tracing.span_tree import Span, span_id, spans_of, trace_id
@@ -34,7 +35,7 @@ def turn_of(outcome: Outcome, **request: Any) -> Turn:
         request=replace(asked, **request),
         outcome=outcome,
         response=TEXT,
-        error={"code": outcome.value, "message": TEXT, "reason": TEXT},
+        error=TurnError(code=outcome.value, message=TEXT, reason=TEXT),
         created_at=100.0,
         finished_at=200.0,
         attempt=3,

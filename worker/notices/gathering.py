@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -19,7 +20,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.flow import RolledBack
 from api_client.contract.values.notices import Notice
-from api_client.contract.values.worker_reports import missing
+from api_client.contract.values.worker_reports import WorkerReport, missing
 from worker.flows.rollback import BY, notes
 from worker.notices.outbox import Outbox
 from worker.notices.targets import wanted
@@ -41,7 +42,7 @@ def gather(settings: Settings, store: redis.Redis, outbox: Outbox) -> None:
         keys = Keys(settings.namespace, shard)
         _turns(settings, store, outbox, keys, keys.finished, _of_ended)
         _turns(settings, store, outbox, keys, keys.inbox, _of_parked)
-    found = [*gone_workers(_told(store, Keys(settings.namespace).workers), time.time())]
+    found = [*gone_workers(_reports(store, Keys(settings.namespace).workers), time.time())]
     if len(settings.flow_version) > 1:
         found += rolled_back_by_itself(settings, notes(store, Keys(settings.namespace)), time.time())
     for notice in found:
@@ -120,7 +121,7 @@ def _of_parked(settings: Settings, turn_id: str, record: dict[str, str]) -> Iter
 
 def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:
     error = TurnError.from_json(record["error"]) or TurnError()
-    told = {
+    facts = {
         "turn_id": turn_id,
         "session_id": record["session_id"],
         "model": record["model"],
@@ -128,16 +129,16 @@ def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str
         **more,
     }
     if settings.public_url:
-        told["url"] = f"{settings.public_url.rstrip('/')}/turns/{turn_id}"
-    return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in told.items() if value}}
+        facts["url"] = f"{settings.public_url.rstrip('/')}/turns/{turn_id}"
+    return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in facts.items() if value}}
 
 
-def _told(store: redis.Redis, workers: str) -> list[dict[str, Any]]:
-    """What each worker process last reported about itself."""
+def _reports(store: redis.Redis, workers: str) -> Iterator[WorkerReport]:
+    """The last report of each worker process."""
     listed: Any = store.hgetall(workers)
-    return [
-        {"name": name.decode(), **told} for name, text in listed.items() if isinstance(told := json.loads(text), dict)
-    ]
+    for name, text in listed.items():
+        with suppress(ValueError):
+            yield WorkerReport.from_json(name.decode(), text)
 
 
 def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
@@ -151,10 +152,15 @@ def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: 
         yield Notice(kind="flow.rolled_back", subject=f"{version} {note.at}", at=note.at, data=data)
 
 
-def gone_workers(told: list[dict[str, Any]], now: float) -> Iterator[Notice]:
+def gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notice]:
     """Workers that are missing for long enough to call somebody. Pure."""
-    for each in missing(told, now):
-        if _GONE_SECONDS < now - each["at"] < _OLD_SECONDS:
-            name, queues = each["name"], ",".join(each["queues"])
-            data = {"worker": name, "host": each["host"], "queues": queues, "last_heard": each["at"]}
-            yield Notice(kind="worker.gone", subject=f"{name} {each['started_at']}", at=now, data=data)
+    for each in missing(reports, now):
+        if _GONE_SECONDS < now - each.at < _OLD_SECONDS:
+            queues = ",".join(each.queues)
+            data: dict[str, str | int | float] = {
+                "worker": each.name,
+                "host": each.host,
+                "queues": queues,
+                "last_heard": each.at,
+            }
+            yield Notice(kind="worker.gone", subject=f"{each.name} {each.started_at}", at=now, data=data)

@@ -117,8 +117,8 @@ def workers(settings: Settings) -> list[Program]:
                 environ=environ_of(share, **{READY_VARIABLE: str(ready)}),
                 cwd=state,
                 ready_file=ready,
-                # A deaf worker takes its mark away; a frozen one renews it no more.
-                stale_seconds=settings.deaf_seconds,
+                # A stalled worker takes its mark away; a frozen one renews it no more.
+                stale_seconds=settings.stalled_seconds,
                 grace_seconds=settings.shutdown_seconds + settings.kill_grace_seconds + 5.0,
                 alongside=number > 1,
                 worker=worker_name(number),

@@ -32,8 +32,8 @@ from worker.turns.flower_text import worker_lost
 from worker.turns.judges import Judges
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.leases.pulse import Pulse, Work
 from worker.turns.leases.reaper import Reaper
+from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
 from worker.turns.loop import Loop
 from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.ledger import Ledger
@@ -46,7 +46,7 @@ from worker.turns.threads import Threads
 log = structlog.get_logger()
 
 #: How often and how long at most a worker that ends waits until it takes no more messages, in seconds.
-_LOOK_SECONDS, _DEAFEN_SECONDS = 0.01, 5.0
+_LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 
 
 #: The task whose link is carried out: what it announces is announced as its child.
@@ -90,7 +90,7 @@ class Engine:
         self._celery = celery
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
-        self._pulse: Pulse | None = None
+        self._heartbeat: WorkerHeartbeat | None = None
         self._leaving = False
         self._quiet_ordered = False
         #: Whether an operator ended this process, so that nobody is to start it again.
@@ -165,7 +165,7 @@ class Engine:
         return [] if self.host.sick or self._quiet_ordered else self.slots.order(queues)
 
     def _obey(self, order: str) -> bool:
-        """Do as an operator ordered; whether this process takes no new turns. In the pulse's thread."""
+        """Do as an operator ordered; whether this process takes no new turns. In the heartbeat's thread."""
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
@@ -192,7 +192,7 @@ class Engine:
         """In the Celery worker's loop: it was woken, because a slot got free or events are to be sent."""
         self.receiver.send(self._events.drain())
 
-    def show_pulse(self, queues: Sequence[str], ready_file: Path | None) -> None:
+    def start_heartbeat(self, queues: Sequence[str], ready_file: Path | None) -> None:
         """From now on tell supervisor and operators that this worker takes messages from ``queues``."""
         work = Work(
             name=self.name,
@@ -208,8 +208,8 @@ class Engine:
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)
         )
-        self._pulse = Pulse(self.settings, work, self.host, self._probe, ready_file)
-        self._pulse.start()
+        self._heartbeat = WorkerHeartbeat(self.settings, work, self.host, self._probe, ready_file)
+        self._heartbeat.start()
 
     def _probe(self, queue: str) -> None:
         """Publish a message that does nothing. A failure tells nothing: the broker is away."""
@@ -275,13 +275,13 @@ class Engine:
     def _wait_for_shut_down(self) -> None:
         while os.read(self._asked, 1):
             asked_at = time.monotonic()
-            self._wait_until_deaf()
+            self._wait_until_cancelled()
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
             self._hand_over()
 
-    def _wait_until_deaf(self) -> None:
+    def _wait_until_cancelled(self) -> None:
         """Wait until Celery takes no more messages: what is handed over before that can come back to us."""
-        give_up = time.monotonic() + _DEAFEN_SECONDS
+        give_up = time.monotonic() + _CANCEL_SECONDS
         while self.receiver.listens and time.monotonic() < give_up:
             self.receiver.wake()
             threading.Event().wait(_LOOK_SECONDS)
@@ -298,8 +298,8 @@ class Engine:
         """Wait for the turns of this process, which were asked to stop; then stop threads and agents."""
         self.loop.wait_idle()
         self.receiver.send(self._events.drain(all_of_them=True))
-        if self._pulse:
-            self._pulse.close()
+        if self._heartbeat:
+            self._heartbeat.close()
         if self._reaper:
             self._reaper.close()
         for helper in self._helpers:

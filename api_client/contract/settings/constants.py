@@ -20,7 +20,7 @@ class Constants:
     )
     transient_retries: int = constant(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
     kill_grace_seconds: float = constant(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
-    deaf_seconds: float = constant(
+    stalled_seconds: float = constant(
         60.0,
         number(0, 86_400),
         "A worker that takes no message for this long, though it could, is restarted; 0: never.",

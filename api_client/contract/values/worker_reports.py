@@ -1,33 +1,97 @@
-"""What worker processes report of themselves, and which of them are missing. Standard library only."""
+"""What worker processes report of themselves, its wire form, and which of them are missing. Standard library only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+
+from api_client.contract.values.annotated import READ
 
 #: A worker that reported nothing for this long is gone; workers report every five seconds.
 HEARD_SECONDS = 15.0
 
 
-def missing(reports: Iterable[Mapping[str, Any]], now: float) -> list[Mapping[str, Any]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """The last report of one worker process. Times in seconds since the epoch, 0 for never and for unknown.
+
+    Attributes:
+        name: the same in Flower, in the log, on pages and in records. On the wire it is the key, not a part.
+        at: when it reported; of a worker that ended, when that was.
+        queues: the queues it takes messages from.
+        slots, free: agents it can run at once, and how many more it could. check_slots, check_free: answers it judges.
+        stalled: it takes no messages though it could. quiet: an operator ordered it to take nothing new.
+        sick: why its machine cannot carry out turns; else empty.
+        lease_round: longest round of lease renewals of the last minute, in seconds.
+        took_at: when it last took a turn.
+        loop_blocked: longest time of the last minute that something held up all of its turns, in seconds.
+        sessions: name of the folder of sessions that it sees; empty where that folder has none.
+        validators: those it offers; empty in a report of a version that did not name them.
+    """
+
+    name: str = ""
+    at: float = 0.0
+    started_at: float = 0.0
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    queues: tuple[str, ...] = ()
+    slots: int = 0
+    free: int = 0
+    check_slots: int = 0
+    check_free: int = 0
+    stalled: bool = False
+    sick: str = ""
+    quiet: bool = False
+    lease_round: float = 0.0
+    took_at: float = 0.0
+    loop_blocked: float = 0.0
+    sessions: str = ""
+    validators: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """As the store keeps it, below the worker's name."""
+        data = asdict(self)
+        del data["name"]
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, name: str, text: str | bytes) -> WorkerReport:
+        """Read a stored report. What is missing, or of another type, is empty: another version may have written it.
+
+        Raises:
+            ValueError: the text is not a JSON object.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError(f"not a worker's report: {str(data)[:80]}")
+        known = {field: read(data[field]) for field, read in _READ if field in data}
+        return cls(**known | {"name": name})
+
+
+_READ = [(each.name, READ[str(each.type)]) for each in fields(WorkerReport)]
+
+
+def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
     """Workers that have gone silent, did not sign off, and were not replaced on their machine.
 
     A worker that began after the silent one was last heard of replaces it, and no other; it may have died since.
     ``turns doctor``, ``turns workers`` and the notice ``worker.gone`` take it from here.
 
     Args:
-        reports: reports: ``at`` and ``started_at`` (seconds since the epoch), ``host``, ``queues``.
+        reports: the last one of each worker.
         now: seconds since the epoch.
     """
-    lost: list[Mapping[str, Any]] = []
-    known = sorted(reports, key=lambda each: float(each["at"]))
-    heirs = sorted(known, key=lambda each: float(each.get("started_at", 0.0)))
+    lost: list[WorkerReport] = []
+    known = sorted(reports, key=lambda each: each.at)
+    heirs = sorted(known, key=lambda each: each.started_at)
     for each in known:
-        if now - each["at"] < HEARD_SECONDS:
+        if now - each.at < HEARD_SECONDS:
             continue
-        place = (each["host"], sorted(each["queues"]))
+        place = (each.host, sorted(each.queues))
         for heir in heirs:
-            if (heir["host"], sorted(heir["queues"])) == place and heir.get("started_at", 0.0) >= each["at"]:
+            if (heir.host, sorted(heir.queues)) == place and heir.started_at >= each.at:
                 heirs.remove(heir)
                 break
         else:

@@ -108,7 +108,7 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
         ),
         ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", gauges.dead_letters),
         ("helix_workers", "Worker processes heard of just now.", gauges.workers),
-        ("helix_deaf_workers", "Worker processes that live and take no messages.", gauges.deaf_workers),
+        ("helix_stalled_workers", "Worker processes that live and take no messages.", gauges.stalled_workers),
         ("helix_sick_workers", "Worker processes whose machine cannot carry out turns.", gauges.sick_workers),
         ("helix_lease_round_seconds", "Longest renewal of a worker's leases of late.", gauges.lease_round_seconds),
         (

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
+from api_client.contract.values.worker_reports import WorkerReport
 from api_client.workers.alerts import alerts, fleet_of
 from api_client.workers.standing import Standing
 from api_client.workers.waiting import Waiting
@@ -220,31 +221,31 @@ def test_what_a_fail_over_can_lose_is_said(
     assert [finding.state for finding in found] == ([state] if state else [])
 
 
-def worker_told(queue: str, **more: Any) -> dict[str, Any]:
-    return {"name": "w", "host": "h", "queues": [queue], "slots": 4, "free": 3, "deaf": False, "at": 100.0, **more}
+def report_of(queue: str, **more: Any) -> WorkerReport:
+    return replace(WorkerReport(name="w", host="h", queues=(queue,), slots=4, free=3, at=100.0), **more)
 
 
-def standing_of(told: list[dict[str, Any]], **more: Any) -> Standing:
+def standing_of(reports: list[WorkerReport], **more: Any) -> Standing:
     """A standing of these workers at 105.0 s."""
-    fleet, now = fleet_of(told, 105.0), 105.0
+    fleet, now = fleet_of(reports, 105.0), 105.0
     facts: dict[str, Any] = {"refusal": None, "overdue": 0, "stuck": (), **more}
     said = tuple(alerts(fleet, now=now, **facts))
     empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "parked_since": 0.0, "dead": 0}
-    return Standing(at=now, workers=(), told=tuple(told), fleet=fleet, alerts=said, **(empty | facts))
+    return Standing(at=now, workers=(), reports=tuple(reports), fleet=fleet, alerts=said, **(empty | facts))
 
 
 def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
-    told = [worker_told("helix.run"), worker_told("helix.check", at=10.0)]
-    check, run, waiting = workers.stuck(standing_of(told))
+    reports = [report_of("helix.run"), report_of("helix.check", at=10.0)]
+    check, run, waiting = workers.stuck(standing_of(reports))
     assert (run.state, run.message) == ("ok", "1 to run agents, 3 of 4 slots free")
     assert (check.check, check.state) == ("workers helix.check", "wrong")
     assert waiting.state == "ok"
-    deaf = [found.message for found in workers.stuck(standing_of([worker_told("helix.run", deaf=True)]))]
-    assert "takes no messages: w" in deaf
+    stalled = [found.message for found in workers.stuck(standing_of([report_of("helix.run", stalled=True)]))]
+    assert "takes no messages: w" in stalled
 
 
 def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
-    both = worker_told("helix.run", queues=["helix.run", "helix.check"], check_slots=2, check_free=1)
+    both = report_of("helix.run", queues=["helix.run", "helix.check"], check_slots=2, check_free=1)
     run, check, _ = workers.stuck(standing_of([both]))
     assert (run.message, check.message) == (
         "1 to run agents, 3 of 4 slots free",
@@ -253,63 +254,63 @@ def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
 
 
 def test_a_machine_that_cannot_work_is_named_with_why() -> None:
-    told = [
-        worker_told("helix.run"),
-        worker_told("helix.check"),
-        worker_told("helix.run", name="v", host="b", sick="/data cannot be written", free=0),
+    reports = [
+        report_of("helix.run"),
+        report_of("helix.check"),
+        report_of("helix.run", name="v", host="b", sick="/data cannot be written", free=0),
     ]
-    finding, *_ = workers.stuck(standing_of(told))
+    finding, *_ = workers.stuck(standing_of(reports))
     assert (finding.state, finding.message) == ("wrong", "b carries out no turns: /data cannot be written")
 
 
 def test_turns_that_wait_though_a_slot_is_free_are_wrong_and_those_that_wait_for_a_person_are_not() -> None:
-    told = [worker_told("helix.run"), worker_told("helix.check")]
+    reports = [report_of("helix.run"), report_of("helix.check")]
     forgotten = Waiting(turn_id="t0-1", queue="helix.run", since=-400.0)
-    finding, *_ = workers.stuck(standing_of(told, stuck=(forgotten,)))
+    finding, *_ = workers.stuck(standing_of(reports, stuck=(forgotten,)))
     assert (finding.check, finding.state, "t0-1" in finding.fix) == ("waiting", "wrong", True)
-    found = [*workers.stuck(replace(standing_of(told), states={"parked": 1}, parked_since=5.0))]
+    found = [*workers.stuck(replace(standing_of(reports), states={"parked": 1}, parked_since=5.0))]
     assert {each.state for each in found} == {"ok"}
     assert found[-1].message == "1 turn wait for a person, the longest for 100 s: turns inbox list"
 
 
 def test_workers_that_are_there_no_more_are_missed_unless_they_were_replaced() -> None:
-    old = worker_told("helix.run", name="old", at=50.0, started_at=1.0)
-    other = worker_told("helix.run", name="other", host="i", at=60.0, started_at=1.0)
-    heir = worker_told("helix.run", name="heir", started_at=52.0)
+    old = report_of("helix.run", name="old", at=50.0, started_at=1.0)
+    other = report_of("helix.run", name="other", host="i", at=60.0, started_at=1.0)
+    heir = report_of("helix.run", name="heir", started_at=52.0)
     (well,) = workers.everybody([old, heir], 105.0)
     assert (well.state, well.message) == ("ok", "1 worker there, and none is missing")
     (lost,) = workers.everybody([old, heir, other], 105.0)
     assert lost.state == "warning"
     assert lost.message == "1 of 2 worker processes; missing: other (silent for 45 s)"
-    (both,) = workers.everybody([old, {**old, "name": "older"}, heir], 105.0)
+    (both,) = workers.everybody([old, replace(old, name="older"), heir], 105.0)
     assert both.message.startswith("1 of 2 worker processes; missing: old")
 
 
 def test_a_worker_that_renews_its_leases_slowly_is_named_before_it_loses_a_run() -> None:
-    told = [
-        worker_told("helix.run", lease_round=1.2),
-        worker_told("helix.check", name="c"),
-        worker_told("helix.run", at=0.0),
+    reports = [
+        report_of("helix.run", lease_round=1.2),
+        report_of("helix.check", name="c"),
+        report_of("helix.run", at=0.0),
     ]
-    [finding] = workers.leases(told, now=101.0, lease_seconds=6.0)
+    [finding] = workers.leases(reports, now=101.0, lease_seconds=6.0)
     assert (finding.state, finding.message) == ("warning", "renewed too slowly: w took 1.2 s")
-    [finding] = workers.leases([worker_told("helix.run", lease_round=0.01)], now=101.0, lease_seconds=6.0)
+    [finding] = workers.leases([report_of("helix.run", lease_round=0.01)], now=101.0, lease_seconds=6.0)
     assert finding.state == "ok"
     assert not [*workers.leases([], now=101.0, lease_seconds=6.0)]
 
 
 def test_workers_that_see_different_session_folders_are_told() -> None:
-    told = [worker_told("helix.run", sessions="a"), worker_told("helix.run", sessions="b", host="i")]
-    (finding,) = workers.shared(told)
+    reports = [report_of("helix.run", sessions="a"), report_of("helix.run", sessions="b", host="i")]
+    (finding,) = workers.shared(reports)
     assert (finding.state, "h, i" in finding.message) == ("wrong", True)
-    assert [found.state for found in workers.shared(told[:1])] == ["ok"]
+    assert [found.state for found in workers.shared(reports[:1])] == ["ok"]
 
 
 def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:
-    told = [worker_told("helix.run"), worker_told("helix.check")]
-    assert workers.stuck(standing_of(told, overdue=2)).__next__().check == "reaper"
-    assert [each.state for each in workers.backlog(replace(standing_of(told), dead=1), {})] == ["ok", "warning"]
-    assert [each.state for each in workers.backlog(standing_of(told), {"helix.run": 1})] == ["ok", "ok"]
+    reports = [report_of("helix.run"), report_of("helix.check")]
+    assert workers.stuck(standing_of(reports, overdue=2)).__next__().check == "reaper"
+    assert [each.state for each in workers.backlog(replace(standing_of(reports), dead=1), {})] == ["ok", "warning"]
+    assert [each.state for each in workers.backlog(standing_of(reports), {"helix.run": 1})] == ["ok", "ok"]
 
 
 def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent() -> None:

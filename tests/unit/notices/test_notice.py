@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import openai
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import load
 from api_client.contract.values.notices import KINDS, Entry, Notice, signed
+from api_client.contract.values.worker_reports import WorkerReport
 from worker.notices.gathering import gone_workers
 from worker.notices.targets import shown, wanted
 
@@ -80,14 +83,14 @@ def test_an_address_is_shown_without_its_path_where_secrets_are() -> None:
     assert shown("https://hooks.example/services/T0/secret?key=secret") == "https://hooks.example"
 
 
-def worker(at: float, **more: object) -> dict[str, object]:
-    return {"at": at, "started_at": 10.0, "host": "a", "queues": ["helix.run"], **more}
+def worker(at: float, **more: Any) -> WorkerReport:
+    return replace(WorkerReport(at=at, started_at=10.0, host="a", queues=("helix.run",)), **more)
 
 
 def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
-    def gone(**workers: dict[str, object]) -> list[object]:
-        told = [{"name": name, **facts} for name, facts in workers.items()]
-        return [notice.data["worker"] for notice in gone_workers(told, now=1_000.0)]
+    def gone(**workers: WorkerReport) -> list[object]:
+        reports = [replace(report, name=name) for name, report in workers.items()]
+        return [notice.data["worker"] for notice in gone_workers(reports, now=1_000.0)]
 
     assert gone(fresh=worker(995.0)) == []
     assert gone(silent=worker(900.0)) == ["silent"]

@@ -240,7 +240,7 @@ class FakeWorkers:
             waiting={"helix.run": 0, "helix.check": 0},
             dead_letters=0,
             workers=0,
-            deaf_workers=0,
+            stalled_workers=0,
             sick_workers=0,
             lease_round_seconds=0.0,
             loop_blocked_seconds=0.0,

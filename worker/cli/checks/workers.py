@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.values.worker_reports import HEARD_SECONDS, missing
+from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.workers.alerts import START
 from api_client.workers.probe import QueueProbe
 from api_client.workers.queues import waiting_messages
@@ -23,8 +22,11 @@ from worker.turns.leases.rounds import SLOW_SHARE
 _PROBE_SECONDS = 5.0
 #: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.
 _UNTRACED_SECONDS = 120.0
-#: Fields of a worker's report: how many slots each kind of work has, and how many are free.
-_SLOTS = {RUN_QUEUE: ("slots", "free"), CHECK_QUEUE: ("check_slots", "check_free")}
+#: How many slots a worker has for each kind of work, and how many are free.
+_SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
+    RUN_QUEUE: lambda each: (each.slots, each.free),
+    CHECK_QUEUE: lambda each: (each.check_slots, each.check_free),
+}
 
 
 def workers(settings: Settings) -> Iterator[Finding]:
@@ -36,15 +38,15 @@ def workers(settings: Settings) -> Iterator[Finding]:
     except HelixError as error:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
-    told, now = standing.told, time.time()
+    reports, now = standing.reports, time.time()
     yield from stuck(standing)
-    yield from everybody(told, now)
-    yield from leases(told, now, settings.lease_seconds)
-    yield from shared(told)
-    yield from same_validators(told)
+    yield from everybody(reports, now)
+    yield from leases(reports, now, settings.lease_seconds)
+    yield from shared(reports)
+    yield from same_validators(reports)
     blamed = {alert.check for alert in standing.alerts}
     for probe in probes:
-        if not blamed & {f"workers {probe.queue}", "deaf", "sick", "quiet"}:  # else it follows from these
+        if not blamed & {f"workers {probe.queue}", "stalled", "sick", "quiet"}:  # else it follows from these
             yield claimed(probe)
     yield from backlog(standing, messages)
     yield from traces(untraced)
@@ -63,10 +65,10 @@ def stuck(standing: Standing) -> Iterator[Finding]:
     for alert in standing.alerts:
         yield Finding(alert.check, "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
-    crew = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
-    for queue, who in crew.items():
-        there = [each for each in standing.told if queue in each["queues"] and standing.at - each["at"] < HEARD_SECONDS]
-        slots, free = (sum(each.get(name, 0) for each in there) for name in _SLOTS[queue])
+    workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
+    for queue, who in workers.items():
+        there = [each for each in standing.reports if queue in each.queues and standing.at - each.at < HEARD_SECONDS]
+        slots, free = (sum(counted) for counted in zip((0, 0), *map(_SLOTS[queue], there), strict=True))
         if f"workers {queue}" not in blamed:
             yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
     if fleet.quiet and "quiet" not in blamed:
@@ -83,23 +85,23 @@ def stuck(standing: Standing) -> Iterator[Finding]:
         yield Finding("parked", "ok", f"{said}: turns inbox list")
 
 
-def everybody(told: Sequence[Mapping[str, Any]], now: float) -> Iterator[Finding]:
+def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
     """Whether the workers that were there are still there. Pure; they are remembered for a day."""
-    if not told:
+    if not reports:
         return
-    lost, there = missing(told, now), sum(now - each["at"] < HEARD_SECONDS for each in told)
+    lost, there = missing(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
     if not lost:
         yield Finding("workers there", "ok", f"{number_of(there, 'worker')} there, and none is missing")
         return
-    names = ", ".join(f"{each['name']} (silent for {now - each['at']:.0f} s)" for each in lost)
+    names = ", ".join(f"{each.name} (silent for {now - each.at:.0f} s)" for each in lost)
     fix = "start them again; who was taken away for good is forgotten after a day"
     said = f"{there} of {there + len(lost)} worker processes; missing: {names}"
     yield Finding("workers there", "warning", said, fix)
 
 
-def leases(told: Sequence[Mapping[str, Any]], now: float, lease_seconds: float) -> Iterator[Finding]:
+def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
     """Whether every worker renews its leases in time, long before a healthy run is taken for a lost one. Pure."""
-    rounds = {each["name"]: each.get("lease_round", 0.0) for each in told if now - each["at"] < HEARD_SECONDS}
+    rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:
         fix = "fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine; from half a lease on runs are lost"
@@ -108,20 +110,20 @@ def leases(told: Sequence[Mapping[str, Any]], now: float, lease_seconds: float) 
         yield Finding("leases", "ok", f"renewed within {max(rounds.values()):.2f} s")
 
 
-def shared(told: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def shared(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
     """Whether all workers see the same folder of sessions. Pure."""
-    folders = {each.get("sessions", "") for each in told} - {""}
+    folders = {each.sessions for each in reports} - {""}
     if len(folders) > 1:
-        hosts = ", ".join(sorted({each["host"] for each in told}))
+        hosts = ", ".join(sorted({each.host for each in reports}))
         fix = "mount one shared volume as HELIX_ROOT on all of them (docs/operations.md)"
         yield Finding("sessions shared", "wrong", f"the workers on {hosts} see different session folders", fix)
     elif folders:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 
-def same_validators(told: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
     """Whether all workers offer the same validators: each must be able to judge any turn. Pure."""
-    offers = {each["name"]: frozenset(each["validators"]) for each in told if "validators" in each}
+    offers = {each.name: frozenset(each.validators) for each in reports if each.validators}
     everything = frozenset[str]().union(*offers.values())
     lacking = sorted(
         f"{name} lacks {', '.join(sorted(everything - has))}" for name, has in offers.items() if everything - has

@@ -23,7 +23,7 @@ from worker.runners.base import ErrorKind, RunResult
 
 log = structlog.get_logger()
 
-#: How often a machine that is well is probed, in seconds; one that is sick is probed with each beat of the pulse.
+#: How often a machine that is well is probed, in seconds; one that is sick is probed with each heartbeat of the worker.
 _LOOK_SECONDS = 15.0
 #: A disk that does not take so many bytes is full.
 _ROOM = 256 * 1024
@@ -79,7 +79,7 @@ class Host:
         return found
 
     def watch(self) -> str:
-        """Probe the machine if it is time to: called with each beat of the pulse. Returns ``sick``."""
+        """Probe the machine if it is time to: called with each heartbeat of the worker. Returns ``sick``."""
         due = self._sick or time.monotonic() - self._looked >= _LOOK_SECONDS
         return self.look() if due else self._sick
 

@@ -1,14 +1,13 @@
-"""The pulse of a worker: whether it still takes messages, for its supervisor (a file) and operators (the store).
+"""A worker's heartbeat: whether it still takes messages, for its supervisor (a file) and operators (the store).
 
 Measured and reported elsewhere (celery #8030 and others): after a broker outage a worker can be alive, and answer, and
-consume nothing. ``Hearing`` is the pure rule; ``Pulse`` looks, and publishes a probe where nothing else is to be taken.
+consume nothing. ``Liveness`` is the pure rule; ``WorkerHeartbeat`` looks, and publishes a probe where no message waits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import secrets
 import socket
@@ -26,13 +25,14 @@ from api_client.contract.keys import Keys
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.values.worker_reports import WorkerReport
 from worker.turns.leases.host import Host
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
 
 #: Longest time between two beats, between two reports to operators, and between two looks at the queues, in seconds.
-_BEAT_SECONDS, _TELL_SECONDS, _LISTEN_SECONDS = 2.0, 5.0, 15.0
+_BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
 #: Reports of dead workers stay for this long, in seconds.
 _FORGET_SECONDS = 86_400.0
 
@@ -47,10 +47,10 @@ _VERSION = _version()
 
 
 @dataclass(slots=True)
-class Hearing:
-    """Tells a deaf worker from one that has nothing to do, or no slot free. Pure; times are monotonic seconds.
+class Liveness:
+    """Tells a stalled worker from one that has nothing to do, or no slot free. Pure; times are monotonic seconds.
 
-    A worker is deaf when messages have waited and a slot has been free for ``limit`` seconds without a pause, and it
+    A worker is stalled when messages have waited and a slot has been free for ``limit`` seconds without a pause, and it
     took none of them. A look that the broker did not answer says nothing, so the time starts again.
     """
 
@@ -59,7 +59,7 @@ class Hearing:
     _since: float | None = None
 
     def look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
-        """One look; True when the worker is deaf.
+        """One look; True when the worker is stalled.
 
         ``taken`` counts messages since the start, ``free`` slots; ``waiting`` messages, None when the broker is away.
         """
@@ -92,7 +92,7 @@ class Work:
     loop_blocked: Callable[[], float]
 
 
-class Pulse:
+class WorkerHeartbeat:
     """A thread that looks every few seconds."""
 
     def __init__(
@@ -102,27 +102,27 @@ class Pulse:
         self._host = host
         self._probe = probe
         self._ready_file = ready_file
-        self._hearing = Hearing(settings.deaf_seconds)
-        limit = settings.deaf_seconds or 60.0
+        self._liveness = Liveness(settings.stalled_seconds)
+        limit = settings.stalled_seconds or 60.0
         self._beat_seconds = min(_BEAT_SECONDS, limit / 8)
-        self._tell_seconds = min(_TELL_SECONDS, limit / 8)
-        self._listen_seconds = min(_LISTEN_SECONDS, limit / 4)
+        self._report_seconds = min(_REPORT_SECONDS, limit / 8)
+        self._queues_seconds = min(_QUEUES_SECONDS, limit / 4)
         self._store = connect(settings, answer_seconds=2.0, resends=0)
         self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
         self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
         self._workers = Keys(settings.namespace).workers
         self._ended = Keys(settings.namespace).ended_workers
-        self._facts: dict[str, Any] = {"host": socket.gethostname(), "queues": work.queues, "slots": 0, "free": 0}
+        self._report = WorkerReport(host=socket.gethostname(), queues=work.queues)
         self._orders, self._ordered = Keys(settings.namespace).orders, ""
         self._started = time.time()
         self._sessions_dir = settings.sessions_dir
         self._sessions = ""
-        self._listened = self._told_at = float("-inf")
-        self._deaf = False
-        self._told: tuple[bool, str, bool] = (False, "", False)
+        self._queues_seen_at = self._reported_at = float("-inf")
+        self._stalled = False
+        self._reported: tuple[bool, str, bool] = (False, "", False)
         self._closing = threading.Event()
         self._kept_at = float("-inf")
-        self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -132,13 +132,13 @@ class Pulse:
         """Stop the thread, and take the worker off the list; for a day it stays on that of workers that ended."""
         self._closing.set()
         try:
-            left = json.dumps({**self._facts, "at": round(time.time(), 3)})
-            self._store.hset(self._ended, self._work.name, left)
+            last = replace(self._report, at=round(time.time(), 3))
+            self._store.hset(self._ended, self._work.name, last.to_json())
             self._store.expire(self._ended, int(_FORGET_SECONDS))
             self._store.hdel(self._workers, self._work.name)
             self._store.hdel(self._orders, self._work.name)
         except RedisError as error:
-            log.info("pulse.not_signed_off", error=type(error).__name__)
+            log.info("heartbeat.not_signed_off", error=type(error).__name__)
 
     def _beat(self) -> None:
         while not self._closing.is_set():
@@ -146,106 +146,105 @@ class Pulse:
                 self.look()
             except Exception:
                 # Without this thread its supervisor would take the worker for dead.
-                log.exception("pulse.look_failed")
+                log.exception("heartbeat.look_failed")
             self._closing.wait(self._beat_seconds)
 
     def look(self) -> None:
-        """Look once: the mark for the supervisor is renewed, or taken away when the worker is deaf.
+        """Look once: the mark for the supervisor is renewed, or removed when the worker is stalled.
 
         The store is asked for little more than orders: thousands of idle workers must cost it nothing.
         """
         sick, now = self._host.watch(), time.monotonic()
         quiet = self._work.obey(self._order())
         free = {queue: 0 if sick or quiet else self._work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
-        if now - self._listened >= self._listen_seconds:
-            self._listened = now
-            self._listen(free)
-        self._mark(deaf=self._deaf)
-        if now - self._told_at >= self._tell_seconds or self._told != (self._deaf, sick, quiet):
-            self._told_at, self._told = now, (self._deaf, sick, quiet)
-            self._tell(free, self._deaf, sick, quiet)
+        if now - self._queues_seen_at >= self._queues_seconds:
+            self._queues_seen_at = now
+            self._look_at_queues(free)
+        self._mark(stalled=self._stalled)
+        if now - self._reported_at >= self._report_seconds or self._reported != (self._stalled, sick, quiet):
+            self._reported_at, self._reported = now, (self._stalled, sick, quiet)
+            self._send_report(free, sick, quiet)
 
     def _order(self) -> str:
         """What an operator ordered; the last order while the store is away."""
         try:
             found: bytes | None = self._store.hget(self._orders, self._work.name)  # type: ignore[assignment]
         except RedisError as error:
-            log.info("pulse.store_away", error=type(error).__name__)
+            log.info("heartbeat.store_away", error=type(error).__name__)
         else:
             self._ordered = (found or b"").decode()
         return self._ordered
 
-    def _listen(self, free: Mapping[str, int]) -> None:
+    def _look_at_queues(self, free: Mapping[str, int]) -> None:
         """See whether messages wait that this worker should take; with none, probes make silence mean something."""
         work, waiting = self._work, self._waiting()
         slots = sum(free.values())
-        self._deaf = self._hearing.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
-        if self._deaf:
-            log.error("worker.deaf", worker=work.name, waiting=waiting, free=slots)
+        self._stalled = self._liveness.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
+        if self._stalled:
+            log.error("worker.stalled", worker=work.name, waiting=waiting, free=slots)
         if waiting == 0:
             for queue in (queue for queue, number in free.items() if number):
                 self._probe(queue)
 
-    def _mark(self, *, deaf: bool) -> None:
+    def _mark(self, *, stalled: bool) -> None:
         if self._ready_file:
             try:
-                self._ready_file.unlink(missing_ok=True) if deaf else self._ready_file.touch()
+                self._ready_file.unlink(missing_ok=True) if stalled else self._ready_file.touch()
             except OSError as error:
-                log.warning("pulse.not_marked", error=str(error))
+                log.warning("heartbeat.not_marked", error=str(error))
 
     def _waiting(self) -> int | None:
         """How many messages wait in queues that have a free slot here; None when the broker is away."""
         try:
             lengths: list[Any] = [self._broker.llen(name) for q, name in self._lists.items() if self._work.free(q)]
         except RedisError as error:
-            log.info("pulse.broker_away", error=type(error).__name__)
+            log.info("heartbeat.broker_away", error=type(error).__name__)
             return None
         return int(sum(lengths))
 
-    def _tell(self, free: Mapping[str, int], deaf: bool, sick: str, quiet: bool) -> None:
+    def _send_report(self, free: Mapping[str, int], sick: str, quiet: bool) -> None:
         self._sessions = self._sessions or mark_of(self._sessions_dir)
-        told = {
-            "at": round(time.time(), 3),
-            "started_at": round(self._started, 3),
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "version": _VERSION,
-            "queues": self._work.queues,
-            "slots": self._work.slots(RUN_QUEUE),
-            "free": free[RUN_QUEUE],
-            "check_slots": self._work.slots(CHECK_QUEUE),
-            "check_free": free[CHECK_QUEUE],
-            "deaf": deaf,
-            "sick": sick,
-            "quiet": quiet,
-            "lease_round": round(self._work.lease_round(), 3),
-            "took_at": round(self._work.took_at(), 3),
-            "loop_blocked": round(self._work.loop_blocked(), 3),
-            "sessions": self._sessions,
-            "validators": offered_validators(),
-        }
-        self._facts = told
+        self._report = WorkerReport(
+            at=round(time.time(), 3),
+            started_at=round(self._started, 3),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=_VERSION,
+            queues=self._work.queues,
+            slots=self._work.slots(RUN_QUEUE),
+            free=free[RUN_QUEUE],
+            check_slots=self._work.slots(CHECK_QUEUE),
+            check_free=free[CHECK_QUEUE],
+            stalled=self._stalled,
+            sick=sick,
+            quiet=quiet,
+            lease_round=round(self._work.lease_round(), 3),
+            took_at=round(self._work.took_at(), 3),
+            loop_blocked=round(self._work.loop_blocked(), 3),
+            sessions=self._sessions,
+            validators=offered_validators(),
+        )
         try:
-            self._store.hset(self._workers, self._work.name, json.dumps(told))
+            self._store.hset(self._workers, self._work.name, self._report.to_json())
             if time.monotonic() - self._kept_at > _FORGET_SECONDS / 24:
                 self._forget()
                 self._store.expire(self._workers, int(_FORGET_SECONDS))
                 self._kept_at = time.monotonic()
         except RedisError as error:
-            log.info("pulse.store_away", error=type(error).__name__)
+            log.info("heartbeat.store_away", error=type(error).__name__)
 
     def _forget(self) -> None:
         """Take off the lists who died or ended a day ago. Raises ``RedisError``."""
         for key in (self._workers, self._ended):
             listed: dict[bytes, bytes] = self._store.hgetall(key)  # type: ignore[assignment]
-            gone = [name for name, told in listed.items() if time.time() - _told_at(told) > _FORGET_SECONDS]
+            gone = [name for name, report in listed.items() if time.time() - _reported_at(report) > _FORGET_SECONDS]
             if gone:
                 self._store.hdel(key, *gone)
 
 
-def _told_at(told: bytes) -> float:
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        return float(json.loads(told)["at"])
+def _reported_at(report: bytes) -> float:
+    with contextlib.suppress(ValueError):
+        return WorkerReport.from_json("", report).at
     return 0.0
 
 
