@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from dataclasses import replace
@@ -400,7 +401,7 @@ async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published
     bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
     assert bench.announced.pop() == (JUDGE, turn_id, "s")
     held, bench.trouble = bench.settings.sessions_dir / "s" / ".held", "the disk is read-only"
-    held.rmdir()
+    shutil.rmtree(held)
     held.write_text("no folder can be made here")
     bench.carry_out_one(JUDGE, turn_id)
     turn = await bench.client.reader.get(turn_id)

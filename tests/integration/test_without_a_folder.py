@@ -50,6 +50,7 @@ async def test_the_mark_of_the_answer_before_goes_when_the_next_message_is_worke
     assert not check_session_done(session(bench))
     bench.carry_out(turn_id, JUDGE)
     assert (session(bench) / "output" / "response.md").read_text() == BETTER
+    assert not (session(bench) / HELD).exists(), "no agent works in files here: no later turn needs a fence either"
 
 
 async def test_in_a_session_in_which_agents_worked_with_files_it_is_fenced_as_they_are(bench: Bench) -> None:

@@ -35,16 +35,23 @@ def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
         os.close(fd)
 
 
+def found(name: Path | str, parent: int | None = None) -> int | None:
+    """A folder, opened, which is to be closed; None when there is none. Raises ``OSError``: a link is in its place."""
+    try:
+        return os.open(name, DIRECTORY, dir_fd=parent)
+    except FileNotFoundError:
+        return None
+
+
 @contextlib.contextmanager
-def made(parent: int, name: str) -> Iterator[int]:
-    """A folder below ``parent``, made when it is missing.
+def made(parent: int, name: str, *, missing: bool = False) -> Iterator[int]:
+    """A folder below ``parent``, made when it is missing; ``missing`` says that it is, and saves looking.
 
     Raises:
         OSError: it cannot be made, or there is something else in its place.
     """
-    try:
-        fd = os.open(name, DIRECTORY, dir_fd=parent)
-    except FileNotFoundError:
+    fd = None if missing else found(name, parent)
+    if fd is None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
         fd = os.open(name, DIRECTORY, dir_fd=parent)

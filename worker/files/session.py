@@ -17,6 +17,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from pathlib import Path
@@ -41,10 +42,20 @@ _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 #: An object's members in lines, as ``indent=2`` would have them: that takes three times as long.
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
-#: Name, inode, size, times of modification and of change of each file.
-_Files = tuple[tuple[str, int, int, int, int], ...]
-#: The turn, and the files as they were left.
-_Version = tuple[str, _Files]
+#: Path in the session's folder, inode, size, times of modification and of change; zeros where there is none.
+_Identity = tuple[str, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What was prepared: the turn, and what was written or read for it, as it was left."""
+
+    turn_id: str
+    files: tuple[_Identity, ...]
+
+    def holds(self, session: int) -> bool:
+        """Whether all of it still is as it was left."""
+        return all(_identity(file[0], session) == file for file in self.files)
 
 
 class Answer(Protocol):
@@ -83,21 +94,24 @@ def prepare(holder: Holding, turn: Turn, root: Path, template: str, *, tools: bo
         OSError: it cannot be written; also when there is a link in a file's place.
         SettingsError: the template cannot be filled in.
     """
-    messages, workdir, session = turn.request.messages, holder.path, holder.session
-    if (version := _versions.get(workdir)) and version == (turn.turn_id, _files(session)):
+    workdir, session = holder.path, holder.session
+    version = _versions.get(workdir)
+    if version and version.turn_id == turn.turn_id and version.holds(session):
         return
-    old = _read_status(session)
+    old = {} if holder.new else _read_status(session)
     status = {**_new_status(turn), **old, **_turn_facts(turn)}
-    with made(session, "input") as folder:
+    with made(session, "input", missing=holder.new) as folder:
         if "original_request" not in old or not (workdir / "input" / "request.md").exists():
             holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
         for image in turn.request.images:
             holder.replace(image.name, image.content, folder, durable=False)
-    with made(session, "context") as folder:
-        holder.replace("messages.json", _json(messages), folder, durable=False)
-        context = _documents(workdir / "context", folder)
-    with made(session, "logs"):
-        pass
+    with made(session, "context", missing=holder.new) as folder:
+        holder.replace("messages.json", _in_lines(turn.request.messages), folder, durable=False)
+        laid = _identity("context", session)  # before its names are read: what comes later changes it
+        documents = [] if holder.new else _documents(folder)
+        context = _contents(documents, folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir("logs", dir_fd=session)
     if template:
         text = render(
             session_id=str(status["session_id"]),
@@ -110,12 +124,12 @@ def prepare(holder: Holding, turn: Turn, root: Path, template: str, *, tools: bo
             context=context,
         )
         holder.replace(RULES, _bytes(text), session, durable=False)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            holder.remove(RULES, session)
+    elif not holder.new:
+        holder.remove(RULES, session)
     if status != old:
         _write_status(holder, status)
-    _versions.put(workdir, (turn.turn_id, _files(session)))
+    names = (STATUS, RULES, "input/request.md", "context/messages.json", *(f"context/{name}" for name in documents))
+    _versions.put(workdir, _Version(turn.turn_id, (laid, *(_identity(name, session) for name in names))))
 
 
 def accept(holder: Place, turn: Turn, answer: Answer) -> None:
@@ -198,23 +212,13 @@ class _Versions:
 _versions = _Versions(most=1024)
 
 
-def _files(session: int) -> _Files:
-    """Number, size and times of all files that ``prepare`` writes or reads; empty where one is missing."""
+def _identity(path: str, session: int) -> _Identity:
+    """A file's or folder's identity. The time of its last change of any kind cannot be set by who writes it."""
     try:
-        with opened("input", session) as asked, opened("context", session) as context:
-            documents = sorted(name for name in os.listdir(context) if name.endswith(".md"))  # noqa: PTH208
-            places = [(STATUS, session), ("request.md", asked), ("messages.json", context)]
-            places += [(name, context) for name in documents]
-            places += [(RULES, session)] if RULES in os.listdir(session) else []
-            return tuple(_file(name, folder) for name, folder in places)
+        facts = os.stat(path, dir_fd=session, follow_symlinks=False)
     except OSError:
-        return ()
-
-
-def _file(name: str, folder: int) -> tuple[str, int, int, int, int]:
-    """A file's identity. The time of its last change of any kind cannot be set by who writes it."""
-    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    return name, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+        return path, 0, 0, 0, 0
+    return path, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def _turn_facts(turn: Turn) -> dict[str, Any]:
@@ -253,10 +257,15 @@ def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
     holder.replace(STATUS, _bytes(f"{{\n  {text[1:-1]}\n}}\n"), holder.session, durable=False)
 
 
-def _documents(path: Path, folder: int) -> dict[str, str]:
-    """The Markdown documents in ``context/``, by name; those that cannot be read are left out, and logged."""
+def _documents(folder: int) -> list[str]:
+    """The names of the Markdown documents in ``context/`` that are read."""
+    return sorted(name for name in os.listdir(folder) if name.endswith(".md"))[:_MAX_CONTEXTS]
+
+
+def _contents(names: Sequence[str], folder: int) -> dict[str, str]:
+    """What the documents say, by name; those that cannot be read are left out, and logged."""
     found: dict[str, str] = {}
-    for name in sorted(entry.name for entry in path.glob("*.md"))[:_MAX_CONTEXTS]:
+    for name in names:
         try:
             found[name.removesuffix(".md")] = read(name, folder, _MAX_CONTEXT).decode("utf-8", "replace")
         except OSError as error:
@@ -277,8 +286,10 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _json(value: object) -> bytes:
-    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8", "replace")
+def _in_lines(messages: Sequence[Mapping[str, str]]) -> bytes:
+    """The conversation as JSON, a message in each line."""
+    lines = ",\n  ".join(json.dumps(message, ensure_ascii=False) for message in messages)
+    return _bytes(f"[\n  {lines}\n]\n")
 
 
 def _bytes(text: str) -> bytes:

@@ -4,12 +4,14 @@ A worker may freeze between any two lines, and wake up when another one has its 
 would not do: a process that freezes with it keeps everybody out. So each holder makes its own folder in ``.held/`` and
 then asks the store whether the turn is still its own; if so it clears away everybody else's. All it writes passes
 through its folder by a rename, and what it removes goes there by a rename. Once the folder is gone each of these fails,
-so a holder that wakes up late changes nothing.
+so a holder that wakes up late changes nothing. Between the attempts of a turn it stays, under a name that follows from
+the claim's token: as long as it is there nobody held later, and nothing has to be made, asked or cleared away again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import random
 import shutil
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.files.safe_io import DIRECTORY, made, opened, replace
+from worker.files.safe_io import DIRECTORY, found, opened, replace
 
 HELD = ".held"
 #: A holder that is just awake may still put files into its folder while it is cleared away: so often it is tried.
@@ -77,6 +79,7 @@ class Holding(Place):
 
     _all: int
     _name: str
+    _taken: bool
 
     def take(self) -> None:
         """End every earlier holder's right. To be called when the store has confirmed that we are the holder.
@@ -84,6 +87,8 @@ class Holding(Place):
         Raises:
             OSError: another holder's folder cannot be removed.
         """
+        if self._taken:
+            return
         for name in os.listdir(self._all):  # noqa: PTH208 - a descriptor
             if name != self._name:
                 _clear(name, self._all)
@@ -112,44 +117,116 @@ class Holding(Place):
 
 
 @contextlib.contextmanager
-def place(session: Path) -> Iterator[Place | None]:
-    """A place in a session's folder, which is made when it is missing; None where it ever had a holder.
+def place(session: Path, token: str = "") -> Iterator[Place | None]:
+    """A place in a session's folder, which is made when it is missing, for the last that is written there in a turn.
+
+    Where the session never had a holder, the turn's token alone says who may write. Where it had, this is the place
+    that ``holding`` kept for the token; None when that is gone, or never was.
 
     Raises:
         OSError: as ``holding``.
     """
-    new = False
-    try:
-        root = os.open(session, DIRECTORY)
-    except FileNotFoundError:
-        new = _make(session)
-        root = os.open(session, DIRECTORY)
-    try:
-        yield None if not new and _was_held(root) else Place(session, root, new, root)
-    finally:
-        os.close(root)
+    with _opened(session) as (root, new):
+        held = None if new else found(HELD, root)
+        if held is None:
+            yield Place(session, root, new, root)
+            return
+        try:
+            own = _kept(token, held)
+            if own is None:
+                yield None
+            else:
+                with _leaving(held, _name_of(token), own, stays=False):
+                    yield Holding(session, root, new, own, held, _name_of(token), _taken=True)
+        finally:
+            os.close(held)
 
 
 @contextlib.contextmanager
-def holding(session: Path) -> Iterator[Holding]:
+def holding(session: Path, token: str = "", *, stays: bool = False) -> Iterator[Holding]:
     """A holder's place in a session's folder, which is made when it is missing.
 
     This writes nothing and ends no other holder's right: that begins with ``take``, after the store was asked.
 
+    Args:
+        session: its folder.
+        token: the claim's: its place is found again when it was kept, and nobody took the session since.
+        stays: keep the place for the token, unless the block ends with an error.
+
     Raises:
         OSError: it cannot be made; also when an agent put a link in its place.
     """
-    new = _make(session)
-    name = os.urandom(8).hex()
-    with opened(session) as root, made(root, HELD) as held:
+    with _opened(session) as (root, new):
+        held, first = _held_in(root, new)
         try:
-            with made(held, name) as own:
-                yield Holding(session, root, new, own, held, name)
+            name, own = _name_of(token), None if first else _kept(token, held)
+            was_kept = own is not None
+            if own is None:
+                try:
+                    os.mkdir(name, dir_fd=held)
+                except FileExistsError:  # an agent put something there
+                    name = _name_of("")
+                    os.mkdir(name, dir_fd=held)
+                own = os.open(name, DIRECTORY, dir_fd=held)
+            with _leaving(held, name, own, stays=stays):
+                yield Holding(session, root, new, own, held, name, _taken=first or was_kept)
         finally:
+            os.close(held)
+
+
+def _name_of(token: str) -> str:
+    """The name of the place for a token, which does not show it: agents may see the folder. A new one without token."""
+    return hashlib.blake2b(token.encode(), digest_size=8).hexdigest() if token else f"{random.getrandbits(64):016x}"
+
+
+def _kept(token: str, held: int) -> int | None:
+    """The place that was kept for a token, opened; None when it is gone, or an agent put something else there."""
+    try:
+        return os.open(_name_of(token), DIRECTORY, dir_fd=held) if token else None
+    except OSError:
+        return None
+
+
+def _held_in(root: int, new: bool) -> tuple[int, bool]:
+    """The folder of the holders' places, opened, and whether we made it: then nobody held before."""
+    if not new and (held := found(HELD, root)) is not None:
+        return held, False
+    first = True
+    try:
+        os.mkdir(HELD, dir_fd=root)
+    except FileExistsError:
+        first = False
+    return os.open(HELD, DIRECTORY, dir_fd=root), first
+
+
+@contextlib.contextmanager
+def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
+    """Close a place in the end, and remove it unless it ``stays``."""
+    try:
+        yield
+    except BaseException:
+        stays = False
+        raise
+    finally:
+        os.close(own)
+        if not stays:
             try:
                 os.rmdir(name, dir_fd=held)  # empty, as a rule: cheaper than looking what is in it
             except OSError:
                 shutil.rmtree(name, ignore_errors=True, dir_fd=held)
+
+
+@contextlib.contextmanager
+def _opened(session: Path) -> Iterator[tuple[int, bool]]:
+    """A session's folder, opened, and whether it was made just now."""
+    root, new = found(session), False
+    if root is None:
+        new = _make(session)
+        root = os.open(session, DIRECTORY)
+    try:
+        yield root, new
+    finally:
+        os.close(root)
 
 
 def _make(session: Path) -> bool:
@@ -161,14 +238,6 @@ def _make(session: Path) -> bool:
             session.parent.mkdir(parents=True, exist_ok=True)
             os.mkdir(session)  # noqa: PTH102
     except FileExistsError:
-        return False
-    return True
-
-
-def _was_held(root: int) -> bool:
-    try:
-        os.stat(HELD, dir_fd=root, follow_symlinks=False)
-    except FileNotFoundError:
         return False
     return True
 

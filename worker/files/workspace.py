@@ -8,6 +8,7 @@ Agents write in these folders, so nothing here follows a symbolic link or believ
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -22,7 +23,7 @@ import structlog
 
 from api_client.contract.errors import HelixError
 from api_client.contract.failpoints import reach
-from worker.files.safe_io import SHORT_OF, made, opened, read, write
+from worker.files.safe_io import DIRECTORY, SHORT_OF, found, made, opened, read, write
 from worker.files.session_fence import Holding, Place
 
 log = structlog.get_logger(__name__)
@@ -80,13 +81,13 @@ def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: in
     """
     name = delivery_name(turn_id, attempt, delivery)
     directory = holder.path / "attempts" / name
-    with made(holder.session, "attempts") as attempts:
+    with made(holder.session, "attempts", missing=holder.new) as attempts:
         try:
             os.mkdir(name, dir_fd=attempts)
         except FileExistsError:
             raise DeliveryTaken(directory) from None
-        with opened(name, attempts) as own:
-            os.mkdir("output", dir_fd=own)
+        os.mkdir(f"{name}/output", dir_fd=attempts)
+    if not holder.new:
         take_answer_back(holder)
     return directory
 
@@ -102,7 +103,7 @@ def take_answer_back(holder: Place) -> None:
     Raises:
         OSError: it cannot be moved.
     """
-    with made(holder.session, "output") as output:
+    with contextlib.suppress(FileNotFoundError), opened("output", holder.session) as output:
         holder.remove(DONE, output)
 
 
@@ -186,9 +187,12 @@ def publish(
         if not _ANSWER_FILE.fullmatch(name):
             raise ValueError(f"an answer has no file {name!r}")
     done = json.dumps({"attempt_id": attempt_id}).encode() + b"\n"
-    if holder.new and _published_whole(holder, {**texts, DONE: done}, durable):
-        return
-    with made(holder.session, "output") as output:
+    output = None if holder.new else found("output", holder.session)
+    if output is None:
+        if _published_whole(holder, {**texts, DONE: done}, durable):
+            return
+        output = os.open("output", DIRECTORY, dir_fd=holder.session)
+    try:
         for name, content in texts.items():
             reach("answer.sealed")
             holder.replace(name, content, output, durable=durable)
@@ -197,10 +201,12 @@ def publish(
         holder.replace(DONE, done, output, durable=durable)
         if durable:
             os.fsync(output)
+    finally:
+        os.close(output)
 
 
 def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -> bool:
-    """Put a new session's ``output/`` there by one rename; False when it has one by now. Raises as ``publish``."""
+    """Put a session's first ``output/`` there by one rename; False when it has one by now. Raises as ``publish``."""
     try:
         with holder.folder("output") as output:
             for name, content in files.items():

@@ -193,6 +193,7 @@ class AgentRun:
             functools.partial(self._lease.confirm, self._ledger),
             needed=needed,
             template=self._template(settings) if needed else "",
+            token=self._lease.claim.token,
             tools=reads_files(runner),
         )
         # Nobody is left to end what an agent started when its worker and its guard were killed together.

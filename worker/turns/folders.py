@@ -15,7 +15,7 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
 from worker.files import recording, session
-from worker.files.session_fence import holding
+from worker.files.session_fence import holding, place
 from worker.files.workspace import (
     RESPONSE,
     Written,
@@ -63,6 +63,7 @@ def begin(
     *,
     needed: bool,
     template: str,
+    token: str = "",
     tools: bool = True,
 ) -> Path:
     """Make ready what a delivery's agent works in; returns the delivery's own folder.
@@ -78,27 +79,40 @@ def begin(
         confirm: asks the store, after a freeze, whether the turn is still ours; raises if it is not.
         needed: the agent works in the folder.
         template: as for ``session.prepare``.
-        tools: the same.
+        token: as for ``session_fence.holding``: the claim's, under which the answer is accepted too.
+        tools: as for ``session.prepare``.
 
     Raises:
         DeliveryTaken: this delivery was started before. OSError: the folder cannot be written. SettingsError: as
             ``folder_of``. What ``confirm`` raises.
     """
     workdir, directory = folder_of(settings, turn), own_folder(settings, turn, attempt)
-    if not needed and not has_answer(workdir):
+    if not needed:
+        if has_answer(workdir):
+            _take_answer_back(workdir, confirm)
         return directory
-    with holding(workdir) as holder:
+    with holding(workdir, token, stays=True) as holder:
         confirm()
         holder.take()
-        if not needed:
-            take_answer_back(holder)
-            return directory
         directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
         if turn.request.phase is None:
             session.prepare(holder, turn, settings.root, template, tools=tools)
         else:
             phase_folders.begin(holder, directory, turn, history)
     return directory
+
+
+def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
+    """As the answer is put there: fenced where agents ever worked in files, else by the turn's token alone."""
+    with place(workdir) as here:
+        if here is not None:
+            confirm()
+            take_answer_back(here)
+            return
+    with holding(workdir) as holder:
+        confirm()
+        holder.take()
+        take_answer_back(holder)
 
 
 def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:

@@ -10,8 +10,6 @@ before it asks the store (``publish``, in a thread). Else the store is asked in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import structlog
 
 from api_client.contract.errors import SettingsError
@@ -19,7 +17,7 @@ from api_client.contract.failpoints import arrive, reach
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files import session, workspace
-from worker.files.session_fence import Place, holding, place
+from worker.files.session_fence import Holding, Place, holding, place
 from worker.turns import folders
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
@@ -60,7 +58,7 @@ class Publisher:
             return accepted.move
 
     async def accept(self, lease: Lease, accepted: Accepted) -> Move:
-        """As ``publish``, for an answer whose agent did not work in the session's folder. In the loop.
+        """As ``publish``, with the store asked in the loop: where no agent of this turn writes in the folder any more.
 
         Raises:
             Fenced: as ``publish``. OSError: this machine is sick: another one can judge and publish it.
@@ -71,13 +69,16 @@ class Publisher:
         return accepted.move
 
     def _write(self, lease: Lease, accepted: Accepted) -> None:
+        """Put a sealed answer into the place that is there for it; where there is none, all of ``publish``."""
         try:
-            with place(folders.folder_of(self._settings, lease.claim.turn)) as here:
-                if here is None:  # other turns' agents work in it
-                    self.publish(lease, accepted)
-                    return
-                lease.confirm(self._blocking)
-                self._put(here, lease.claim.turn, accepted, {})
+            with place(folders.folder_of(self._settings, lease.claim.turn), lease.claim.token) as here:
+                if here is not None:
+                    lease.confirm(self._blocking)
+                    self._put(here, lease.claim.turn, accepted)
+            if here is None:
+                self.publish(lease, accepted)
+        except FileNotFoundError:  # as in ``publish``
+            self.publish(lease, accepted)
         except OSError as error:
             if self._host.look():
                 raise
@@ -100,14 +101,13 @@ class Publisher:
         reach("answer.accepted")
         for _ in range(_TRIES):
             try:
-                with holding(folders.folder_of(self._settings, turn)) as holder:
+                with holding(folders.folder_of(self._settings, turn), lease.claim.token) as holder:
                     if not self._seal(lease, accepted):
                         return move
                     sealed = True
                     holder.take()
                     if turn.request.phase is None:
-                        files = workspace.written_files(holder.path / "attempts" / accepted.delivery)
-                        self._put(holder, turn, accepted, files)
+                        self._put(holder, turn, accepted)
                     else:
                         phase_folders.publish_output(holder, turn, accepted.delivery)
             except FileNotFoundError as error:
@@ -133,9 +133,11 @@ class Publisher:
     def _sealed(lease: Lease, accepted: Accepted) -> str:
         return accepted.to_json(lease.claim.facts(accepted.move.attempt))
 
-    def _put(self, holder: Place, turn: Turn, accepted: Accepted, files: Mapping[str, str]) -> None:
+    def _put(self, holder: Place, turn: Turn, accepted: Accepted) -> None:
         """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
-        answer = accepted.move.answer
+        answer, files = accepted.move.answer, dict[str, str]()
+        if isinstance(holder, Holding):
+            files = workspace.written_files(holder.path / "attempts" / accepted.delivery)
         session.accept(holder, turn, answer)
         workspace.publish(
             holder,

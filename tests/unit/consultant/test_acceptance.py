@@ -1,4 +1,4 @@
-"""An answer accepted without a working folder: a kill between any two steps leaves nothing half written."""
+"""What a worker writes in a session's folder: a kill between any two steps leaves nothing half written."""
 
 from __future__ import annotations
 
@@ -16,21 +16,34 @@ from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.files import session
 from worker.files.safe_io import opened, read
 from worker.files.session import conversation_digest, read_status
-from worker.files.session_fence import HELD, place
-from worker.files.workspace import check_session_done, publish
+from worker.files.session_fence import HELD, holding, place
+from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.turns.transitions.moves import Answer
 
 _CHANGES = ("open", "mkdir", "write", "close", "rename", "replace", "unlink", "stat")
 
 
-def accept(folder: Path, text: str) -> None:
+def accept(folder: Path, text: str, *, token: str = "") -> None:
     """What a worker writes when it accepts an answer, as ``Publisher`` does it."""
-    request = TurnRequest(model="m", messages=({"role": "user", "content": "Frage"},), session_id="s")
-    turn = Turn(turn_id=text, epoch="", state=TurnState.VALIDATING, request=request)
-    with place(folder) as here:
+    with place(folder, token) as here:
         assert here is not None
-        session.accept(here, turn, Answer(response=text, step="what", step_source="marker"))
+        session.accept(here, turn(text), Answer(response=text, step="what", step_source="marker"))
         publish(here, text, attempt_id=text)
+
+
+def run(folder: Path, text: str, *, token: str) -> None:
+    """What a worker writes for a turn whose agent works in the session's folder."""
+    for attempt in (1, 2):
+        with holding(folder, token, stays=True) as holder:
+            holder.take()
+            delivery_directory(holder, token, attempt, 1)
+            session.prepare(holder, turn(text), folder, "# {{ session_id }}")
+    accept(folder, text, token=token)
+
+
+def turn(text: str) -> Turn:
+    request = TurnRequest(model="m", messages=({"role": "user", "content": "Frage"},), session_id="s")
+    return Turn(turn_id=text, epoch="", state=TurnState.VALIDATING, request=request)
 
 
 def killed_at(number: int, work: Callable[[], None]) -> bool:
@@ -79,6 +92,33 @@ def test_a_kill_between_any_two_steps_leaves_every_file_whole(tmp_path: Path, an
         assert check_session_done(folder, new)
         assert answer.read_text() == new
     assert 10 < number < 100
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("answered_before", [False, True])
+def test_a_kill_amid_a_run_in_the_folder_leaves_every_file_whole(tmp_path: Path, answered_before: bool) -> None:
+    number = 0
+    for number in range(1, 400):
+        folder = tmp_path / str(number) / "s"
+        if answered_before:
+            run(folder, "alt", token="t0-old")
+        if not killed_at(number, lambda folder=folder: run(folder, "neu", token="t0-killed")):
+            break
+        for path in folder.rglob("*.json"):
+            assert path.name.startswith(".") or json.loads(path.read_text())
+        answer = folder / "output" / "response.md"
+        told = answer.read_text() if answer.exists() else ""
+        assert told in ("", "neu", *(["alt"] if answered_before else []))
+        if check_session_done(folder):
+            assert read_status(folder)["turn_id"] == told
+        run(folder, "neu", token="t0-heir")  # who takes the turn over
+        assert check_session_done(folder, "neu")
+        assert answer.read_text() == "neu"
+        assert read_status(folder)["step"] == "what"
+        assert json.loads((folder / "context/messages.json").read_text()) == [{"role": "user", "content": "Frage"}]
+        assert (folder / "CLAUDE.md").read_text() == "# s"
+        assert list((folder / HELD).iterdir()) == [], "what the killed one held is cleared away"
+    assert 60 < number < 300
 
 
 def test_a_new_sessions_answer_appears_with_its_mark_by_one_rename(tmp_path: Path) -> None:

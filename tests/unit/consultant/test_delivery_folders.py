@@ -12,7 +12,7 @@ import pytest
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.contract.values.prompts import shipped
-from worker.files.session_fence import holding
+from worker.files.session_fence import holding, place
 from worker.files.workspace import check_session_done, publish
 from worker.runners.base import needs_folder
 from worker.turns import folders
@@ -51,9 +51,12 @@ def files(settings: Settings) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_ino for path in found}
 
 
-def answer(settings: Settings) -> None:
-    with holding(session_folder(settings)) as holder:
-        publish(holder, "Antwort", attempt_id="t0-1-1-1")
+@pytest.fixture(params=["in files", "without files"])
+def answered(settings: Settings, request: pytest.FixtureRequest) -> None:
+    """The session has an accepted answer, of an agent that worked so."""
+    with holding(session_folder(settings)) if request.param == "in files" else place(session_folder(settings)) as here:
+        assert here is not None
+        publish(here, "Antwort", attempt_id="t0-1-1-1")
 
 
 def test_without_need_nothing_is_made(settings: Settings) -> None:
@@ -62,8 +65,8 @@ def test_without_need_nothing_is_made(settings: Settings) -> None:
     assert not settings.sessions_dir.exists()
 
 
+@pytest.mark.usefixtures("answered")
 def test_without_need_an_earlier_answer_is_no_longer_the_last_messages(settings: Settings) -> None:
-    answer(settings)
     asked = []
     begin(settings, turn(2), needed=False, confirm=lambda: asked.append("whose turn it is"))
     assert not check_session_done(session_folder(settings))
@@ -71,11 +74,11 @@ def test_without_need_an_earlier_answer_is_no_longer_the_last_messages(settings:
     assert asked == ["whose turn it is"]
 
 
+@pytest.mark.usefixtures("answered")
 def test_who_lost_its_turn_takes_no_answer_back(settings: Settings) -> None:
     def lost() -> None:
         raise PermissionError("another worker has the turn")
 
-    answer(settings)
     with pytest.raises(PermissionError):
         begin(settings, turn(2), needed=False, confirm=lost)
     assert check_session_done(session_folder(settings))

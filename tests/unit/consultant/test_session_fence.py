@@ -12,7 +12,7 @@ import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.files import session
-from worker.files.session_fence import HELD, Holding, holding
+from worker.files.session_fence import HELD, Holding, holding, place
 from worker.files.workspace import delivery_directory, publish, take_answer_back
 from worker.turns.transitions.moves import Answer
 
@@ -24,23 +24,22 @@ class World:
         self.folder = folder
         self.holder = "old"
 
-    def take(self, name: str, holder: Holding) -> bool:
+    def take(self, name: str, holder: Holding) -> None:
         if (self.folder.parent / "holder").read_text() != name:
-            return False
+            raise PermissionError("another worker has the turn")
         holder.take()
-        return True
 
     def turn_over_to(self, name: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder.parent / "holder").write_text(name)
 
-    def answer(self, name: str, *, works_in_folder: bool = True) -> None:
+    def answer(self, name: str, *, works_in_folder: bool = True, place_stays: bool = False) -> None:
         """All that a holder writes in a session, from the start of a run to the published answer."""
+        token = name if place_stays else ""
         request = TurnRequest(model="m", messages=({"role": "user", "content": name},), session_id="s")
         turn = Turn(turn_id=name, epoch="", state=TurnState.RUNNING, request=request, agent_session=name)
-        with holding(self.folder) as holder:
-            if not self.take(name, holder):
-                return
+        with holding(self.folder, token, stays=place_stays) as holder:
+            self.take(name, holder)
             if works_in_folder:
                 delivery_directory(holder, name, 1, 1)
                 session.prepare(holder, turn, self.folder, "# {{ session_id }}")
@@ -49,9 +48,8 @@ class World:
         agent = self.folder / "agent"
         agent.mkdir(exist_ok=True)
         (agent / name).mkdir(exist_ok=True)
-        with holding(self.folder) as holder:
-            if not self.take(name, holder):
-                return
+        with holding(self.folder, token) as holder:
+            self.take(name, holder)
             session.accept(holder, turn, Answer(response=name, step=name, step_source="marker"))
             publish(holder, name, attempt_id=name, files={"ADR-001.md": name})
 
@@ -85,19 +83,30 @@ def frozen_at(number: int, work: Callable[[], None]) -> int:
         os._exit(0)
 
 
-@pytest.mark.parametrize("works_in_folder", [True, False])
+@pytest.mark.parametrize(
+    ("works_in_folder", "place_stays"),
+    [
+        (True, True),
+        (False, False),
+        pytest.param(True, False, marks=pytest.mark.long),
+        pytest.param(False, True, marks=pytest.mark.long),
+    ],
+)
 def test_whoever_was_frozen_between_any_two_steps_changes_nothing_when_it_wakes_up(
-    tmp_path: Path, works_in_folder: bool
+    tmp_path: Path, works_in_folder: bool, place_stays: bool
 ) -> None:
+    def answer(world: World, name: str) -> None:
+        world.answer(name, works_in_folder=works_in_folder, place_stays=place_stays)
+
     number = 0
     for number in range(1, 500):
         world = World(tmp_path / str(number) / "s")
         world.turn_over_to("old")
-        late = frozen_at(number, lambda world=world: world.answer("old", works_in_folder=works_in_folder))
+        late = frozen_at(number, lambda world=world: answer(world, "old"))
         if not late:
             break
         world.turn_over_to("new")
-        world.answer("new", works_in_folder=works_in_folder)
+        answer(world, "new")
         before = world.contents()
         os.kill(late, signal.SIGCONT)
         os.waitpid(late, 0)
@@ -146,3 +155,62 @@ def test_what_a_killed_holder_or_an_agent_left_is_cleared_away(tmp_path: Path, l
         holder.take()
         assert len(list(held.iterdir())) == 1
     assert tmp_path.is_dir()
+
+
+def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) -> None:
+    def places() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "s" / HELD).iterdir())
+
+    with holding(tmp_path / "s", "mine", stays=True) as holder:
+        holder.take()
+    kept = places()
+    assert "mine" not in kept[0], "agents may see the folder: its name must not tell the token"
+    with place(tmp_path / "s", "another") as found:
+        assert found is None
+    with place(tmp_path / "s") as found:
+        assert found is None
+    with holding(tmp_path / "s", "mine", stays=True):
+        assert places() == kept
+    with place(tmp_path / "s", "mine") as found:
+        assert isinstance(found, Holding)
+        publish(found, "mine", attempt_id="a")
+    assert places() == []
+    assert (tmp_path / "s/output/response.md").read_text() == "mine"
+
+
+def test_a_place_that_stayed_is_gone_once_somebody_else_held_the_session(tmp_path: Path) -> None:
+    with holding(tmp_path / "s", "mine", stays=True) as holder:
+        holder.take()
+    with holding(tmp_path / "s", "yours", stays=True) as later:
+        later.take()
+    with place(tmp_path / "s", "mine") as found:
+        assert found is None
+    with place(tmp_path / "s", "yours") as found:
+        assert found is not None
+
+
+def test_a_holder_that_fails_keeps_no_place(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), holding(tmp_path / "s", "mine", stays=True):
+        raise PermissionError("another worker has the turn")
+    assert list((tmp_path / "s" / HELD).iterdir()) == []
+
+
+@pytest.mark.parametrize("swapped", ["link", "file"])
+def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: Path, swapped: str) -> None:
+    with holding(tmp_path / "s", "mine", stays=True) as holder:
+        holder.take()
+    (kept,) = (tmp_path / "s" / HELD).iterdir()
+    kept.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    if swapped == "link":
+        kept.symlink_to(tmp_path / "elsewhere")
+    else:
+        kept.touch()
+    with place(tmp_path / "s", "mine") as found:
+        assert found is None
+    with holding(tmp_path / "s", "mine") as holder:
+        holder.take()
+        publish(holder, "mine", attempt_id="a")
+    assert (tmp_path / "s/output/response.md").read_text() == "mine"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert list((tmp_path / "s" / HELD).iterdir()) == []

@@ -103,6 +103,7 @@ def test_an_accepted_answer_is_published_with_its_files_and_the_done_mark(tmp_pa
 
 
 def test_publishing_replaces_what_was_there_even_a_link(tmp_path: Path, delivery: Path) -> None:
+    (tmp_path / "s/output").mkdir()
     (tmp_path / "s/output/response.md").symlink_to(tmp_path / "victim")
     published(tmp_path / "s", "neu", attempt_id="a")
     published(tmp_path / "s", "neuer", attempt_id="b")
@@ -112,7 +113,6 @@ def test_publishing_replaces_what_was_there_even_a_link(tmp_path: Path, delivery
 
 def test_publishing_does_not_follow_a_linked_folder(tmp_path: Path, delivery: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "s/output").rmdir()
     (tmp_path / "s/output").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="output"):
         published(tmp_path / "s", "x", attempt_id="a")
