@@ -23,6 +23,8 @@ _LIBRARIES = (
     *("celery", "celery.app.base", "celery.worker", "click", "fastapi", "httpx2", "hypothesis", "jinja2", "kombu"),
     *("markdown_it", "pytest_asyncio", "redis", "redis.asyncio", "ruamel.yaml", "structlog", "yaml"),
 )
+#: So long tests wait for a condition that a mutant keeps from holding.
+_WAIT_SECONDS = "5"
 
 
 def run(tests: Sequence[str], seconds: float, *, broken: bool) -> tuple[int, str]:
@@ -35,6 +37,8 @@ def run(tests: Sequence[str], seconds: float, *, broken: bool) -> tuple[int, str
         if not child:
             os.setsid()
             sys.dont_write_bytecode = broken
+            if broken:
+                os.environ["TESTS_WAIT_SECONDS"] = _WAIT_SECONDS
             for fd in (1, 2):
                 os.dup2(output.fileno(), fd)
             code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", f"--timeout={seconds:g}", *tests])
