@@ -10,34 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from api_client.contract.event_kinds import (
-    AttemptAccepted,
-    AttemptCompleted,
-    AttemptLost,
-    AttemptNote,
-    AttemptOutput,
-    AttemptRejected,
-    AttemptReset,
-    AttemptStarted,
-    AttemptTool,
-    Body,
-    GateChecked,
-    LogReset,
-    TurnDecided,
-    TurnEscalated,
-    TurnFallback,
-    TurnFinished,
-    TurnMended,
-    TurnParked,
-    TurnPaused,
-    TurnQueued,
-    TurnResumed,
-    TurnRetrying,
-    TurnStopping,
-    Unknown,
-    VerifierJudged,
-    VerifierStarted,
-)
+from api_client.contract import event_kinds as kinds
 from api_client.contract.events import Event
 from api_client.pauses.pause import clock_time
 from api_client.web.streaming.words import say
@@ -47,15 +20,15 @@ _REASON_CHARS = 120
 _ORDINALS = (2, 3, 4, 5)
 
 _AtWork: TypeAlias = (
-    TurnQueued
-    | AttemptStarted
-    | AttemptTool
-    | AttemptReset
-    | AttemptCompleted
-    | AttemptLost
-    | GateChecked
-    | VerifierStarted
-    | VerifierJudged
+    kinds.TurnQueued
+    | kinds.AttemptStarted
+    | kinds.AttemptTool
+    | kinds.AttemptReset
+    | kinds.AttemptCompleted
+    | kinds.AttemptLost
+    | kinds.GateChecked
+    | kinds.VerifierStarted
+    | kinds.VerifierJudged
 )
 
 #: Code of an issue -> the sentence that says it in plain words.
@@ -106,7 +79,7 @@ def status_event(text: str, *, done: bool) -> dict[str, Any]:
     return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": done}}
 
 
-def proof_of(end: TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
+def proof_of(end: kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
     """The last line of a good answer: that it was checked, and what it took.
 
     Args:
@@ -153,58 +126,48 @@ def _plain(text: object, limit: int = _REASON_CHARS) -> str:
     return clean if len(clean) <= limit else f"{clean[: limit - 1]}…"
 
 
-def _line(body: Body, locale: str, pages: str) -> str:
+def _line(body: kinds.Body, locale: str, pages: str) -> str:
     match body:
-        case (
-            TurnQueued()
-            | AttemptStarted()
-            | AttemptTool()
-            | AttemptReset()
-            | AttemptCompleted()
-            | AttemptLost()
-            | GateChecked()
-            | VerifierStarted()
-            | VerifierJudged()
-        ):
+        case _ if isinstance(body, _AtWork):
             return _at_work(body, locale)
-        case TurnRetrying(reason="transient"):
+        case kinds.TurnRetrying(reason="transient"):
             return say("waiting", locale, seconds=int(body.delay_seconds))
-        case TurnRetrying():
+        case kinds.TurnRetrying():
             again, allowed = body.attempt - 1, body.max_attempts - 1
             return say("retrying", locale, number=again, allowed=allowed, reason=say(_why(body), locale))
-        case TurnFallback():
+        case kinds.TurnFallback():
             return say("fallback", locale)
-        case TurnEscalated():
+        case kinds.TurnEscalated():
             return say("escalated", locale) if body.stage == 1 else ""
-        case TurnParked() | TurnDecided():
+        case kinds.TurnParked() | kinds.TurnDecided():
             return _handed_on(body, locale, pages)
-        case TurnPaused() | TurnResumed():
+        case kinds.TurnPaused() | kinds.TurnResumed():
             return _paused(body, locale)
-        case TurnStopping():
+        case kinds.TurnStopping():
             return say("stopping", locale)
-        case TurnFinished():
+        case kinds.TurnFinished():
             return say("done" if body.success else "not_done", locale)
         case (
-            AttemptOutput()
-            | AttemptNote()
-            | AttemptAccepted()
-            | AttemptRejected()
-            | TurnMended()
-            | LogReset()
-            | Unknown()
+            kinds.AttemptOutput()
+            | kinds.AttemptNote()
+            | kinds.AttemptAccepted()
+            | kinds.AttemptRejected()
+            | kinds.TurnMended()
+            | kinds.LogReset()
+            | kinds.Unknown()
         ):
             return ""
 
 
-def _handed_on(body: TurnParked | TurnDecided, locale: str, pages: str) -> str:
-    if isinstance(body, TurnDecided):
+def _handed_on(body: kinds.TurnParked | kinds.TurnDecided, locale: str, pages: str) -> str:
+    if isinstance(body, kinds.TurnDecided):
         return say("decided", locale)
     turn_id = _plain(body.turn_id)
     return say("parked", locale, where=f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}")
 
 
-def _paused(body: TurnPaused | TurnResumed, locale: str) -> str:
-    if isinstance(body, TurnResumed):
+def _paused(body: kinds.TurnPaused | kinds.TurnResumed, locale: str) -> str:
+    if isinstance(body, kinds.TurnResumed):
         return say("resumed", locale)
     until = say("until", locale, time=clock_time(body.until, time.time())) if body.until else ""
     if body.what == "breaker":  # its reason is an error of the service: for operators
@@ -214,31 +177,31 @@ def _paused(body: TurnPaused | TurnResumed, locale: str) -> str:
 
 def _at_work(body: _AtWork, locale: str) -> str:
     match body:
-        case TurnQueued(position=0):
+        case kinds.TurnQueued(position=0):
             return say("queued", locale)
-        case TurnQueued():
+        case kinds.TurnQueued():
             return queued_behind(body.position, 0, locale)
-        case AttemptStarted():
+        case kinds.AttemptStarted():
             return say("started", locale)
-        case AttemptTool():
+        case kinds.AttemptTool():
             return say("tool", locale, what=say(_TOOLS.get(body.name, "tool_other"), locale))
-        case AttemptReset():
+        case kinds.AttemptReset():
             return say("reset", locale)
-        case AttemptCompleted():
+        case kinds.AttemptCompleted():
             return say("checking", locale) if body.verdict == "complete" else ""
-        case AttemptLost():
+        case kinds.AttemptLost():
             return say("lost", locale)
-        case GateChecked(skipped=""):
+        case kinds.GateChecked(skipped=""):
             return say("gate_passed" if body.passed else "gate_failed", locale, gate=_plain(body.gate))
-        case GateChecked():
+        case kinds.GateChecked():
             return ""
-        case VerifierStarted():
+        case kinds.VerifierStarted():
             return say("verifying", locale)
-        case VerifierJudged():
+        case kinds.VerifierJudged():
             return say("verified" if body.success else "not_verified", locale)
 
 
-def _why(body: TurnRetrying) -> str:
+def _why(body: kinds.TurnRetrying) -> str:
     if body.reason == "incomplete":
         return "why_cut_off"
     found = [_WHY[code] for code in body.codes if code in _WHY]

@@ -5,22 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from api_client.contract.event_kinds import (
-    AttemptAccepted,
-    AttemptCompleted,
-    AttemptLost,
-    AttemptRejected,
-    AttemptStarted,
-    Body,
-    TurnDecided,
-    TurnFallback,
-    TurnFinished,
-    TurnMended,
-    TurnParked,
-    TurnPaused,
-    TurnResumed,
-    TurnRetrying,
-)
+from api_client.contract import event_kinds as kinds
 from api_client.contract.events import Event
 from api_client.contract.issues.issue import error_codes
 from api_client.contract.words.hand_overs import handed_over, is_hand_over
@@ -112,57 +97,57 @@ def waterfall(events: Iterable[Event], now: float) -> list[Row]:
     return [row for row in walk.rows if row.bars]
 
 
-def _take(walk: _Walk, body: Body, at: float) -> None:
+def _take(walk: _Walk, body: kinds.Body, at: float) -> None:
     match body:
-        case AttemptStarted():
+        case kinds.AttemptStarted():
             walk.close(at)
             walk.open("run", at)
-        case AttemptCompleted():
+        case kinds.AttemptCompleted():
             walk.close(at)
             if body.verdict == "complete":
                 walk.open("validate", at)
             else:
                 walk.say(body.reason or body.verdict, good=False)
-        case AttemptLost():
+        case kinds.AttemptLost():
             planned = is_hand_over(body.during)
             walk.close(at, kind="handed" if planned else "lost")
             walk.say(handed_over(body.during) if planned else "worker lost", good=None if planned else False)
             walk.row(f"Attempt {body.attempt}, delivered again")
             walk.open("validate" if body.during == "validating" else "queue", at)
-        case AttemptAccepted():
+        case kinds.AttemptAccepted():
             walk.close(at)
             walk.say("accepted", good=True)
-        case AttemptRejected():
+        case kinds.AttemptRejected():
             walk.close(at)
             walk.say(", ".join(error_codes(body.issues)) or "rejected", good=False)
         case _:
             _take_turn(walk, body, at)
 
 
-def _take_turn(walk: _Walk, body: Body, at: float) -> None:
+def _take_turn(walk: _Walk, body: kinds.Body, at: float) -> None:
     match body:
-        case TurnRetrying():
+        case kinds.TurnRetrying():
             walk.close(at)
             walk.row(f"Attempt {body.attempt}")
             walk.open("queue", at)
-        case TurnFallback():
+        case kinds.TurnFallback():
             walk.close(at)
             walk.row("Repair")
             walk.open("repair", at)
-        case TurnMended():
+        case kinds.TurnMended():
             walk.close(at)
             walk.say(f"{len(body.changes)} changed", good=None)
-        case TurnParked():
+        case kinds.TurnParked():
             walk.close(at)
             walk.row("Inbox")
             walk.open("person", at)
-        case TurnPaused() | TurnResumed():
+        case kinds.TurnPaused() | kinds.TurnResumed():
             walk.close(at)
-            walk.open("pause" if isinstance(body, TurnPaused) else "queue", at)
-        case TurnDecided():
+            walk.open("pause" if isinstance(body, kinds.TurnPaused) else "queue", at)
+        case kinds.TurnDecided():
             walk.close(at)
             walk.say(f"{body.kind} by {body.by}", good=None)
-        case TurnFinished():
+        case kinds.TurnFinished():
             walk.close(at)
             if not walk.rows[-1].said:
                 walk.say(body.outcome.replace("_", " "), good=body.success)

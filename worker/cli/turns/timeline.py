@@ -14,34 +14,7 @@ from typing import NamedTuple, TextIO, TypeAlias
 
 import click
 
-from api_client.contract.event_kinds import (
-    AttemptAccepted,
-    AttemptCompleted,
-    AttemptLost,
-    AttemptNote,
-    AttemptOutput,
-    AttemptRejected,
-    AttemptReset,
-    AttemptStarted,
-    AttemptTool,
-    Body,
-    GateChecked,
-    LogReset,
-    TurnDecided,
-    TurnEscalated,
-    TurnFallback,
-    TurnFinished,
-    TurnMended,
-    TurnParked,
-    TurnPaused,
-    TurnQueued,
-    TurnResumed,
-    TurnRetrying,
-    TurnStopping,
-    Unknown,
-    VerifierJudged,
-    VerifierStarted,
-)
+from api_client.contract import event_kinds as kinds
 from api_client.contract.events import Event
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.issues.turn_error import TurnError
@@ -50,30 +23,30 @@ from api_client.pauses.pause import clock_time
 from worker.cli.output import one_line, safe
 
 _OfTurn: TypeAlias = (
-    TurnQueued
-    | TurnRetrying
-    | TurnFallback
-    | TurnMended
-    | TurnEscalated
-    | TurnParked
-    | TurnDecided
-    | TurnPaused
-    | TurnResumed
-    | TurnStopping
-    | TurnFinished
+    kinds.TurnQueued
+    | kinds.TurnRetrying
+    | kinds.TurnFallback
+    | kinds.TurnMended
+    | kinds.TurnEscalated
+    | kinds.TurnParked
+    | kinds.TurnDecided
+    | kinds.TurnPaused
+    | kinds.TurnResumed
+    | kinds.TurnStopping
+    | kinds.TurnFinished
 )
 _OfAttempt: TypeAlias = (
-    AttemptStarted
-    | AttemptReset
-    | AttemptTool
-    | AttemptNote
-    | AttemptCompleted
-    | AttemptAccepted
-    | AttemptRejected
-    | AttemptLost
-    | GateChecked
-    | VerifierStarted
-    | VerifierJudged
+    kinds.AttemptStarted
+    | kinds.AttemptReset
+    | kinds.AttemptTool
+    | kinds.AttemptNote
+    | kinds.AttemptCompleted
+    | kinds.AttemptAccepted
+    | kinds.AttemptRejected
+    | kinds.AttemptLost
+    | kinds.GateChecked
+    | kinds.VerifierStarted
+    | kinds.VerifierJudged
 )
 
 GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
@@ -90,23 +63,11 @@ class Line(NamedTuple):
 def describe(event: Event) -> list[Line]:
     """What an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
     match event.body:
-        case AttemptOutput() | Unknown():
+        case kinds.AttemptOutput() | kinds.Unknown():
             return []
-        case LogReset(reason=reason):
+        case kinds.LogReset(reason=reason):
             return [Line(f"from the start again: {one_line(reason)}", WARN)]
-        case (
-            TurnQueued()
-            | TurnRetrying()
-            | TurnFallback()
-            | TurnMended()
-            | TurnEscalated()
-            | TurnParked()
-            | TurnDecided()
-            | TurnPaused()
-            | TurnResumed()
-            | TurnStopping()
-            | TurnFinished()
-        ) as body:
+        case body if isinstance(body, _OfTurn):
             return _of_turn(body)
         case body:
             return _of_attempt(body)
@@ -134,75 +95,75 @@ def _place(issue: ValidationIssue) -> str:
 
 def _of_turn(body: _OfTurn) -> list[Line]:
     match body:
-        case TurnQueued(position=ahead):
+        case kinds.TurnQueued(position=ahead):
             return [Line(f"queued, {_count(ahead, 'turn')} of this session before it" if ahead else "queued")]
-        case TurnRetrying():
+        case kinds.TurnRetrying():
             return _retrying(body)
-        case TurnFallback():
+        case kinds.TurnFallback():
             codes = ", ".join(map(one_line, body.codes))
             return [Line(f"fallback on the best answer{': ' + codes if codes else ''}", WARN)]
-        case TurnMended():
+        case kinds.TurnMended():
             return _mended(body)
-        case TurnEscalated():
+        case kinds.TurnEscalated():
             to = "a person" if body.stage == 2 else f"model {one_line(body.model)}"
             return [Line(f"escalated to {to}", WARN), *issue_lines(body.issues)]
-        case TurnParked():
+        case kinds.TurnParked():
             said = f"waits for a decision, {body.timeout_seconds:g} s at most, then {one_line(body.default)}"
             hint = Line(f"turns inbox show {one_line(body.turn_id)}", DIM, detail=True)
             return [Line(said, f"{BOLD} {WARN}"), hint]
-        case TurnDecided():
+        case kinds.TurnDecided():
             note = f": {one_line(body.note)}" if body.note else ""
             who = " for ".join(filter(None, [body.by, body.for_]))
             return [Line(f"{one_line(who)} decided: {one_line(body.kind)}{note}", BOLD)]
-        case TurnPaused():
+        case kinds.TurnPaused():
             until = f" until {clock_time(body.until, time.time())}" if body.until else ""
             return [Line(f"waits{until}: {body.what} paused{': ' * bool(body.reason)}{one_line(body.reason)}", WARN)]
-        case TurnResumed():
+        case kinds.TurnResumed():
             return [Line("goes on")]
-        case TurnStopping():
+        case kinds.TurnStopping():
             return [Line(f"stopping: {one_line(body.reason)}", WARN)]
-        case TurnFinished():
+        case kinds.TurnFinished():
             return _finished(body)
 
 
 def _of_attempt(body: _OfAttempt) -> list[Line]:
     match body:
-        case AttemptStarted():
+        case kinds.AttemptStarted():
             by = f" on {one_line(body.worker)}" if body.worker else ""
             return [Line(f"attempt {body.attempt}{_of(body.max_attempts)} started{by}, delivery {body.delivery}", BOLD)]
-        case AttemptReset():
+        case kinds.AttemptReset():
             return [Line(f"the agent begins again: {one_line(body.reason)}", DIM)]
-        case AttemptTool():
+        case kinds.AttemptTool():
             return [Line(f"tool {one_line(body.name)} {one_line(body.detail)}", DIM)]
-        case AttemptNote():
+        case kinds.AttemptNote():
             return [Line(one_line(body.text), DIM)]
-        case AttemptCompleted():
+        case kinds.AttemptCompleted():
             verdict, reason = one_line(body.verdict), one_line(body.reason)
             style = PLAIN if verdict == "complete" else WARN
             return [Line(f"attempt {body.attempt} {verdict}{': ' + reason if reason else ''}", style)]
-        case AttemptAccepted():
+        case kinds.AttemptAccepted():
             return [Line(f"attempt {body.attempt} accepted", GOOD), *issue_lines(body.issues)]
-        case AttemptRejected():
+        case kinds.AttemptRejected():
             return [Line(f"attempt {body.attempt} rejected", BAD), *issue_lines(body.issues)]
-        case AttemptLost():
+        case kinds.AttemptLost():
             what = handed_over(body.during) if is_hand_over(body.during) else f"worker lost in delivery {body.delivery}"
             lost = f"attempt {body.attempt}: {what}, its draft is taken back"
             return [Line(lost, WARN)]
-        case GateChecked() | VerifierStarted() | VerifierJudged():
+        case kinds.GateChecked() | kinds.VerifierStarted() | kinds.VerifierJudged():
             return _of_phase(body)
 
 
-def _of_phase(body: GateChecked | VerifierStarted | VerifierJudged) -> list[Line]:
+def _of_phase(body: kinds.GateChecked | kinds.VerifierStarted | kinds.VerifierJudged) -> list[Line]:
     match body:
-        case GateChecked():
+        case kinds.GateChecked():
             said = one_line(body.skipped) or ("passed" if body.passed else "failed")
             style = DIM if body.skipped else GOOD if body.passed else BAD
             return [Line(f"gate {one_line(body.gate)}: {said}", style), *issue_lines(body.issues)]
-        case VerifierStarted():
+        case kinds.VerifierStarted():
             return [Line(f"verifier started, model {one_line(body.model)}")]
-        case VerifierJudged(success=True):
+        case kinds.VerifierJudged(success=True):
             return [Line("verifier: accepted", GOOD)]
-        case VerifierJudged():
+        case kinds.VerifierJudged():
             errors = [Line(one_line(error), BAD, detail=True) for error in body.errors]
             return [Line(f"verifier: not verified ({one_line(body.ground)})", BAD), *errors]
 
@@ -211,7 +172,7 @@ def _of(max_attempts: int) -> str:
     return f"/{max_attempts}" if max_attempts else ""
 
 
-def _retrying(body: TurnRetrying) -> list[Line]:
+def _retrying(body: kinds.TurnRetrying) -> list[Line]:
     wait = f" in {body.delay_seconds:g} s" if body.delay_seconds else ""
     reason = f" (reason: {one_line(body.reason)})" if body.reason else ""
     head = Line(f"asking again{wait}: attempt {body.attempt}{_of(body.max_attempts)}{reason}", WARN)
@@ -219,14 +180,14 @@ def _retrying(body: TurnRetrying) -> list[Line]:
     return [head, *(Line(f"| {one_line(line)}", DIM, detail=True) for line in feedback)]
 
 
-def _mended(body: TurnMended) -> list[Line]:
+def _mended(body: kinds.TurnMended) -> list[Line]:
     source = f" ({one_line(body.step_source)})" if body.step_source else ""
     step = f", step {one_line(body.step)}{source}" if body.step else ""
     changes = [Line(one_line(change), DIM, detail=True) for change in body.changes]
     return [Line(f"fallback changed the answer{step}", WARN), *changes]
 
 
-def _finished(body: TurnFinished) -> list[Line]:
+def _finished(body: kinds.TurnFinished) -> list[Line]:
     counts = f"{_count(body.attempts, 'attempt')}, {_count(body.deliveries, 'delivery', 'deliveries')}"
     head = Line(f"{one_line(body.outcome)}  ({counts})", f"{BOLD} {GOOD if body.success else BAD}")
     return [head, *(Line(text, BAD, detail=True) for text in error_lines(body.error))]
@@ -245,24 +206,24 @@ def _count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def _doing(body: Body) -> str | None:
+def _doing(body: kinds.Body) -> str | None:
     """What goes on after this event until the next; None when it changes nothing about that."""
     match body:
-        case TurnQueued():
+        case kinds.TurnQueued():
             return "waiting for a worker"
-        case AttemptStarted():
+        case kinds.AttemptStarted():
             return f"attempt {body.attempt}{_of(body.max_attempts)} running"
-        case AttemptCompleted():
+        case kinds.AttemptCompleted():
             return f"attempt {body.attempt} being judged"
-        case AttemptLost():
+        case kinds.AttemptLost():
             return "waiting for another worker"
-        case TurnRetrying():
+        case kinds.TurnRetrying():
             return f"attempt {body.attempt}{_of(body.max_attempts)} waiting for a worker"
-        case TurnFallback():
+        case kinds.TurnFallback():
             return "repairing the answer"
-        case TurnStopping():
+        case kinds.TurnStopping():
             return "stopping"
-        case TurnFinished():
+        case kinds.TurnFinished():
             return ""
         case _:
             return None
@@ -286,11 +247,11 @@ class Timeline:
     def show(self, event: Event) -> None:
         """Write an event; a piece of the answer only moves the counter."""
         body = event.body
-        if isinstance(body, AttemptOutput):
+        if isinstance(body, kinds.AttemptOutput):
             self._written += len(body.text)
             self.tick()
             return
-        if isinstance(body, AttemptStarted | AttemptReset | LogReset):
+        if isinstance(body, kinds.AttemptStarted | kinds.AttemptReset | kinds.LogReset):
             self._written = 0
             self._told.clear()
         if (doing := _doing(body)) is not None:
@@ -302,7 +263,7 @@ class Timeline:
     def _new(self, event: Event) -> list[Line]:
         """What an event says; issues that a gate of this attempt or its rejection has shown are not shown again."""
         lines = describe(event)
-        if isinstance(event.body, AttemptRejected | TurnEscalated):
+        if isinstance(event.body, kinds.AttemptRejected | kinds.TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._told]
         self._told.update(line.text for line in lines if line.detail)
         return lines
