@@ -10,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from redis.exceptions import RedisError
 
 from api_client.contract.counters import label, parse, read_pending
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.contract.values.flow import RolledBack
+from worker.poller import Poller
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
@@ -77,30 +76,16 @@ class FlowGuard:
         self._shards = [Keys(settings.namespace, shard) for shard in range(settings.shards)]
         self._store: Any = connect(settings, answer_seconds=2.0, resends=0) if self._bounds else None
         self._me = secrets.token_hex(8)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="flow-guard", daemon=True)
+        self._poller = Poller("flow-guard", self.look, _LOOK_SECONDS)
 
     def start(self) -> None:
         """Start the thread, where a version has a bound."""
         if self._bounds:
-            self._thread.start()
+            self._poller.start()
 
     def close(self) -> None:
         """Stop; another process goes on within seconds."""
-        self._closing.set()
-
-    def _work(self) -> None:
-        away = False
-        while not self._closing.wait(_LOOK_SECONDS):
-            try:
-                self.look()
-                away = False
-            except RedisError as error:
-                if not away:  # once, however long it lasts
-                    away = True
-                    log.warning("flow.store_away", error=type(error).__name__)
-            except Exception:
-                log.exception("flow.look_failed")
+        self._poller.close()
 
     def look(self) -> None:
         """One round. Raises ``RedisError``."""

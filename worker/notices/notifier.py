@@ -6,7 +6,6 @@ target may get a notice twice, with the same id, and none is lost.
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -19,6 +18,7 @@ from worker.notices.gathering import gather
 from worker.notices.outbox import Outbox
 from worker.notices.outgoing import NotSent
 from worker.notices.targets import deliver, shown, targets, wanted
+from worker.poller import Poller
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
@@ -36,47 +36,30 @@ class Notifier:
         self._targets = targets(settings)
         self._store = connect(settings, answer_seconds=2.0, resends=0)
         self._outbox = Outbox(settings.namespace, self._store)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="notifier", daemon=True)
+        self._poller = Poller("notifier", self.look, _LOOK_SECONDS)
         self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
 
     def start(self) -> None:
         """Start the thread, where there is a target."""
         if self._targets:
-            self._thread.start()
+            self._poller.start()
 
     def close(self) -> None:
         """Stop: what is not sent stays in the outbox."""
-        self._closing.set()
+        self._poller.close()
         self._senders.shutdown(wait=False, cancel_futures=True)
-        if self._thread.is_alive():
+        if self._poller.started:
             try:
                 self._outbox.leave()
             except RedisError as error:
                 log.info("notices.not_left", error=type(error).__name__)
-
-    def _work(self) -> None:
-        away = False
-        while not self._closing.wait(_LOOK_SECONDS):
-            try:
-                self.look()
-                away = False
-            except RedisError as error:
-                if not away:  # once, however long it lasts
-                    away = True
-                    log.warning("notices.store_away", error=type(error).__name__)
-            except RuntimeError:
-                if not self._closing.is_set():
-                    log.exception("notices.look_failed")
-            except Exception:
-                log.exception("notices.look_failed")
 
     def look(self) -> None:
         """One round: find what is new, and send all that is due. Raises ``RedisError``."""
         if not self._outbox.may_send():
             return
         gather(self._settings, self._store, self._outbox)
-        while not self._closing.is_set() and self._outbox.may_send():
+        while not self._poller.closing.is_set() and self._outbox.may_send():
             due = self._outbox.due(_BATCH)
             if not due:
                 break

@@ -12,7 +12,7 @@ _LOGGED = {
     "doubled or late message refused": ("turn.refused not_next", "turn.refused held", "turn.refused finished"),
     "turn announced again by a reaper": ("turn.announced",),
     "finished run adopted": ("run.adopted",),
-    "store away for a worker": ("store.away", "reaper.store_away"),
+    "store away for a worker": ("store.away",),
 }
 
 #: What any run of a minute meets. A run that did not proves too little, whatever its verdicts.

@@ -7,17 +7,17 @@ outage every holder gets the chance to beat first (``calm``).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
 import structlog
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
+from worker.poller import Poller
 from worker.turns.leases.backlog import Backlog
 from worker.turns.leases.calm import Calm, Clocks
 from worker.turns.record.claim import Reaped
@@ -51,33 +51,16 @@ class Reaper:
         self._calm = Calm(settings, store)
         self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
-        self._closing = threading.Event()
         self._known_shards = 0
-        self._thread = threading.Thread(target=self._work, name="reaper", daemon=True)
+        self._poller = Poller("reaper", lambda: self.look(), settings.reap_seconds)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._poller.start()
 
     def close(self) -> None:
         """Stop the thread."""
-        self._closing.set()
-
-    def _work(self) -> None:
-        away = False
-        while not self._closing.wait(self._settings.reap_seconds):
-            try:
-                self.look()
-                if away:
-                    away = False
-                    log.info("reaper.store_back")
-            except RedisError as error:
-                if not away:  # once, however long it lasts
-                    away = True
-                    log.warning("reaper.store_away", error=type(error).__name__)
-            except Exception:
-                # Whatever it was: without this thread, turns of dead workers would stay where they are.
-                log.exception("reaper.look_failed")
+        self._poller.close()
 
     def look(self) -> None:
         """Look once at everything that is due. While nothing is to be done, that is one command a shard.
