@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import Depends
 from starlette.datastructures import Headers
@@ -69,14 +69,27 @@ class Caller:
         return replace(settings, models={name: how for name, how in settings.models.items() if name in self.models})
 
 
-def require_operator(caller: Caller) -> None:
-    """Refuse who asks without a key, and without the operator's token, what only an operator may do there.
+class Somebody(Protocol):
+    """Who asks: a caller of the API, or a visitor of the pages."""
+
+    @property
+    def operator(self) -> bool:
+        """Whether they may change everybody's turns."""
+
+    @property
+    def keyless(self) -> bool:
+        """Whether they came without a key, and there are none."""
+
+
+def require_operator(somebody: Somebody, does: str) -> None:
+    """Let operators through; ``does`` says what only they do, such as ``orders workers``.
 
     Raises:
         ApiError: 403 ``operators_only``.
     """
-    if caller.keyless and not caller.operator:
-        raise needs_token()
+    if not somebody.operator:
+        message = f"only an operator {does}"
+        raise needs_token() if somebody.keyless else ApiError(403, message, code="operators_only")
 
 
 def needs_token() -> ApiError:

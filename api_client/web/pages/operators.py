@@ -12,9 +12,9 @@ from api_client.contract.errors import TurnNotFound
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.figures.figures import SPANS
 from api_client.web.errors import ApiError
-from api_client.web.identity.access import needs_token
+from api_client.web.identity.access import require_operator
 from api_client.web.pages.page_route import page_router, see_other, visited
-from api_client.web.pages.visitor import Form, Visitor, VisitorOf
+from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
 
 router = page_router()
@@ -36,7 +36,7 @@ async def show_workers(request: Request, relay: RelayOf, visitor: VisitorOf) -> 
 @router.post("/workers/{name}/{order}")
 async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Order a worker to take nothing new, to end, or to go on."""
-    _require_operator(visitor)
+    require_operator(visitor, "orders workers")
     await order_worker(relay.client, name, order, by=visitor.name, detail="page")
     return see_other("/workers")
 
@@ -103,10 +103,3 @@ async def _answer(relay: RelayOf, turn_id: str, number: int) -> str | None:
     except TurnNotFound:
         return None
     return next((each.answer or each.text for each in attempts if each.number == number), None)
-
-
-def _require_operator(visitor: Visitor) -> None:
-    if visitor.keyless:
-        raise needs_token()
-    if not visitor.operator:
-        raise ApiError(403, "only an operator orders workers", code="operators_only")

@@ -22,7 +22,7 @@ from api_client.tracing.span_tree import trace_id
 from api_client.turns.history import deaths, export
 from api_client.turns.proposal import proposal
 from api_client.web.errors import ApiError, shown_text
-from api_client.web.identity.access import needs_token
+from api_client.web.identity.access import needs_token, require_operator
 from api_client.web.pages import comparison, events
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
@@ -85,10 +85,7 @@ async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
 @router.get("/turns/{turn_id}/bundle")
 async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
     """What a bug report needs, as `turns bundle` packs it on the relay's machine: for operators, without prompts."""
-    if visitor.keyless and not visitor.operator:
-        raise needs_token()
-    if not visitor.operator:
-        raise ApiError(403, "only an operator downloads a bundle: it shows settings", code="operators_only")
+    require_operator(visitor, "downloads a bundle: it shows settings")
     if relay.pack is None:
         raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
     body = await asyncio.to_thread(relay.pack, await export(relay.client, turn_id))
@@ -166,10 +163,7 @@ async def _replayed(relay: Relay, visitor: Visitor, turn_id: str, change: Change
 @router.post("/turns/{turn_id}/drop")
 async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Take a dead letter off the list, and show what else there is. For operators: the list is theirs."""
-    if visitor.keyless:
-        raise needs_token()
-    if not visitor.operator:
-        raise ApiError(403, "only an operator drops dead letters", code="operators_only")
+    require_operator(visitor, "drops dead letters")
     try:
         await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")
     except NotFinished:

@@ -18,7 +18,7 @@ from api_client.contract.errors import BadRequest, NotFinished, TurnNotFound
 from api_client.index.lists import Found
 from api_client.index.search import SORTS, STATUSES, Place, Search
 from api_client.web.errors import ApiError, bad_request
-from api_client.web.identity.access import needs_token
+from api_client.web.identity.access import require_operator
 from api_client.web.listing import FILTERS, place_of, search_of
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, Visitor, VisitorOf
@@ -134,10 +134,8 @@ async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, 
     """
     if action not in ACTIONS:
         raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
-    if action == "drop" and not visitor.operator:
-        if visitor.keyless:
-            raise needs_token()
-        raise ApiError(403, "only an operator drops dead letters", code="operators_only")
+    if action == "drop":
+        require_operator(visitor, "drops dead letters")
     search = search_of(filters, visitor.changes)
     # What begins or ends later was not counted; replays of replays would never end.
     search = replace(search, until=search.until or time.time())

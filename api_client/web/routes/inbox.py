@@ -14,7 +14,7 @@ from api_client.contract.turn import Turn
 from api_client.turns.proposal import proposal
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import DecisionBody, operation, read
-from api_client.web.identity.access import Asker, Named, Reach, require_operator
+from api_client.web.identity.access import Asker, Named, Reach, needs_token
 from api_client.web.relay import RelayOf
 from api_client.web.wire import JSON
 
@@ -39,7 +39,8 @@ async def show_inbox(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
 @router.post("/{turn_id}/decision", response_model=None, openapi_extra=operation(DecisionBody))
 async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Decide. Repeating a decision with its ``decision_id`` changes nothing; another one later is refused with 409."""
-    require_operator(caller)
+    if caller.keyless and not caller.operator:
+        raise needs_token()
     body = read(DecisionBody, await read_object(request, relay.settings.max_body_bytes))
     turn = await actions.decide(
         relay.client,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -11,7 +11,8 @@ from starlette.responses import Response
 from api_client.audit import by_key
 from api_client.contract.values.notices import Entry
 from api_client.web.bodies.body import read_object
-from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.bodies.models import NoticesBody, operation, read
+from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Caller, require_operator
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.wire import JSON
@@ -20,22 +21,6 @@ router = APIRouter(prefix="/v1/notices")
 
 #: Notices in one answer, at most.
 _MOST = 1000
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "notice_ids": {"type": "array", "items": {"type": "string"}},
-                        "all": {"type": "boolean"},
-                    },
-                }
-            }
-        },
-    }
-}
 Limit = Annotated[int, Query(ge=1, le=_MOST)]
 
 
@@ -53,18 +38,18 @@ async def list_given_up(relay: RelayOf, caller: Asker, limit: Limit = 100) -> Re
     return await _listed(relay, await relay.client.notices.given_up(limit))
 
 
-@router.post("/dead/resend", response_model=None, openapi_extra=_BODY)
+@router.post("/dead/resend", response_model=None, openapi_extra=operation(NoticesBody))
 async def resend(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Send notices that were given up for another day, under the same ids. All of them or none."""
-    _require_operator(caller)
+    require_operator(caller, "reads, sends and drops notices")
     named = await _named(request, relay)
     return JSON({"resent": await relay.client.notices.send_again(named, by=by_key(caller.owner))})
 
 
-@router.post("/dead/drop", response_model=None, openapi_extra=_BODY)
+@router.post("/dead/drop", response_model=None, openapi_extra=operation(NoticesBody))
 async def drop(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Take notices off the list of those that were given up."""
-    _require_operator(caller)
+    require_operator(caller, "reads, sends and drops notices")
     named = await _named(request, relay)
     return JSON({"dropped": await relay.client.notices.drop(named, by=by_key(caller.owner))})
 
@@ -77,26 +62,13 @@ async def _listed(relay: Relay, entries: list[Entry]) -> Response:
 
 async def _named(request: Request, relay: Relay) -> list[str]:
     """The notices that a body names; none: it says ``all``."""
-    body = await read_object(request, relay.settings.max_body_bytes)
-    if unknown := sorted(set(body) - {"notice_ids", "all"}):
-        raise bad_request(f"{shown(unknown[0])}: no such field; known: notice_ids, all", param=unknown[0][:80])
-    ids, everything = body.get("notice_ids", []), body.get("all", False)
-    if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
-        raise bad_request("notice_ids: must be a list of texts", param="notice_ids", code="invalid_type")
-    if not isinstance(everything, bool):
-        raise bad_request("all: must be true or false", param="all", code="invalid_type")
-    if bool(ids) == everything:
+    body = read(NoticesBody, await read_object(request, relay.settings.max_body_bytes))
+    if bool(body.notice_ids) == bool(body.all):
         raise bad_request('name notices in notice_ids, or send {"all": true}', param="notice_ids")
-    return ids
+    return body.notice_ids or []
 
 
 def _require_reader(caller: Caller) -> None:
     """As on the page: without keys, this machine may look."""
     if not caller.keyless:
-        _require_operator(caller)
-
-
-def _require_operator(caller: Caller) -> None:
-    require_operator(caller)
-    if not caller.operator:
-        raise ApiError(403, "only an operator reads, sends and drops notices", code="operators_only")
+        require_operator(caller, "reads, sends and drops notices")

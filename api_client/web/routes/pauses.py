@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.audit import by_key
-from api_client.pauses.pause import WHATS, Pause
+from api_client.pauses.pause import Pause
 from api_client.web.bodies.body import read_object
-from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.bodies.models import PauseBody, operation, read
+from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Caller, require_operator
 from api_client.web.relay import RelayOf
 from api_client.web.wire import JSON
 
 router = APIRouter(prefix="/v1/pauses")
-
-_TEXTS = ("what", "name", "reason")
-_TIMES = ("seconds", "until")
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["what"],
-                    "properties": {
-                        "what": {"enum": list(WHATS)},
-                        "name": {"type": "string"},
-                        "reason": {"type": "string"},
-                        "seconds": {"type": "number"},
-                        "until": {"type": "number"},
-                    },
-                }
-            }
-        },
-    }
-}
 
 
 @router.get("", response_model=None)
@@ -52,20 +28,21 @@ async def list_pauses(relay: RelayOf, caller: Asker) -> Response:
     return JSON({"object": "list", "data": data, "held_turns": await relay.client.pauses.held()})
 
 
-@router.post("", response_model=None, openapi_extra=_BODY)
+@router.post("", response_model=None, openapi_extra=operation(PauseBody))
 async def pause(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Pause something. Again: the new reason and end count."""
-    _require_operator(caller)
-    body = await read_object(request, relay.settings.max_body_bytes)
-    if unknown := sorted(set(body) - {*_TEXTS, *_TIMES}):
-        known = ", ".join((*_TEXTS, *_TIMES))
-        raise bad_request(f"{shown(unknown[0])}: no such field; known: {known}", param=unknown[0][:80])
-    what, name, reason = (_text(body, each) for each in _TEXTS)
-    seconds, until = (_number(body, each) for each in _TIMES)
-    if seconds and until:
+    require_operator(caller, "pauses and resumes")
+    body = read(PauseBody, await read_object(request, relay.settings.max_body_bytes))
+    if body.seconds and body.until:
         raise bad_request("seconds or until, not both", param="until")
-    begun = Pause(what=what, name=name, reason=reason, until=until, by=by_key(caller.owner))
-    return JSON((await relay.client.pauses.pause(begun, seconds=seconds)).to_dict(), 201)
+    begun = Pause(
+        what=body.what or "",
+        name=body.name or "",
+        reason=body.reason or "",
+        until=body.until or 0.0,
+        by=by_key(caller.owner),
+    )
+    return JSON((await relay.client.pauses.pause(begun, seconds=body.seconds or 0.0)).to_dict(), 201)
 
 
 @router.delete("/{what}", response_model=None)
@@ -81,26 +58,6 @@ async def resume(what: str, name: str, relay: RelayOf, caller: Asker) -> Respons
 
 
 async def _resume(what: str, name: str, relay: RelayOf, caller: Caller) -> Response:
-    _require_operator(caller)
+    require_operator(caller, "pauses and resumes")
     ended = await relay.client.pauses.resume(what, name, by=by_key(caller.owner))
     return JSON({"what": what, "name": name, "resumed": ended})
-
-
-def _require_operator(caller: Caller) -> None:
-    require_operator(caller)
-    if not caller.operator:
-        raise ApiError(403, "only an operator pauses and resumes", code="operators_only")
-
-
-def _text(body: dict[str, Any], name: str) -> str:
-    value = body.get(name, "")
-    if not isinstance(value, str):
-        raise bad_request(f"{name}: must be a text, not {shown(value)}", param=name, code="invalid_type")
-    return value
-
-
-def _number(body: dict[str, Any], name: str) -> float:
-    value = body.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e11:
-        raise bad_request(f"{name}: must be a number of seconds, not {shown(value)}", param=name, code="invalid_type")
-    return float(value)

@@ -21,7 +21,7 @@ from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
-from api_client.web.identity.access import Asker, Caller, require_operator
+from api_client.web.identity.access import Asker, Caller, needs_token
 from api_client.web.relay import RelayOf
 from api_client.web.submitting import require_room
 from api_client.web.wire import JSON
@@ -38,7 +38,8 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     phases = await off_the_loop(lambda: read_phases(body.phases))
     _require_granted(caller, relay.settings, folder_of(directory))
     if any(map(runs_commands, phases)) and not caller.operator:
-        require_operator(caller)
+        if caller.keyless:
+            raise needs_token()
         message = "a gate that runs a command: only operators may submit it (or `turns phase run`)"
         raise ApiError(403, message, param="phases", code="operators_only")
     allowed = caller.settings(relay.settings).models

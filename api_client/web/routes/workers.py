@@ -8,8 +8,7 @@ from starlette.responses import Response
 from api_client.actions import order_worker
 from api_client.audit import by_key
 from api_client.contract.values.worker_order import WorkerOrder
-from api_client.web.errors import ApiError
-from api_client.web.identity.access import Asker, MayReadMetrics, needs_token
+from api_client.web.identity.access import Asker, MayReadMetrics, require_operator
 from api_client.web.relay import RelayOf
 from api_client.web.wire import JSON
 
@@ -27,9 +26,6 @@ async def list_workers(relay: RelayOf) -> Response:
 @router.post("/{name}/{order}", response_model=None)
 async def order(name: str, order: WorkerOrder, relay: RelayOf, caller: Asker) -> Response:
     """Order a worker to take nothing new (quiet), to end when idle (drain) or now (stop), or to go on (resume)."""
-    if not caller.operator:
-        raise (
-            needs_token() if caller.keyless else ApiError(403, "only an operator orders workers", code="operators_only")
-        )
+    require_operator(caller, "orders workers")
     whole = await order_worker(relay.client, name, order, by=by_key(caller.owner))
     return JSON({"object": "worker", "name": whole, "order": order.value})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.web.errors import ApiError
+from api_client.web.identity.access import require_operator
 from api_client.web.pages.page_route import page_router, see_other, visited
-from api_client.web.pages.visitor import Form, Visitor, VisitorOf
+from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
 
 router = page_router()
@@ -37,7 +37,7 @@ async def show_notices(request: Request, relay: RelayOf, visitor: VisitorOf) -> 
 @router.post("/notices/resend")
 async def resend(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
     """Send a notice that was given up again, or all, and show what is left."""
-    _require_operator(visitor)
+    require_operator(visitor, "sends notices again or drops them")
     await relay.client.notices.send_again(_named(form), by=visitor.name)
     return see_other("/notices")
 
@@ -45,7 +45,7 @@ async def resend(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
 @router.post("/notices/drop")
 async def drop(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
     """Take a notice off the list of those that were given up, or all, and show what is left."""
-    _require_operator(visitor)
+    require_operator(visitor, "sends notices again or drops them")
     await relay.client.notices.drop(_named(form), by=visitor.name)
     return see_other("/notices")
 
@@ -54,8 +54,3 @@ def _named(form: dict[str, str]) -> tuple[str, ...]:
     """The notice a form is about; none: it is about all."""
     notice = form.get("notice", "")
     return (notice,) if notice else ()
-
-
-def _require_operator(visitor: Visitor) -> None:
-    if not visitor.operator:
-        raise ApiError(403, "only an operator sends notices again or drops them", code="operators_only")

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from api_client.contract.errors import BadRequest
 from api_client.figures.spans import seconds_of
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
-from api_client.web.errors import ApiError
+from api_client.web.identity.access import require_operator
 from api_client.web.pages.page_route import page_router, see_other, visited
-from api_client.web.pages.visitor import Form, Visitor, VisitorOf
+from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
 
 router = page_router()
@@ -41,7 +41,7 @@ async def show_pauses(request: Request, relay: RelayOf, visitor: VisitorOf) -> R
 @router.post("/paused")
 async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
     """Pause something, and show it."""
-    _require_operator(visitor)
+    require_operator(visitor, "pauses and resumes")
     try:
         seconds = seconds_of(form["for"].strip()) if form.get("for", "").strip() else 0.0
     except ValueError as error:
@@ -57,12 +57,7 @@ async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
 @router.post("/paused/resume")
 async def resume(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
     """End a pause, and show what is left."""
-    _require_operator(visitor)
+    require_operator(visitor, "pauses and resumes")
     what = "model" if form.get("what") == BREAKER else form.get("what", "")
     await relay.client.pauses.resume(what, form.get("name", ""), by=visitor.name)
     return see_other("/paused")
-
-
-def _require_operator(visitor: Visitor) -> None:
-    if not visitor.operator:
-        raise ApiError(403, "only an operator pauses and resumes", code="operators_only")
