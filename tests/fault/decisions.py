@@ -26,6 +26,7 @@ from api_client.contract.tasks import (
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from tests.fault import scripts
 from worker.turns.transitions.encoding import encode
+from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.moves import Answer, Move, progress
 
 #: Links that run an agent.
@@ -178,6 +179,8 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         link, Link(FALLBACK, link.attempt), "fallback", body_of("turn.fallback", {"attempt": link.attempt, "codes": []})
     ),
     "reject": lambda link, _r, _d: _rejected(link, Link(FAIL, link.attempt), "fail"),
+    "accept at once": lambda link, retries, delay: _at_once("accept", link, retries, delay),
+    "retry at once": lambda link, retries, delay: _at_once("retry", link, retries, delay),
     "repaired": lambda link, _r, _d: _ended(
         link, Outcome.PASSED_BY_FALLBACK, body_of("turn.mended", {"attempt": link.attempt})
     ),
@@ -196,6 +199,13 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         end_counters={"validator.gave_up|step_marker": 1, "code.gave_up|MISSING_STEP_MARKER": 1},
     ),
 }
+
+
+def _at_once(name: str, link: Link, retries: int, delay: int) -> Move:
+    """A run, and what follows from its answer, in one."""
+    return JudgedRun.of(_MOVES["complete"](link, retries, delay), _MOVES[name](link, retries, delay)).move
+
+
 #: What may follow a link, some more often than others.
 CHOICES = {
     RUN: ("complete", "complete", "complete", "incomplete", "transient", "unable", "hand over"),
@@ -205,7 +215,8 @@ CHOICES = {
     FALLBACK: ("repaired", "not mended"),
     FAIL: ("fail",),
 }
-CHOICES[RETRY] = CHOICES[PHASE_RUN] = CHOICES[RUN]
+CHOICES[PHASE_RUN] = CHOICES[RUN]
+CHOICES[RUN] = CHOICES[RETRY] = (*CHOICES[RUN], "accept at once", "retry at once")
 #: The shortest way to an end.
 STRAIGHT = {
     RUN: "complete",

@@ -151,6 +151,8 @@ class Model:
             return ["fenced"]
         if turn.text("stop"):
             return ["stopped"]
+        if turn.text("state") == "running":  # judged before its run was stored
+            turn.write(state="validating", next=f"turn.validate/{turn.number('attempt')}")
         turn.write(accepted=accepted)
         return ["sealed"]
 

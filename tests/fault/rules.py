@@ -200,7 +200,8 @@ def sealed(step: Step) -> None:
         unchanged(step)
         return
     rule(after.accepted == step.args[1].encode(), "an accepted answer was not kept")
-    rule((after.token, after.state, after.seq) == (before.token, before.state, before.seq), "a seal did more")
+    rule((after.token, after.seq) == (before.token, before.seq), "a seal did more")
+    rule(after.state == b"validating", "a sealed answer is not seen as judged")
 
 
 def committed(step: Step) -> None:

@@ -261,8 +261,8 @@ class Schedule:
             self._runs.remove(run)
 
     def _commit(self, run: Run, name: str) -> Ask:
-        if name in {"incomplete", "retry"} and run.link.attempt >= 3:
-            name = "unable" if name == "incomplete" else "reject"
+        if name in {"incomplete", "retry", "retry at once"} and run.link.attempt >= 3:
+            name = "reject" if name == "retry" else "unable"
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
         retries = int((run.turn.seen and run.turn.seen.others[4]) or 0)

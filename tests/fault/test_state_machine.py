@@ -162,8 +162,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(claim=_CLAIMS)
     def seal(self, claim: tuple[str, Link, str]) -> None:
+        """The answer is accepted; a run that was judged at once is committed next."""
         turn_id, _, token = claim
+        turn = self.model.turns.get(turn_id)
+        at_once = turn is not None and (turn.text("token"), turn.text("state")) == (token, "running")
         assert self.ask("seal", turn_id, token, "accept") == self.model.seal(turn_id, token, "accept")
+        if at_once:
+            self.commit(claim, 1, "accept at once", 1, 0)
 
     @rule(
         claim=_CLAIMS,
@@ -178,7 +183,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if turn := self.model.turns.get(turn_id):
             link = Link.parse(turn.text("next")) if turn.text("token") == token else link
         number = self._number(turn_id, ahead)
-        if name not in (*CHOICES[link.task], "called off"):
+        if name not in (*CHOICES[link.task], "called off", "accept at once"):
             name = CHOICES[link.task][0]
         arguments = commit_arguments(name, link, 0, delay)
         reply = self.ask("commit", turn_id, token, number, keep, "", *arguments)

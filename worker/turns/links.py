@@ -6,17 +6,15 @@ files, judges or waits for programs runs in threads: those methods are not corou
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
-from api_client.contract.failpoints import arrive, reach
+from api_client.contract.failpoints import reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
@@ -33,13 +31,12 @@ from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.values.redaction import redactor
 from worker.enforcement.examine import refused
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.policies import PolicyFile
-from worker.enforcement.policy import Attempt, Repaired, decide, demote
-from worker.files.workspace import Written, written_files
+from worker.enforcement.policy import demote
+from worker.files.workspace import written_files
 from worker.runners.base import BuildRunner
 from worker.turns import folders
 from worker.turns.agent_run import AgentRun
-from worker.turns.judges import CannotJudge, Case, bounded
+from worker.turns.judges import CannotJudge
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
@@ -50,38 +47,19 @@ from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
 from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
-from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_decision import after_decision
-from worker.turns.transitions.after_judging import after_fallback, after_giving_up, after_validation, cannot_judge
+from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.after_verification import after_verification, not_reached
 from worker.turns.transitions.backoff import Delays
-from worker.turns.transitions.in_shadow import with_shadow
-from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
-from worker.turns.transitions.usage import Usage, with_judging
+from worker.turns.transitions.judged_run import JudgedRun
+from worker.turns.transitions.moves import Move, judged
+from worker.turns.transitions.usage import with_judging
+from worker.turns.validation import Judging, Validation
 
 log = structlog.get_logger()
 
 _RUNS = frozenset({RUN, RETRY, PHASE_RUN})
-#: How long an answer waits for its rules in shadow at most. Each of them has its own time besides.
-SHADOW_SECONDS = 120.0
-
-
-class Judging(Protocol):
-    """Who judges and repairs answers: ``judges.Judges``, or a test's own."""
-
-    def judge(self, case: Case) -> Attempt:
-        """Judge a new attempt.
-
-        Raises:
-            CannotJudge: the validators cannot be made.
-        """
-        ...
-
-    def repair(self, case: Case) -> Repaired:
-        """Repair a judged answer. Raises as ``judge``."""
-        ...
-
 
 BlockingWork = Callable[[Lease, list[AttemptRecord]], Move]
 Work = Callable[[Lease, list[AttemptRecord]], Awaitable[Move]]
@@ -110,11 +88,12 @@ class Links:
         self._publisher = publisher
         self._host = host
         self._policies = Policies(ledger)
+        self._validation = Validation(settings, threads, runners, judges, publisher, self._policies, host)
         self._redact = redactor(settings)
         self._works: dict[str, Work] = {
             RUN: self._run,
             RETRY: self._run,
-            VALIDATE: self._validate,
+            VALIDATE: self._validation.validate,
             FALLBACK: self._in_checks(self._fallback),
             FAIL: self._in_checks(self._fail),
             RESUME: self._in_checks(self._resume),
@@ -134,6 +113,11 @@ class Links:
         elif task in {RUN, RETRY}:
             await self._policies.load_template(lease.claim.turn)
         return await self._works[lease.claim.link.task](lease, attempts)
+
+    async def judged_at_once(self, lease: Lease, run: Move, attempts: list[AttemptRecord]) -> JudgedRun | None:
+        """As ``Validation.at_once``. Raises the same."""
+        await self._policies.load(lease.claim.turn)
+        return await self._validation.at_once(lease, run, attempts)
 
     async def settle(self, claim: Claim, *, taken_over: bool) -> None:
         """The link is committed: what was recorded of runs, in case their worker dies, is needed no more.
@@ -196,61 +180,6 @@ class Links:
             return "unknown"
         return "" if before.outcome.success else before.outcome.value
 
-    async def _validate(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Judge the attempt's answer with the active validators, and decide. In the loop, where that takes no time."""
-        turn, link = lease.claim.turn, lease.claim.link
-        *before, this = attempts
-        if this.number != link.attempt:
-            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-        delivered, lost = Written(), list[ValidationIssue]()
-        if in_files := folders.works_in_files(self._settings, turn, self._runners):
-            delivered, lost = await self._threads.files(folders.kept, self._settings, turn, attempts)
-        history = judged(before)
-        try:
-            case = self._case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
-            quick = bounded(case)
-            attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
-            shadow = await self._in_shadow(turn, case, attempt, lease.deadline - time.monotonic())
-        except CannotJudge as error:
-            return cannot_judge(link, str(error))
-        attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
-        await arrive("validation.started")
-
-        def decided() -> Move:
-            decision = decide([*history, attempt], policy_of(turn))
-            move = after_validation(turn, link, attempt, decision, Usage.of(this.usage))
-            return with_shadow(turn, with_judging(turn, move, attempt.spent), shadow)
-
-        move = decided() if quick else await self._threads.checks(decided)
-        if move.outcome is None or not move.outcome.success:
-            return move
-        if in_files:
-            return await self._threads.files(self._accept, lease, move, this, delivered.files)
-        return await self._publisher.accept(lease, Accepted(move=move, delivery=folders.delivery_of(turn, this)))
-
-    async def _in_shadow(
-        self, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
-    ) -> tuple[ValidationIssue, ...]:
-        """What the rules in shadow find in the answer as it was judged. Nothing that happens to them concerns the turn.
-
-        They may take ``SHADOW_SECONDS`` together, and never more than half of what is left to the turn.
-        """
-        applied = turn.request.applied
-        if applied is None or not applied.shadow:
-            return ()
-        policy = replace(case.policy, order={}, caps={})
-        other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
-        try:
-            if bounded(other):
-                found = self._judges.judge(other)
-            else:
-                async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
-                    found = await self._threads.checks(self._judges.judge, other)
-        except Exception as error:  # whatever a rule does, the turn goes on
-            log.warning("shadow.failed", rules=applied.shadow, error=f"{type(error).__name__}: {error}"[:200])
-            return ()
-        return demote(found.issues, policy)
-
     def _fallback(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Repair the best answer as far as the active validators can, and judge it again."""
         turn, link = lease.claim.turn, lease.claim.link
@@ -260,13 +189,13 @@ class Links:
         delivered, lost = folders.kept(self._settings, turn, tried)
         try:
             repaired = self._judges.repair(
-                self._case(turn, best.answer, delivered.files, judged(list(records.values())))
+                self._validation.case(turn, best.answer, delivered.files, judged(list(records.values())))
             )
         except CannotJudge as error:
             return cannot_judge(link, str(error))
         repaired = replace(repaired, issues=(*repaired.issues, *lost, *refused(delivered.refused, turn.request.locale)))
         move = with_judging(turn, after_fallback(turn, link, best.number, repaired), repaired.spent)
-        return self._accept(lease, move, best, {**delivered.files, **repaired.files})
+        return self._publisher.accept_with_files(lease, move, best, {**delivered.files, **repaired.files})
 
     def _verify(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Check a phase's output: its gates, each reported as it ends, then a verifier where it asks for one."""
@@ -278,7 +207,7 @@ class Links:
         last = link.attempt >= (turn.allowed or turn.request.max_attempts)
 
         def judge() -> tuple[ValidationIssue, ...]:
-            case = self._case(turn, this.text, written_files(output.parent), ())
+            case = self._validation.case(turn, this.text, written_files(output.parent), ())
             return demote(self._judges.judge(case).issues, case.policy, final=last)
 
         verification = Verification(
@@ -292,7 +221,7 @@ class Links:
         move = after_verification(turn, link, this, result, lease.reason)
         if move.state is TurnState.PARKED:
             self._put_feedback_away(turn)
-        return self._accept(lease, move, this)
+        return self._publisher.accept_with_files(lease, move, this)
 
     def _resume(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Carry out what was decided on a parked turn."""
@@ -303,11 +232,11 @@ class Links:
         if best is None:
             return move
         if turn.request.phase is not None:
-            return self._accept(lease, move, best)
+            return self._publisher.accept_with_files(lease, move, best)
         delivered, _ = folders.kept(
             self._settings, turn, [r for _, r in sorted(records.items()) if r.number <= best.number]
         )
-        return self._accept(lease, move, best, delivered.files)
+        return self._publisher.accept_with_files(lease, move, best, delivered.files)
 
     def _fail(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """End the turn honestly, with what its user can do."""
@@ -325,40 +254,3 @@ class Links:
             phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
         except (SettingsError, PhaseError) as error:
             log.warning("feedback.not_archived", reason=str(error)[:200])
-
-    def _accept(self, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None) -> Move:
-        """A success is published before its commit; other moves just go on. Raises ``Fenced``."""
-        turn = lease.claim.turn
-        other: dict[str, str] = {}
-        if files and move.outcome and move.outcome.success:
-            written = folders.delivered(self._settings, turn, record).files
-            other = {name: text for name, text in files.items() if written.get(name) != text}
-        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=other)
-        return self._publisher.publish(lease, accepted)
-
-    def _case(
-        self, turn: Turn, text: str, files: Mapping[str, str], history: Sequence[Attempt], *, fresh: bool = False
-    ) -> Case:
-        request = turn.request
-        return Case(
-            text=text,
-            history=tuple(history),
-            names=request.validators,
-            root=self._settings.root,
-            context={
-                "files": files,
-                "locale": request.locale,
-                "session_id": request.session_id,
-                "prompt": request.prompt,
-            },
-            policy=policy_of(turn),
-            file=self._file(turn),
-            fresh=fresh,
-        )
-
-    def _file(self, turn: Turn) -> PolicyFile | None:
-        """The turn's policy file. Raises ``CannotJudge``: it is not there, or cannot be used."""
-        try:
-            return self._policies.known(turn)
-        except ValueError as error:
-            raise CannotJudge(str(error)) from None

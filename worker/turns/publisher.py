@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import structlog
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive, reach
 from api_client.contract.settings import Settings
@@ -57,11 +58,24 @@ class Publisher:
             log.error("answer.not_published", error=str(error))
             return accepted.move
 
+    def accept_with_files(
+        self, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None
+    ) -> Move:
+        """As ``publish``, with the files that belong to the answer and that this attempt did not write itself."""
+        turn = lease.claim.turn
+        other: dict[str, str] = {}
+        if files and move.outcome and move.outcome.success:
+            written = folders.delivered(self._settings, turn, record).files
+            other = {name: text for name, text in files.items() if written.get(name) != text}
+        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=other)
+        return self.publish(lease, accepted)
+
     async def accept(self, lease: Lease, accepted: Accepted) -> Move:
         """As ``publish``, with the store asked in the loop: where no agent of this turn writes in the folder any more.
 
         Raises:
             Fenced: as ``publish``. OSError: this machine is sick: another one can judge and publish it.
+            JudgingPaused: no answer may be accepted now.
         """
         await arrive("answer.accepted")
         if await self._ledger.seal(lease.claim, self._sealed(lease, accepted)):

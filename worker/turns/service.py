@@ -7,6 +7,7 @@ reaper. So all of it is written as if it ran once, and may die at any line.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -17,21 +18,23 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import JUDGED_BY, QUEUES, Link
+from api_client.contract.tasks import JUDGED_BY, QUEUES, VALIDATE, Link
 from worker.runners.base import BuildRunner
 from worker.turns import flower_text
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease, LeaseKeeper
-from worker.turns.links import Judging, Links
+from worker.turns.links import Links
 from worker.turns.publisher import Publisher
 from worker.turns.record.async_ledger import AsyncLedger
-from worker.turns.record.claim import Claim, Committed, Fenced
+from worker.turns.record.claim import Claim, Committed, Fenced, JudgingPaused
 from worker.turns.record.ledger import Ledger
 from worker.turns.slots import Seat, nowhere
 from worker.turns.threads import Threads
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.after_run import given_back
+from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.moves import Move
+from worker.turns.validation import Judging
 
 log = structlog.get_logger()
 
@@ -155,10 +158,7 @@ class TurnService:
             told.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
             move = await self._work(lease, attempts)
             await arrive("link.decided")
-            if self._stays(lease, move, seat, alone):
-                done = await self._ledger.advance(claim, move, told.following(move.next))
-            else:
-                done = await self._ledger.commit(claim, move)
+            link, move, done = await self._stored(lease, attempts, move, seat, alone, told)
         except Fenced:
             await self._fenced(claim, told)
             return None
@@ -173,6 +173,37 @@ class TurnService:
             return done
         await self._go_on(claim, move, done)
         return None
+
+    async def _stored(
+        self, lease: Lease, attempts: list[AttemptRecord], move: Move, seat: Seat, alone: bool, told: Telling
+    ) -> tuple[Link, Move, Claim | Committed]:
+        """Store what a link led to; a run whose answer can be judged at once, with the verdict on it.
+
+        Returns the last link that was carried out, what followed from it, and what the store answered.
+
+        Raises:
+            Fenced: another worker has the turn.
+        """
+        link, turn = lease.claim.link, lease.claim.turn
+        judged: JudgedRun | None = None
+        if move.next and move.next.task == VALIDATE and self._stays(lease, move, seat, alone):
+            judged = await self._links.judged_at_once(lease, move, attempts)
+        if judged is None:
+            return link, move, await self._store(lease, move, seat, alone, told)
+        told.end(flower_text.ending(turn, link, move, ""))
+        link = Link(VALIDATE, link.attempt)
+        told.follow(link)
+        told.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
+        await arrive("link.decided")
+        try:
+            return link, judged.verdict, await self._store(lease, judged.move, seat, alone, told)
+        except JudgingPaused:
+            return link, replace(move, events=[]), await self._store(lease, move, seat, alone, told)
+
+    async def _store(self, lease: Lease, move: Move, seat: Seat, alone: bool, told: Telling) -> Claim | Committed:
+        if self._stays(lease, move, seat, alone):
+            return await self._ledger.advance(lease.claim, move, told.following(move.next))
+        return await self._ledger.commit(lease.claim, move)
 
     def _stays(self, lease: Lease, move: Move, seat: Seat, alone: bool) -> bool:
         """Whether the next link is carried on in place: at once, by this process, when it has a free slot for it.

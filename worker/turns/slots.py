@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE
-from worker.turns.next_queue import NextQueue
+from worker.turns.tasks.next_queue import NextQueue
 
 
 class Slots:

@@ -7,9 +7,9 @@ from collections import deque
 import pytest
 
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RETRY, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
-from worker.turns.next_queue import PREFERRED_IN_A_ROW, NextQueue
 from worker.turns.slots import Slots
 from worker.turns.tasks.celery_internals import QueueOrder
+from worker.turns.tasks.next_queue import PREFERRED_IN_A_ROW, NextQueue
 
 QUEUES = (RUN_QUEUE, PREFERRED_QUEUE)
 

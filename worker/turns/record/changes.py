@@ -24,7 +24,7 @@ from api_client.contract.record import attempts_of, decode_turn, is_apart, read_
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
-from worker.turns.record.claim import Behind, Claim, Committed, Fenced, Reaped, Refusal
+from worker.turns.record.claim import Behind, Claim, Committed, Fenced, JudgingPaused, Paused, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
 from worker.turns.transitions.encoding import EncodedMove, encode, flat
 from worker.turns.transitions.moves import Move
@@ -124,14 +124,17 @@ class Changes:
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
         """Add events to the turn's log, in order, each exactly once. Reading raises ``Fenced``."""
         numbered: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number}
-        command = self._command("append", *_ids(claim), _fenced_or_behind, numbered, flat(events))
+        command = self._command("append", *_ids(claim), _not_done, numbered, flat(events))
         yield from self._numbered(claim, command)
 
     def commit(self, claim: Claim, move: Move) -> Exchange[Committed]:
-        """Write what was decided and give the lease back. Reading raises ``Fenced``: nothing was written."""
+        """Write what was decided and give the lease back.
 
-        def read(reply: Any) -> Behind | Committed:
-            return _fenced_or_behind(reply) or _committed(reply)
+        Reading raises ``Fenced``, and a run that was judged at once ``JudgingPaused``: nothing was written.
+        """
+
+        def read(reply: Any) -> Behind | Paused | Committed:
+            return _not_done(reply) or _committed(reply)
 
         sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt)
         result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
@@ -142,12 +145,12 @@ class Changes:
 
         ``taken_at`` is now, by ``time.monotonic()``; ``task``: as in ``claim``. The lease begins again. The
         result is the claim of the next link, or ``Committed`` where the holder cannot go on: the turn ended or was
-        cancelled, has to wait, or is parked.
+        cancelled, has to wait, or is parked. Raises as ``commit``.
         """
 
-        def read(reply: Any) -> Behind | Claim | Committed:
+        def read(reply: Any) -> Behind | Paused | Claim | Committed:
             if reply[0] not in {b"went_on", b"claimed"}:
-                return _fenced_or_behind(reply) or _committed(reply)
+                return _not_done(reply) or _committed(reply)
             turn = with_changes(claim.turn, _mapping(reply[2:]))
             following = Claim(turn, move.next or claim.link, claim.token, taken_at, _seconds_left(turn, reply))
             following.outbox = claim.outbox
@@ -162,8 +165,8 @@ class Changes:
         return result
 
     def _commit(
-        self, claim: Claim, sent: EncodedMove, read: Callable[[Any], Behind | T], *, keep: bool, task: str = ""
-    ) -> Command[Behind | T]:
+        self, claim: Claim, sent: EncodedMove, read: Callable[[Any], T], *, keep: bool, task: str = ""
+    ) -> Command[T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep), "task": task}
         words |= self._breakers(claim.turn.stage_model or claim.turn.request.model)
         return self._command("commit", *_ids(claim), read, words | sent.arguments(), sent.rest())
@@ -179,18 +182,27 @@ class Changes:
         said: Any = yield command
         while isinstance(said, Behind):
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
-            for forgotten in claim.outbox.between(said.known, number):  # noqa: UP028 (a list takes no results)
-                yield forgotten
+            for forgotten in claim.outbox.between(said.known, number):
+                if (yield forgotten) == Paused():
+                    raise Fenced  # judged before the pause, and forgotten since: whoever takes the turn finds it so
             said = yield command
+        if said == Paused():
+            claim.outbox.commands.pop()
+            raise JudgingPaused
         return said
 
     def seal(self, claim: Claim, accepted: str) -> Command[bool]:
-        """Accept an answer, which is published next; False when the turn was cancelled. Reading raises ``Fenced``."""
+        """Accept an answer, which is published next; False when the turn was cancelled.
+
+        Reading raises ``Fenced``; ``JudgingPaused`` for an answer whose run is not stored yet.
+        """
 
         def read(reply: Any) -> bool:
             [said] = reply
             if said == b"fenced":
                 raise Fenced
+            if said == b"paused":
+                raise JudgingPaused
             return bool(said == b"sealed")
 
         return self._command("seal", *_ids(claim), read, {"token": claim.token, "accepted": accepted})
@@ -278,11 +290,16 @@ def _seconds_left(turn: Turn, reply: Any) -> float:
     return turn.deadline_at - int(reply[1]) / 1000
 
 
-def _fenced_or_behind(reply: Any) -> Behind | None:
+def _not_done(reply: Any) -> Behind | Paused | None:
     """What a numbered command says when it did nothing: ``Fenced`` is raised; None: it was done."""
-    if reply[0] == b"fenced":
-        raise Fenced
-    return Behind(int(reply[1])) if reply[0] == b"behind" else None
+    match reply[0]:
+        case b"fenced":
+            raise Fenced
+        case b"behind":
+            return Behind(int(reply[1]))
+        case b"paused":
+            return Paused()
+    return None
 
 
 def _committed(reply: Any) -> Committed:

@@ -15,6 +15,10 @@ class Fenced(Exception):
     """Another worker has the turn, or it has ended. Whatever the holder of this claim did must not count."""
 
 
+class JudgingPaused(Exception):
+    """A pause keeps answers from being judged: a run is stored, and its answer waits. Nothing was written."""
+
+
 @dataclass(slots=True)
 class Claim:
     """A turn held for one link of its chain.
@@ -62,6 +66,11 @@ class Behind:
     """The store forgot answered commands of this claim; ``known`` is the number of the last one it has."""
 
     known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """What a command says that a pause refused, see ``JudgingPaused``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@
 --         | {'went_on', now, field, text ...}: the holder has the next link; these fields changed
 --         | {'claimed', now, record ...}: the same to a repeated command
 --         | {'behind', number of the last command that is known here, ''}, see append
+--         | {'paused', '', ''}: a run with the verdict on its answer, and a pause keeps answers from being judged
 
 if not turn.state then return { 'fenced', '', '' } end
 if turn.last_token == token and nth <= number('last_cmd') then
@@ -26,6 +27,9 @@ if nth > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 if nth <= number('cmd') then
   read_all()
   return claimed()
+end
+if run_ended == '1' and judged == '1' and not is_sealed() and in_force('queue|check') then
+  return { 'paused', '', '' }
 end
 -- Whose run ended: read before this very command hands the turn on to another model.
 local worked = works()

@@ -3,9 +3,16 @@
 -- args: token accepted
 -- accepted: JSON, see accepted.py
 -- answers {'sealed'} | {'stopped'} (cancelled before: it must not be published) | {'fenced'}
+--         | {'paused'}: its run is not stored yet, and a pause keeps answers from being judged
 
 if turn.token ~= token then return { 'fenced' } end
 if (turn.stop or '') ~= '' then return { 'stopped' } end
+-- Judged at once, with its run: the turn is where it would be had the run been stored before.
+if turn.state == 'running' then
+  if in_force('queue|check') then return { 'paused' } end
+  set('state', 'validating')
+  set('next', 'turn.validate/' .. int(number('attempt')))
+end
 set('sealed', '1')
 text('accepted', accepted)
 return { 'sealed' }

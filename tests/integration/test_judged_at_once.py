@@ -1,0 +1,125 @@
+"""A run whose answer is judged in the loop is stored together with the verdict on it: nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import redis
+
+from api_client.client import TurnsClient
+from api_client.contract.events import Event
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.turn import Outcome, TurnState
+from api_client.pauses.pause import Pause
+from tests.accounts import disagreements
+from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
+from tests.support import wait_until
+from worker.turns.judges import MOST_CHARACTERS
+
+CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
+LONG = "x" * MOST_CHARACTERS + GOOD
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    async with TurnsClient(settings) as client:
+        made = Bench(settings, client)
+        made.runner.needs_folder = False
+        yield made
+        made.close()
+        assert disagreements(settings) == {}
+
+
+def entries(settings: Settings, turn_id: str) -> list[list[str]]:
+    """The kinds of the events that each command wrote."""
+    with redis.Redis.from_url(settings.redis_url) as store:
+        log = store.xrange(Keys(settings.namespace).log(turn_id))
+    return [[event.kind for event in Event.decode_entry(fields[b"e"])] for _, fields in log]
+
+
+async def test_a_run_and_the_verdict_on_its_answer_are_one_command(bench: Bench) -> None:
+    turn = await bench.outcome(says(NO_MARKER), says(GOOD))
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+    ended = [entry for entry in entries(bench.settings, turn.turn_id) if "attempt.completed" in entry]
+    assert [entry[entry.index("attempt.completed") + 1 :] for entry in ended] == [
+        ["attempt.rejected", "turn.retrying", "attempt.started"],
+        ["attempt.accepted", "turn.finished"],
+    ]
+
+
+@pytest.mark.parametrize("text", [LONG, GOOD], ids=["too long for the loop", "no slot here"])
+async def test_an_answer_that_is_judged_apart_is_stored_before(bench: Bench, text: str) -> None:
+    turn_id = await bench.submit(says(text))
+    if text is LONG:
+        bench.carry_out(turn_id)
+    else:
+        bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
+        bench.carry_out(turn_id, JUDGE)
+    assert "attempt.completed" in [entry[-1] for entry in entries(bench.settings, turn_id)]
+    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize("text", [NO_MARKER, GOOD], ids=["to be rejected", "to be accepted"])
+async def test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards(bench: Bench, text: str) -> None:
+    turn_id = await bench.submit(says(text), says(GOOD))
+    await bench.client.pauses.pause(CHECKS)
+    bench.carry_out(turn_id)
+    turn = await bench.client.get(turn_id)
+    [attempt] = await bench.client.attempts(turn_id)
+    assert (turn.state, turn.next, attempt.text, attempt.decision) == (TurnState.RAN, str(JUDGE), text, "")
+    assert ["turn.paused"] in [entry[-1:] for entry in entries(bench.settings, turn_id)]
+    await bench.client.pauses.resume("queue", "check", by="ops")
+    await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce")
+    bench.carry_out(turn_id, JUDGE)
+    turn = await bench.client.get(turn_id)
+    assert turn.outcome is (Outcome.PASSED if text is GOOD else Outcome.PASSED_AFTER_RETRY)
+    assert len(bench.runner.orders) == turn.delivery == turn.attempt
+
+
+async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_holder(bench: Bench) -> None:
+    """The one that judged it dies between the seal and the commit: its run is not stored yet."""
+    commit = bench.on_loop.commit
+
+    async def dies(*_: object) -> None:
+        raise OSError("killed")
+
+    bench.on_loop.commit = dies  # type: ignore[method-assign, assignment]
+    turn_id = await bench.submit(says(GOOD))
+    with pytest.raises(OSError, match="killed"):
+        bench.carry_out_one(FIRST, turn_id)
+    bench.on_loop.commit = commit  # type: ignore[method-assign]
+    with redis.Redis.from_url(bench.settings.redis_url) as store:
+        keys = Keys(bench.settings.namespace)
+        store.hset(keys.turn(turn_id), "lease_until", 1)
+        store.zadd(keys.due, {turn_id: 1})
+    reaped = bench.ledger.reap(turn_id, may_take=True)
+    assert (reaped.what, reaped.link) == ("announce", str(Link(VALIDATE, 1)))
+    bench.carry_out(turn_id, JUDGE)
+    turn = await bench.client.get(turn_id)
+    [attempt] = await bench.client.attempts(turn_id)
+    assert (turn.outcome, turn.response, turn.delivery) == (Outcome.PASSED, GOOD, 1)
+    assert (attempt.text, attempt.decision, attempt.completion["verdict"]) == (GOOD, "accept", "complete")
+    assert len(bench.runner.orders) == 1, "nobody pays twice"
+
+
+async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to_another_one(bench: Bench) -> None:
+    accept = bench.service._links._validation._publisher.accept
+
+    async def sick(*_: object) -> None:
+        bench.trouble = "no space left"
+        raise OSError("no space left")
+
+    bench.service._links._validation._publisher.accept = sick  # type: ignore[method-assign, assignment]
+    turn_id = await bench.submit(says(GOOD))
+    bench.carry_out_one(FIRST, turn_id)
+    turn = await bench.client.get(turn_id)
+    assert (turn.state, turn.next, bench.announced) == (TurnState.RAN, str(JUDGE), [(JUDGE, turn_id, "s")])
+    bench.trouble = ""
+    bench.host.look()
+    bench.service._links._validation._publisher.accept = accept  # type: ignore[method-assign]
+    bench.carry_out(*reversed(bench.announced.pop()[:2]))
+    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    assert len(bench.runner.orders) == 1

@@ -1,0 +1,216 @@
+"""Judging an attempt's answer: the work of ``turn.validate``, and of a run whose answer can be judged at once.
+
+An answer of ordinary length is judged in the event loop when all active validators are our own (``judges.bounded``), in
+threads and children else. Where the loop can do it, a run and the verdict on its answer are one move: judging takes
+less time than storing the run in a command of its own would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from api_client.contract.attempt import AttemptRecord
+from api_client.contract.failpoints import arrive
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import VALIDATE, Link
+from api_client.contract.turn import Turn
+from worker.enforcement.examine import refused
+from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.policies import PolicyFile
+from worker.enforcement.policy import Attempt, Repaired, decide, demote
+from worker.files.workspace import Written
+from worker.runners.base import BuildRunner
+from worker.turns import folders
+from worker.turns.judges import CannotJudge, Case, bounded
+from worker.turns.leases.host import Host
+from worker.turns.leases.lease import Lease
+from worker.turns.publisher import Publisher
+from worker.turns.record.claim import JudgingPaused
+from worker.turns.record.policies import Policies
+from worker.turns.threads import Threads
+from worker.turns.transitions.accepted import Accepted
+from worker.turns.transitions.after_judging import after_validation, cannot_judge
+from worker.turns.transitions.in_shadow import with_shadow
+from worker.turns.transitions.judged_run import JudgedRun
+from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
+from worker.turns.transitions.usage import Usage, with_judging
+
+log = structlog.get_logger()
+
+#: How long an answer waits for its rules in shadow at most. Each of them has its own time besides.
+SHADOW_SECONDS = 120.0
+
+
+class Judging(Protocol):
+    """Who judges and repairs answers: ``judges.Judges``, or a test's own."""
+
+    def judge(self, case: Case) -> Attempt:
+        """Judge a new attempt.
+
+        Raises:
+            CannotJudge: the validators cannot be made.
+        """
+        ...
+
+    def repair(self, case: Case) -> Repaired:
+        """Repair a judged answer. Raises as ``judge``."""
+        ...
+
+
+class Validation:
+    """Judges the answers of a worker process's turns. Used in its loop; ``case`` also in threads."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        threads: Threads,
+        runners: BuildRunner,
+        judges: Judging,
+        publisher: Publisher,
+        policies: Policies,
+        host: Host,
+    ) -> None:
+        self._settings = settings
+        self._threads = threads
+        self._runners = runners
+        self._judges = judges
+        self._publisher = publisher
+        self._policies = policies
+        self._host = host
+
+    async def validate(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Judge the attempt's answer with the active validators, and decide. In the loop, where that takes no time.
+
+        Raises:
+            Fenced: another worker has the turn.
+        """
+        turn, link = lease.claim.turn, lease.claim.link
+        *before, this = attempts
+        if this.number != link.attempt:
+            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        delivered, lost = Written(), list[ValidationIssue]()
+        if in_files := folders.works_in_files(self._settings, turn, self._runners):
+            delivered, lost = await self._threads.files(folders.kept, self._settings, turn, attempts)
+        history = judged(before)
+        try:
+            case = self.case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
+            quick = bounded(case)
+            attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
+            shadow = await self._in_shadow(turn, case, attempt, lease.deadline - time.monotonic())
+        except CannotJudge as error:
+            return cannot_judge(link, str(error))
+        attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
+        await arrive("validation.started")
+
+        def decided() -> Move:
+            move = _decided(turn, link, history, attempt, this)
+            return with_shadow(turn, with_judging(turn, move, attempt.spent), shadow)
+
+        move = decided() if quick else await self._threads.checks(decided)
+        if move.outcome is None or not move.outcome.success:
+            return move
+        if in_files:
+            return await self._threads.files(self._publisher.accept_with_files, lease, move, this, delivered.files)
+        return await self._publisher.accept(lease, Accepted(move=move, delivery=folders.delivery_of(turn, this)))
+
+    async def at_once(self, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
+        """Judge the answer of a run that has just ended, and is not stored yet; None: it is to be stored first.
+
+        ``attempts`` are those before, and what is known of this one. An accepted answer is published.
+
+        Raises:
+            Fenced: another worker has the turn.
+        """
+        turn = lease.claim.turn
+        applied = turn.request.applied
+        if folders.works_in_files(self._settings, turn, self._runners) or (applied and applied.shadow):
+            return None
+        this = AttemptRecord(number=run.attempt, **run.facts.values)
+        before = [record for record in attempts if record.number < run.attempt]
+        history = judged(before)
+        try:
+            case = self.case(turn, this.text, {}, history, fresh=asked_anew(before))
+            if not bounded(case):
+                return None
+            attempt = self._judges.judge(case)
+        except CannotJudge:
+            return None
+        await arrive("validation.started")
+        verdict = _decided(turn, Link(VALIDATE, run.attempt), history, attempt, this)
+        both = JudgedRun.of(run, verdict)
+        if verdict.outcome is None or not verdict.outcome.success:
+            return both
+        try:
+            await self._publisher.accept(lease, Accepted(move=both.move, delivery=folders.delivery_of(turn, this)))
+        except JudgingPaused:
+            return None
+        except OSError as error:
+            if not await self._threads.files(self._host.look):
+                raise
+            log.warning("answer.not_published", error=str(error)[:200])  # another machine judges and publishes it
+            return None
+        return both
+
+    async def _in_shadow(
+        self, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
+    ) -> tuple[ValidationIssue, ...]:
+        """What the rules in shadow find in the answer as it was judged. Nothing that happens to them concerns the turn.
+
+        They may take ``SHADOW_SECONDS`` together, and never more than half of what is left to the turn.
+        """
+        applied = turn.request.applied
+        if applied is None or not applied.shadow:
+            return ()
+        policy = replace(case.policy, order={}, caps={})
+        other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
+        try:
+            if bounded(other):
+                found = self._judges.judge(other)
+            else:
+                async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
+                    found = await self._threads.checks(self._judges.judge, other)
+        except Exception as error:  # whatever a rule does, the turn goes on
+            log.warning("shadow.failed", rules=applied.shadow, error=f"{type(error).__name__}: {error}"[:200])
+            return ()
+        return demote(found.issues, policy)
+
+    def case(
+        self, turn: Turn, text: str, files: Mapping[str, str], history: Sequence[Attempt], *, fresh: bool = False
+    ) -> Case:
+        """What the judges are asked about an answer.
+
+        Raises:
+            CannotJudge: the turn's policy file is not there, or cannot be used.
+        """
+        request = turn.request
+        return Case(
+            text=text,
+            history=tuple(history),
+            names=request.validators,
+            root=self._settings.root,
+            context={
+                "files": files,
+                "locale": request.locale,
+                "session_id": request.session_id,
+                "prompt": request.prompt,
+            },
+            policy=policy_of(turn),
+            file=self._file(turn),
+            fresh=fresh,
+        )
+
+    def _file(self, turn: Turn) -> PolicyFile | None:
+        try:
+            return self._policies.known(turn)
+        except ValueError as error:
+            raise CannotJudge(str(error)) from None
+
+
+def _decided(turn: Turn, link: Link, history: Sequence[Attempt], attempt: Attempt, record: AttemptRecord) -> Move:
+    return after_validation(turn, link, attempt, decide([*history, attempt], policy_of(turn)), Usage.of(record.usage))
