@@ -32,7 +32,7 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.publisher import Publisher
 from worker.turns.record.claim import JudgingPaused
-from worker.turns.record.policies import Policies
+from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_judging import after_validation, cannot_judge
