@@ -202,8 +202,9 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
 
 
 def _at_once(name: str, link: Link, retries: int, delay: int) -> Move:
-    """A run, and what follows from its answer, in one."""
-    return JudgedRun.of(_MOVES["complete"](link, retries, delay), _MOVES[name](link, retries, delay)).move
+    """A run, and what follows from its answer, in one; where it was sealed, another worker commits it."""
+    run = link if link.task in RUNS else Link(RUN, link.attempt)
+    return JudgedRun.of(_MOVES["complete"](run, retries, delay), _MOVES[name](run, retries, delay)).move
 
 
 #: What may follow a link, some more often than others.

@@ -74,7 +74,8 @@ MUTANTS = [
         "if false then return { ''",
     ),
     Mutant("seal keeps nothing", "seal", "text('accepted', accepted)"),
-    Mutant("seal stops no cancel", "seal", "set('sealed', '1')"),
+    Mutant("seal stops no cancel", "seal", "set('sealed', NOW)"),
+    Mutant("the agent of a sealed run is run again", "seal", "  set('state', 'validating')\n"),
     Mutant(
         "cancel ends what is being published",
         "cancel",

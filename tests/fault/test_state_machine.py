@@ -166,9 +166,12 @@ class LedgerMachine(RuleBasedStateMachine):
         turn_id, _, token = claim
         turn = self.model.turns.get(turn_id)
         at_once = turn is not None and (turn.text("token"), turn.text("state")) == (token, "running")
+        run = Link.parse(turn.text("next")) if turn and at_once else None
+        if run and run.task == PHASE_RUN:  # its verification is a link of its own
+            return
         assert self.ask("seal", turn_id, token, "accept") == self.model.seal(turn_id, token, "accept")
-        if at_once:
-            self.commit(claim, 1, "accept at once", 1, 0)
+        if run:
+            self._commit(claim, run, "accept at once")
 
     @rule(
         claim=_CLAIMS,
@@ -182,9 +185,15 @@ class LedgerMachine(RuleBasedStateMachine):
         turn_id, link, token = claim
         if turn := self.model.turns.get(turn_id):
             link = Link.parse(turn.text("next")) if turn.text("token") == token else link
-        number = self._number(turn_id, ahead)
-        if name not in (*CHOICES[link.task], "called off", "accept at once"):
+        if name not in (*CHOICES[link.task], "called off"):
             name = CHOICES[link.task][0]
+        self._commit(claim, link, name, ahead, delay, keep)
+
+    def _commit(
+        self, claim: tuple[str, Link, str], link: Link, name: str, ahead: int = 1, delay: int = 1, keep: int = 0
+    ) -> None:
+        turn_id, _, token = claim
+        number = self._number(turn_id, ahead)
         arguments = commit_arguments(name, link, 0, delay)
         reply = self.ask("commit", turn_id, token, number, keep, "", *arguments)
         expected = self.model.commit(turn_id, token, number, keep, read_commit(arguments))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -16,8 +18,10 @@ from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import Pause
 from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
+from tests.records import counters
 from tests.support import wait_until
-from worker.turns.judges import MOST_CHARACTERS
+from worker.enforcement.policy import Attempt
+from worker.turns.judges import MOST_CHARACTERS, Case
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
 LONG = "x" * MOST_CHARACTERS + GOOD
@@ -77,6 +81,29 @@ async def test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards(benc
     turn = await bench.client.get(turn_id)
     assert turn.outcome is (Outcome.PASSED if text is GOOD else Outcome.PASSED_AFTER_RETRY)
     assert len(bench.runner.orders) == turn.delivery == turn.attempt
+
+
+async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_of_its_end(bench: Bench) -> None:
+    judge = bench.service._links._validation._judges.judge
+    assert isinstance(bench.service._links._validation._judges, SimpleNamespace)
+
+    def slowly(case: Case) -> Attempt:
+        time.sleep(0.03)
+        return judge(case)
+
+    bench.service._links._validation._judges.judge = slowly
+    turn = await bench.outcome(says(NO_MARKER), says(GOOD))
+    events = await bench.client.events(turn.turn_id)
+    ended = {(event.kind, event.data["attempt"]): event.at_ms for event in events if "attempt" in event.data}
+    took = [ended["attempt.rejected", 1] - ended["attempt.completed", 1]]
+    took.append(ended["attempt.accepted", 2] - ended["attempt.completed", 2])
+    assert min(took) >= 30
+    assert [event.at_ms for event in events] == sorted(event.at_ms for event in events)
+    with redis.Redis.from_url(bench.settings.redis_url) as store:
+        assert counters(store, Keys(bench.settings.namespace))["time.validation.ms"] == sum(took)
+    assert [round(each.finished_at * 1000) for each in await bench.client.attempts(turn.turn_id)] == [
+        ended["attempt.completed", number] for number in (1, 2)
+    ]
 
 
 async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_holder(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 An answer of ordinary length is judged in the event loop when all active validators are our own (``judges.bounded``), in
 threads and children else. Where the loop can do it, a run and the verdict on its answer are one move: judging takes
-less time than storing the run in a command of its own would.
+less time than storing the run by itself would.
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ class Validation:
         applied = turn.request.applied
         if folders.works_in_files(self._settings, turn, self._runners) or (applied and applied.shadow):
             return None
+        began = time.monotonic()
         this = AttemptRecord(number=run.attempt, **run.facts.values)
         before = [record for record in attempts if record.number < run.attempt]
         history = judged(before)
@@ -143,7 +144,7 @@ class Validation:
             return None
         await arrive("validation.started")
         verdict = _decided(turn, Link(VALIDATE, run.attempt), history, attempt, this)
-        both = JudgedRun.of(run, verdict)
+        both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
         if verdict.outcome is None or not verdict.outcome.success:
             return both
         try:

@@ -29,7 +29,7 @@
 --   epoch seq                          of the log: nonce of this record, number of the last event
 --   attempt delivery strikes retries announced not_before alive_at since
 --   created_at finished_at deadline_at deadline_ms parked_at decide_by decide_default decided decision
---   stop sealed                        cancelled; accepted and being published (too late to be cancelled)
+--   stop sealed                        cancelled; accepted and being published, and since when (too late to be cancelled)
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
 --   held_back held_since probes        see pauses.lua
@@ -85,9 +85,10 @@ end
 local function share(...) shared[#shared + 1] = { ... } end
 
 -- One event. data is JSON text, so it has no line end: the log's entries and the bell carry one event a line.
-local function emit(kind, data)
+-- at: when it was, if not now
+local function emit(kind, data, at)
   seq = seq + 1
-  events[#events + 1] = '{"seq":' .. int(seq) .. ',"epoch":"' .. (turn.epoch or '') .. '","at":' .. int(NOW) ..
+  events[#events + 1] = '{"seq":' .. int(seq) .. ',"epoch":"' .. (turn.epoch or '') .. '","at":' .. int(at or NOW) ..
     ',"kind":"' .. kind .. '","data":' .. data .. '}'
 end
 

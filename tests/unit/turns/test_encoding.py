@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from api_client.contract.turn import Outcome
 from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.encoding import decode, encode
+from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.moves import Answer, Move, attempt_facts
 
 LONG = "Ein Satz.\n" * 4000 + "<!-- STEP: done -->\n"
@@ -61,6 +63,15 @@ def test_a_seal_does_not_hold_the_text_either() -> None:
     found = Accepted.from_json(sealed, lambda _: stored)
     assert found == accepted
     assert found.to_json(stored) == sealed
+
+
+def test_a_seal_of_a_run_that_was_judged_at_once_says_all_of_the_run() -> None:
+    run = Move(attempt=2, facts=attempt_facts(text="Ja."), counters={"a": 1}, service="answered", service_reason="why")
+    verdict = replace(ending("Ja.", answer="Ja."), counters={"a": 1, "b": 2}, judged=True)
+    move = JudgedRun.of(run, verdict, judged_ms=7).move
+    assert (move.run_ended, move.judged, move.judged_ms, move.counters) == (True, True, 7, {"a": 2, "b": 2})
+    found = Accepted.from_json(Accepted(move=move, delivery="d").to_json({}), lambda _: {})
+    assert found.move == move
 
 
 def test_an_answer_that_is_written_anew_is_no_longer_that_of_another_fact() -> None:

@@ -184,7 +184,7 @@ class Changes:
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
             for forgotten in claim.outbox.between(said.known, number):
                 if (yield forgotten) == Paused():
-                    raise Fenced  # judged before the pause, and forgotten since: whoever takes the turn finds it so
+                    raise Fenced  # judged before the pause, and forgotten since: who takes the turn next finds it so
             said = yield command
         if said == Paused():
             claim.outbox.commands.pop()

@@ -50,6 +50,7 @@ class EncodedMove:
             "end_counters": _lines(move.end_counters),
             "run_ended": int(move.run_ended),
             "judged": int(move.judged),
+            "judged_ms": move.judged_ms,
             "service": move.service,
             "service_reason": move.service_reason,
             "n_fields": 2 * len(self.fields),
@@ -101,6 +102,9 @@ class EncodedMove:
             },
             "run_ended": move.run_ended,
             "judged": move.judged,
+            "judged_ms": move.judged_ms,
+            "service": move.service,
+            "service_reason": move.service_reason,
         }
 
 
@@ -166,6 +170,10 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
         ),
         run_ended=data["run_ended"],
         judged=data["judged"],
+        # Older records have none of these: a run was stored before its answer was judged.
+        judged_ms=data.get("judged_ms", 0),
+        service=data.get("service", ""),
+        service_reason=data.get("service_reason", ""),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from worker.turns.transitions.moves import Move
@@ -21,15 +20,19 @@ class JudgedRun:
     move: Move
 
     @classmethod
-    def of(cls, run: Move, verdict: Move) -> JudgedRun:
-        """The verdict follows the run, in the log as in all else."""
+    def of(cls, run: Move, verdict: Move, judged_ms: int = 0) -> JudgedRun:
+        """The verdict follows the run, in the log as in all else; ``judged_ms`` is the time between the two."""
+        counters = dict(run.counters)
+        for name, by in verdict.counters.items():
+            counters[name] = counters.get(name, 0) + by
         move = replace(
             verdict,
             fields=run.fields | verdict.fields,
             facts=run.facts | verdict.facts,
             events=[*run.events, *verdict.events],
-            counters=dict(Counter(run.counters) + Counter(verdict.counters)),
+            counters=counters,
             run_ended=True,
+            judged_ms=judged_ms,
             service=run.service,
             service_reason=run.service_reason,
         )

@@ -42,6 +42,7 @@ class Move:
         outcome, answer: set when this is the end.
         end_counters: counted only if the turn really ends so, and was not cancelled in the same moment.
         run_ended: an agent run ended with this. judged: an answer was judged.
+        judged_ms: how long judging took, in ms, where both are one move.
         service, service_reason: what the run reports about its service: ``answered``, ``failed`` and why.
         park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.
     """
@@ -59,6 +60,7 @@ class Move:
     end_counters: dict[str, int] = field(default_factory=dict)
     run_ended: bool = False
     judged: bool = False
+    judged_ms: int = 0
     park_seconds: float = 0.0
     service: str = ""
     service_reason: str = ""

@@ -1,7 +1,7 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
 -- args: token nth# keep task next state attempt delay_ms# park_ms# outcome told counters end_counters run_ended judged
--- args: service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
+-- args: judged_ms# service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
@@ -10,6 +10,7 @@
 -- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
 -- service...: what the run reports about its model's service, see pauses.lua
 -- run_ended, judged: 1 when an agent run ended with this, an answer was judged
+-- judged_ms: how long that took, where both are 1: until the answer was sealed, or until now
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
 --         | {'went_on', now, field, text ...}: the holder has the next link; these fields changed
@@ -34,6 +35,8 @@ end
 -- Whose run ended: read before this very command hands the turn on to another model.
 local worked = works()
 
+local run_ended_at = (number('sealed') > 0 and number('sealed') or NOW) - judged_ms
+
 set('cmd', nth)
 if is_sealed() then
   if (turn.accepted or '') == '' then share('HDEL', TEXTS, 'accepted') end
@@ -55,13 +58,17 @@ from, to = take(n_answer)
 for i = from, to do answer[#answer + 1] = ARGV[i] end
 count_lines(counters)
 if run_ended == '1' then
-  fact(attempt, 'finished_at', NOW)
-  took('time.agent', NOW - number('since'), '|' .. worked)
-  set('since', NOW)
+  fact(attempt, 'finished_at', run_ended_at)
+  took('time.agent', run_ended_at - number('since'), '|' .. worked)
+  set('since', run_ended_at)
 end
 heard_of_service(worked, service, service_reason, service_errors, service_ms)
 if judged == '1' then took('time.validation', NOW - number('since')) end
-for i = at, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end
+local emitted_at = run_ended == '1' and run_ended_at or NOW
+for i = at, #ARGV, 2 do
+  emit(ARGV[i], ARGV[i + 1], emitted_at)
+  if ARGV[i] == 'attempt.completed' then emitted_at = NOW end
+end
 
 local head = ''
 if (turn.stop or '') ~= '' and outcome ~= turn.stop then

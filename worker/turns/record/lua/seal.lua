@@ -13,6 +13,6 @@ if turn.state == 'running' then
   set('state', 'validating')
   set('next', 'turn.validate/' .. int(number('attempt')))
 end
-set('sealed', '1')
+set('sealed', NOW)
 text('accepted', accepted)
 return { 'sealed' }
