@@ -11,6 +11,7 @@ _UNIT = "tests/unit/turns/"
 _STORE = "tests/integration/lua/"
 _ENGINE = "tests/integration/test_engine.py"
 _IN_PLACE = "tests/integration/test_in_place.py"
+_AT_ONCE = "tests/integration/test_judged_at_once.py"
 _ACCEPTING = "tests/fault/test_accepting.py"
 _GOLDEN = "tests/integration/test_golden_records.py"
 
@@ -391,5 +392,22 @@ MUTANTS = [
         "",
         _ACCEPTING,
         "test_a_cancel_while_an_answer_is_published_is_too_late[answer.published]",
+    ),
+    # A run and the verdict on its answer in one
+    EngineMutant(
+        "an answer is judged at once though judging is paused",
+        _TURNS + "record/lua/commit.lua",
+        "if run_ended == '1' and judged == '1' and not is_sealed() and",
+        "if false and",
+        _AT_ONCE,
+        "test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards[to be rejected]",
+    ),
+    EngineMutant(
+        "a run that was sealed is run again",
+        _TURNS + "record/lua/seal.lua",
+        "  set('state', 'validating')\n",
+        "",
+        _AT_ONCE,
+        "test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_holder",
     ),
 ]
