@@ -35,7 +35,7 @@ _LETTER = {
     "turn.finished": "F",
 }
 #: [5] Every log, in the letters above: runs that were lost or are followed by another, the last one, and the end.
-_PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry|So*CL*RPDL*y)*(So*(CL*(A|RL*|RfL*m?L*|RP(DL*)?)?)?)?F")
+_PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry|So*CL*RPDL*y)*(So*(CL*(A|RL*|RfL*m?L*|RP(DL*)?)?|L+CA)?)?F")
 _NO_EXPIRY = {"installation", "metrics:pending", "finished", "dead", "policies", "policies:used"}
 
 

@@ -217,7 +217,7 @@ class Schedule:
             choices = CHOICES[run.link.task]
             stopped = run.turn.seen and run.turn.seen.stop and run.link.task in RUNS
             name = "called off" if stopped and self._random.random() < 0.7 else self._random.choice(choices)
-            if name in {"accept", "repaired"} and self._random.random() < 0.6:
+            if name in {"accept", "accept at once", "repaired"} and self._random.random() < 0.6:
                 yield from self._seal(run, name)
             else:
                 yield from self._commit(run, name)
@@ -249,7 +249,9 @@ class Schedule:
         self.counts["forget"] += 1
 
     def _seal(self, run: Run, name: str) -> Ask:
-        """An answer is accepted; it is committed at once, or later, or by another worker."""
+        """An answer is accepted; it is committed at once, or later, or by another worker, which seals the same again."""
+        if run.turn.seen and run.turn.seen.accepted:
+            name = run.turn.seen.accepted.decode()
         reply = yield from self._do("seal", run.turn, run.token, name)
         if reply[0] == b"fenced":
             self._notice(run, reply)

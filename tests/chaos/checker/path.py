@@ -29,13 +29,15 @@ _GIVEN_UP = {"cancelled", "expired", "dead"}
 _DECIDED = {f"decided {kind}" for kind in ("approve", "edit", "retry", "reject")}
 
 _AT_REST = {"queued", "ran", "failing", "fallback", *_DECIDED}
-# kind of event -> states it may come in. ``run`` is the state while an agent runs.
+# kind of event -> states it may come in. ``run`` is the state while an agent runs; ``sealed`` follows it where a run that
+# was judged at once was lost behind its seal.
 _MAY_COME = {
     "turn.queued": {"new"},
     "attempt.started": {"queued"},
     **{kind: {"run"} for kind in _OF_A_RUN},
+    "attempt.completed": {"run", "sealed"},
     **{kind: {"ran"} for kind in _OF_A_CHECK},
-    "attempt.lost": {"run", "ran", "failing", "fallback", *_DECIDED},
+    "attempt.lost": {"run", "sealed", "ran", "failing", "fallback", *_DECIDED},
     "attempt.accepted": {"ran"},
     "attempt.rejected": {"ran"},
     "turn.retrying": {"failing", "decided retry"},
@@ -112,7 +114,8 @@ class _Path:
             self.attempt += 1
         if kind == "attempt.lost":
             # Lost while it was judged: judged again from where it was.
-            self.state = "queued" if self.state == "run" else self.state
+            if self.state == "run":
+                self.state = "sealed" if data["during"] == "validating" else "queued"
             return
         after = {
             "turn.queued": "queued",
