@@ -249,7 +249,7 @@ class Schedule:
         self.counts["forget"] += 1
 
     def _seal(self, run: Run, name: str) -> Ask:
-        """An answer is accepted; it is committed at once, or later, or by another worker, which seals the same again."""
+        """An answer is accepted; it is committed at once, or later, or by another worker, which seals it again."""
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
         reply = yield from self._do("seal", run.turn, run.token, name)

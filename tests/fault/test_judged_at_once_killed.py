@@ -79,7 +79,7 @@ async def test_a_turn_that_is_judged_at_once_ends_once_wherever_it_is_hit(
     counted = stage.totals()
     go = stage.meet / f"{session_id}.go"
     stage.arm(boundary.point, f"{f'meet:{go}' if action == 'broker' else action}@{boundary.at}")
-    turn_id = await client.submit(message("hello", session_id))
+    turn_id = await client.submitter.submit(message("hello", session_id))
     pid = await stage.fired(boundary.point, boundary.at)
     hit_at = time.monotonic()
     if action == "broker":
@@ -97,7 +97,7 @@ async def test_a_turn_that_is_judged_at_once_ends_once_wherever_it_is_hit(
         assert (turn, events) == await judged(client, turn_id), "a worker that woke up late changed the turn"
     check(boundary, action, turn, events)
     check_runs(boundary, action, turn, runs)
-    last = (await client.attempts(turn_id))[-1]
+    last = (await client.reader.attempts(turn_id))[-1]
     delivery = delivery_name(turn_id, last.number, last.last_delivery)
     assert stage.files_of(turn) == (turn.response, delivery)
     assert stage.totals() - counted == stage.folded(turn, events), "the counters are not the fold of the log"

@@ -63,7 +63,7 @@ async def test_an_answer_that_is_judged_apart_is_stored_before(bench: Bench, tex
         bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
         bench.carry_out(turn_id, JUDGE)
     assert "attempt.completed" in [entry[-1] for entry in entries(bench.settings, turn_id)]
-    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
 
 
 @pytest.mark.parametrize("text", [NO_MARKER, GOOD], ids=["to be rejected", "to be accepted"])
@@ -71,14 +71,14 @@ async def test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards(benc
     turn_id = await bench.submit(says(text), says(GOOD))
     await bench.client.pauses.pause(CHECKS)
     bench.carry_out(turn_id)
-    turn = await bench.client.get(turn_id)
-    [attempt] = await bench.client.attempts(turn_id)
+    turn = await bench.client.reader.get(turn_id)
+    [attempt] = await bench.client.reader.attempts(turn_id)
     assert (turn.state, turn.next, attempt.text, attempt.decision) == (TurnState.RAN, str(JUDGE), text, "")
     assert ["turn.paused"] in [entry[-1:] for entry in entries(bench.settings, turn_id)]
     await bench.client.pauses.resume("queue", "check", by="ops")
     await wait_until(lambda: bench.ledger.reap(turn_id, may_take=True).what == "announce")
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert turn.outcome is (Outcome.PASSED if text is GOOD else Outcome.PASSED_AFTER_RETRY)
     assert len(bench.runner.orders) == turn.delivery == turn.attempt
 
@@ -93,7 +93,7 @@ async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_
 
     bench.service._links._validation._judges.judge = slowly
     turn = await bench.outcome(says(NO_MARKER), says(GOOD))
-    events = await bench.client.events(turn.turn_id)
+    events = await bench.client.reader.events(turn.turn_id)
     ended = {(event.kind, event.data["attempt"]): event.at_ms for event in events if "attempt" in event.data}
     took = [ended["attempt.rejected", 1] - ended["attempt.completed", 1]]
     took.append(ended["attempt.accepted", 2] - ended["attempt.completed", 2])
@@ -101,7 +101,7 @@ async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_
     assert [event.at_ms for event in events] == sorted(event.at_ms for event in events)
     with redis.Redis.from_url(bench.settings.redis_url) as store:
         assert counters(store, Keys(bench.settings.namespace))["time.validation.ms"] == sum(took)
-    assert [round(each.finished_at * 1000) for each in await bench.client.attempts(turn.turn_id)] == [
+    assert [round(each.finished_at * 1000) for each in await bench.client.reader.attempts(turn.turn_id)] == [
         ended["attempt.completed", number] for number in (1, 2)
     ]
 
@@ -125,8 +125,8 @@ async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_ho
     reaped = bench.ledger.reap(turn_id, may_take=True)
     assert (reaped.what, reaped.link) == ("announce", str(Link(VALIDATE, 1)))
     bench.carry_out(turn_id, JUDGE)
-    turn = await bench.client.get(turn_id)
-    [attempt] = await bench.client.attempts(turn_id)
+    turn = await bench.client.reader.get(turn_id)
+    [attempt] = await bench.client.reader.attempts(turn_id)
     assert (turn.outcome, turn.response, turn.delivery) == (Outcome.PASSED, GOOD, 1)
     assert (attempt.text, attempt.decision, attempt.completion["verdict"]) == (GOOD, "accept", "complete")
     assert len(bench.runner.orders) == 1, "nobody pays twice"
@@ -142,11 +142,11 @@ async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to
     bench.service._links._validation._publisher.accept = sick  # type: ignore[method-assign, assignment]
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out_one(FIRST, turn_id)
-    turn = await bench.client.get(turn_id)
+    turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, bench.announced) == (TurnState.RAN, str(JUDGE), [(JUDGE, turn_id, "s")])
     bench.trouble = ""
     bench.host.look()
     bench.service._links._validation._publisher.accept = accept  # type: ignore[method-assign]
     bench.carry_out(*reversed(bench.announced.pop()[:2]))
-    assert (await bench.client.get(turn_id)).outcome is Outcome.PASSED
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
     assert len(bench.runner.orders) == 1

@@ -10,6 +10,8 @@ before it asks the store (``publish``, in a thread). Else the store is asked in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import structlog
 
 from api_client.contract.attempt import AttemptRecord

@@ -29,8 +29,8 @@ _GIVEN_UP = {"cancelled", "expired", "dead"}
 _DECIDED = {f"decided {kind}" for kind in ("approve", "edit", "retry", "reject")}
 
 _AT_REST = {"queued", "ran", "failing", "fallback", *_DECIDED}
-# kind of event -> states it may come in. ``run`` is the state while an agent runs; ``sealed`` follows it where a run that
-# was judged at once was lost behind its seal.
+# kind of event -> states it may come in. ``run`` is the state while an agent runs; ``sealed`` follows it where a run
+# that was judged at once was lost behind its seal.
 _MAY_COME = {
     "turn.queued": {"new"},
     "attempt.started": {"queued"},
