@@ -127,5 +127,5 @@ class Spending:
 
 
 def _read(turn_id: str, text: str) -> _Open:
-    told: dict[str, Any] = json.loads(text)
-    return _Open(turn_id, text, int(told["day"]), float(told["at"]), int(told["amount"]))
+    data: dict[str, Any] = json.loads(text)
+    return _Open(turn_id, text, int(data["day"]), float(data["at"]), int(data["amount"]))

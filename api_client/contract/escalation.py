@@ -94,8 +94,8 @@ class InboxDecision:
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as a JSON-ready mapping."""
-        told = {"kind": self.kind.value, "by": self.by, "for": self.for_, "note": self.note, "text": self.text}
-        return {**told, "at": self.at}
+        data = {"kind": self.kind.value, "by": self.by, "for": self.for_, "note": self.note, "text": self.text}
+        return {**data, "at": self.at}
 
     @classmethod
     def from_json(cls, text: str) -> InboxDecision | None:

@@ -98,7 +98,7 @@ class Keys:
         return self._name(f"browser:{digest}")
 
     @property
-    def sighting(self) -> str:
+    def openwebui_seen(self) -> str:
         """Hash: what Open WebUI was last seen to send (``api_client.relay_state.openwebui_seen``)."""
         return self._name("openwebui")
 

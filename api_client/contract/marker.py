@@ -79,21 +79,21 @@ def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
     return (*((m.start, m.end) for m in inner[-MAX_SPANS:]), *own)
 
 
-def read_spans(told: Any, text: str) -> tuple[Span, ...]:
+def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
     """The spans of the text's markers that a record or an event names. Nothing but markers is ever cut.
 
     Args:
-        told: a list of pairs; anything else, as of an older version, means that the markers at the end count.
+        pairs: a list of pairs; anything else, as of an older version, means that the markers at the end count.
         text: the answer.
     """
-    if not isinstance(told, list):
+    if not isinstance(pairs, list):
         return tuple(span for span in spans_of(text, candidates(text)) if span[1] == len(text))
-    return tuple(_sound(told, text))
+    return tuple(_sound(pairs, text))
 
 
-def _sound(told: Iterable[Any], text: str) -> Iterator[Span]:
+def _sound(pairs: Iterable[Any], text: str) -> Iterator[Span]:
     past = 0
-    for span in told:
+    for span in pairs:
         if not (isinstance(span, list | tuple) and len(span) == 2 and all(isinstance(place, int) for place in span)):
             return
         start, end = span

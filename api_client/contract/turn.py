@@ -161,8 +161,8 @@ class TurnRequest:
         What came later than the first version stands there only if it is used: the body of an idempotency key stays.
         """
         given = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        told = {name: value for name, value in given.items() if value or name not in _LATER}
-        return json.dumps(told, ensure_ascii=False, sort_keys=True, default=asdict)
+        data = {name: value for name, value in given.items() if value or name not in _LATER}
+        return json.dumps(data, ensure_ascii=False, sort_keys=True, default=asdict)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TurnRequest:

@@ -29,8 +29,8 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
             for name, outcome, retries, tokens, cost, attempts in await pipe.execute():
                 if outcome is not None:
                     row = rows.setdefault((name or b"").decode() or NONE, TurnRow(name=(name or b"").decode() or NONE))
-                    told = {"outcome": outcome.decode(), "asked_again": str(int(int(retries or 0) > 0))}
-                    add_turns(row, told, 1)
+                    label_values = {"outcome": outcome.decode(), "asked_again": str(int(int(retries or 0) > 0))}
+                    add_turns(row, label_values, 1)
                     row.runs += int(attempts or 0)
                     row.tokens += int(tokens or 0)
                     row.cost_usd += int(cost or 0) / 1e6

@@ -131,13 +131,13 @@ async def retry_rate(store: Store, since_seconds: float, by: str = "", every: st
         raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
     if model and by in {"code", "session"}:
         raise ValueError(f"model does not go with by {by}: it is not counted by model")
-    now, tell = time.time(), partial(retry_rate_of, by=by, model=model)
+    now, rate_of = time.time(), partial(retry_rate_of, by=by, model=model)
     if every:
         _check_pieces(store.settings, since_seconds, by, every)
-        return await _in_pieces(store, now - since_seconds, now, every, tell)
+        return await _in_pieces(store, now - since_seconds, now, every, rate_of)
     found = await counters(store, now - since_seconds, now)
     rows = await _by_session(store, since_seconds) if by == "session" else ()
-    return tell(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
+    return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
 
 def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str) -> None:
@@ -151,7 +151,9 @@ def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str)
         raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
 
 
-async def _in_pieces(store: Store, since: float, until: float, every: str, tell: Callable[..., RetryRate]) -> RetryRate:
+async def _in_pieces(
+    store: Store, since: float, until: float, every: str, rate_of: Callable[..., RetryRate]
+) -> RetryRate:
     step = BUCKETS[every]
     starts = range(int(since) // step * step, int(until) + 1, step)
     read = await read_buckets(store, [(every, at) for at in starts])
@@ -159,16 +161,16 @@ async def _in_pieces(store: Store, since: float, until: float, every: str, tell:
     for found in read:
         together.update(found)
     start = float(starts[0])
-    whole = tell(together, since_seconds=until - start, start=start)
+    whole = rate_of(together, since_seconds=until - start, start=start)
     names = {row.name for row in whole.rows}
     pieces = [
-        tell(found, since_seconds=step, start=float(at), names=names) for at, found in zip(starts, read, strict=True)
+        rate_of(found, since_seconds=step, start=float(at), names=names) for at, found in zip(starts, read, strict=True)
     ]
     return replace(whole, pieces=tuple(pieces))
 
 
 async def _by_session(store: Store, since_seconds: float) -> list[Share]:
-    """Sessions are too many for counters; their finished turns' records tell."""
+    """Sessions are too many for counters; their finished turns' records rate_of."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
     for keys in store.shards:

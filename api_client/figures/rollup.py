@@ -92,11 +92,11 @@ def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
     for name, labels, value in parsed:
         if by == "policy":
             if name == "policy.finished":
-                told = dict(zip(COUNTERS[name].labels, labels, strict=True))
-                add_turns(row(told[by]), told, value)
+                label_values = dict(zip(COUNTERS[name].labels, labels, strict=True))
+                add_turns(row(label_values[by]), label_values, value)
         elif name == "turn.finished":
-            told = dict(zip(COUNTERS[name].labels, labels, strict=True))
-            add_turns(row(told[by] if by else "total"), told, value)
+            label_values = dict(zip(COUNTERS[name].labels, labels, strict=True))
+            add_turns(row(label_values[by] if by else "total"), label_values, value)
         elif by not in {"", "model"}:
             continue
         elif name == "attempt.judged":
@@ -108,17 +108,17 @@ def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
     return rows
 
 
-def _told(name: str, labels: tuple[str, ...]) -> dict[str, str]:
+def _named(name: str, labels: tuple[str, ...]) -> dict[str, str]:
     """The labels of a counter by their names. What an older release counted may have fewer."""
     entry = COUNTERS.get(name)
     return dict(zip(entry.labels, labels, strict=False)) if entry else {}
 
 
-def add_turns(row: TurnRow, told: Mapping[str, str], turns: int) -> None:
+def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None:
     """Add turns that ended with the same ``outcome`` and ``asked_again`` (0 or 1) to a row."""
-    outcome = told["outcome"]
+    outcome = label_values["outcome"]
     row.turns += turns
-    row.asked_again += turns * (told["asked_again"] == "1")
+    row.asked_again += turns * (label_values["asked_again"] == "1")
     row.passed += turns * outcome.startswith("passed")
     row.repaired += turns * (outcome == Outcome.PASSED_BY_FALLBACK)
     row.gave_up += turns * (outcome == Outcome.FAILED)
@@ -204,7 +204,7 @@ def retry_rate_of(
     """
     parsed = [(*parse(name), value) for name, value in counters.items()]
     if model:
-        parsed = [each for each in parsed if _told(each[0], each[1]).get("model") == label(model)]
+        parsed = [each for each in parsed if _named(each[0], each[1]).get("model") == label(model)]
     total = _turn_rows(parsed, "").get("total", TurnRow(name="total"))
     rows: Sequence[Share] = sessions
     if by in _OF_RULES:

@@ -72,7 +72,7 @@ class Search:
 
     def __str__(self) -> str:
         """The search as one reads it in the audit log."""
-        told = {
+        filters = {
             "since": f"{self.since:.0f}" if self.since else "",
             "until": f"{self.until:.0f}" if self.until else "",
             "model": self.model,
@@ -83,7 +83,7 @@ class Search:
             "text": self.text,
             "lost": "1" if self.lost else "",
         }
-        return " ".join([*self.statuses, *(f"{name}={value}" for name, value in told.items() if value)])
+        return " ".join([*self.statuses, *(f"{name}={value}" for name, value in filters.items() if value)])
 
     @property
     def oldest_first(self) -> bool:

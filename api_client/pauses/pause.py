@@ -59,8 +59,8 @@ class Pause:
 
     def stored(self) -> str:
         """What the store keeps of it."""
-        told = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
-        return json.dumps(told)
+        data = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
+        return json.dumps(data)
 
     def to_dict(self) -> dict[str, Any]:
         """The pause as a JSON-ready mapping."""
@@ -74,19 +74,19 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
         what, _, name = field.decode("utf-8", "replace").partition("|")
         if what not in WHATS and what != BREAKER:
             continue
-        told = json.loads(text)
-        until = float(told["until_ms"]) / 1000
+        data = json.loads(text)
+        until = float(data["until_ms"]) / 1000
         if what == BREAKER or not until or until > now:
             found.append(
                 Pause(
                     what=what,
                     name=name,
-                    reason=str(told["reason"]),
+                    reason=str(data["reason"]),
                     until=until,
-                    since=float(told["since"]),
-                    by=str(told.get("by", "")),
-                    errors=int(told.get("errors", 0)),
-                    probing=bool(told.get("probe")) and until <= now,
+                    since=float(data["since"]),
+                    by=str(data.get("by", "")),
+                    errors=int(data.get("errors", 0)),
+                    probing=bool(data.get("probe")) and until <= now,
                 )
             )
     return found

@@ -162,10 +162,10 @@ class Policies:
     def _broken(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicySource:
         """Keep what the file said before, and note what is wrong with it now."""
         seen = self._seen.get(path)
-        told = seen.problems if seen else ()
+        before = seen.problems if seen else ()
         source = seen.source if seen else None
         self._seen[path] = broken = _Seen(stamp, text, source, tuple(problems))
-        if source and told != broken.problems:
+        if source and before != broken.problems:
             log.error("policy.unusable", path=path, problems=problems[:20], kept=source.hash)
         return _usable(broken)
 
@@ -197,5 +197,5 @@ def _text(path: Path) -> str:
         raise SettingsError([f"{path}: not UTF-8 at byte {error.start}"]) from None
 
 
-def _of(names: Collection[str], told: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if name in names}
+def _of(names: Collection[str], data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name in names}

@@ -14,7 +14,7 @@ _EVERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class SeenRequest:
     """What one request of Open WebUI had, and had not.
 
     Attributes:
@@ -31,14 +31,14 @@ class Sighting:
 
 
 class OpenWebUISeen:
-    """The last sighting, in the store."""
+    """The last request seen, in the store."""
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
-        self._key = Keys(store.namespace).sighting
-        self._last: tuple[Sighting | None, float] = (None, 0.0)
+        self._key = Keys(store.namespace).openwebui_seen
+        self._last: tuple[SeenRequest | None, float] = (None, 0.0)
 
-    async def note(self, seen: Sighting) -> None:
+    async def note(self, seen: SeenRequest) -> None:
         """Keep what was seen. Raises ``StoreUnavailable`` when the store does not answer."""
         last, at = self._last
         if seen == last and time.monotonic() - at < _EVERY_SECONDS:
@@ -47,10 +47,10 @@ class OpenWebUISeen:
         await self._ask(self._redis.hset(self._key, mapping=fields | {"at": int(time.time())}))
         self._last = (seen, time.monotonic())
 
-    async def last(self) -> tuple[Sighting, float] | None:
-        """The last sighting and its time in seconds since the epoch; None when there was none."""
+    async def last(self) -> tuple[SeenRequest, float] | None:
+        """The last one and its time in seconds since the epoch; None when there was none."""
         found = {name.decode(): int(value) for name, value in (await self._ask(self._redis.hgetall(self._key))).items()}
         if not found:
             return None
         had = {name: bool(found.get(name)) for name in ("task", "chat", "message", "user")}
-        return Sighting(**had, tools=found.get("tools", 0)), float(found.get("at", 0))
+        return SeenRequest(**had, tools=found.get("tools", 0)), float(found.get("at", 0))

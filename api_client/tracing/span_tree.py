@@ -48,8 +48,8 @@ Value = str | int | float | bool | tuple[str, ...]
 
 #: Ends that are not anybody's fault: cancelled turns.
 _NO_ERROR = frozenset({Outcome.CANCELLED})
-#: What an attempt's or a turn's events tell besides, without texts that somebody wrote.
-_TOLD = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
+#: What an attempt's or a turn's events say besides, without texts that somebody wrote.
+_ATTRIBUTES = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
 #: ``reason`` is a text an agent may have written, but for these kinds.
 _REASON_OF_OURS = (TurnRetrying, TurnEscalated, TurnParked, TurnStopping)
 _MOST_NOTES = 100
@@ -309,10 +309,10 @@ class _Walk:
 
 
 def _note(event: Event) -> Note:
-    told = {name: event.data[name] for name in _TOLD if isinstance(event.data.get(name), str | int | float)}
+    facts = {name: event.data[name] for name in _ATTRIBUTES if isinstance(event.data.get(name), str | int | float)}
     if not isinstance(event.body, _REASON_OF_OURS):
-        told.pop("reason", None)
-    return Note(name=event.kind, at=event.at, attributes={f"helix.{name}": value for name, value in told.items()})
+        facts.pop("reason", None)
+    return Note(name=event.kind, at=event.at, attributes={f"helix.{name}": value for name, value in facts.items()})
 
 
 def _given(attributes: Mapping[str, str]) -> dict[str, str]:

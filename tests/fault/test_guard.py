@@ -307,7 +307,7 @@ def test_an_order_to_a_dead_guard_is_no_error_of_its_own(agents: Processes, star
     agent = start(SLEEPS)
     os.kill(guard_of(agents), signal.SIGKILL)
     assert end(agent) == Exit(cause="guard died")
-    assert agent._tell({"do": "terminate", "mark": agent.mark, "grace": 0}) == ""
+    assert agent._send({"do": "terminate", "mark": agent.mark, "grace": 0}) == ""
 
 
 def test_the_guard_is_not_ended_by_signals_meant_for_the_worker(

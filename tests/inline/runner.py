@@ -89,12 +89,12 @@ class _InlinePlayer(Player):
                     for number, part in enumerate(parts):
                         if number:
                             await self._pause(fields["seconds"] / (len(parts) - 1))
-                        self.tell({"event": "output", "text": part})
+                        self.emit({"event": "output", "text": part})
                 else:
                     getattr(self, name)(**fields)
         except Left as left:
             return left.code
-        self.tell({"event": "result"})
+        self.emit({"event": "result"})
         return 0
 
     def sleep(self, seconds: float) -> None:

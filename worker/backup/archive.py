@@ -163,16 +163,16 @@ def _checked(path: Path) -> Manifest:
     digest = hashlib.sha256(texts[_MANIFEST]).hexdigest()
     if texts[_SEAL].decode().strip() != digest:
         raise RestoreRefused(f"{path} is damaged: the checksum of its manifest differs; take another one")
-    told = json.loads(texts[_MANIFEST])
-    if told["format"] != FORMAT:
-        raise RestoreRefused(f"{path} has the format {str(told['format'])[:40]!r}; this release reads {FORMAT}")
-    entries = {name: Entry(**entry) for name, entry in told["entries"].items()}
+    data = json.loads(texts[_MANIFEST])
+    if data["format"] != FORMAT:
+        raise RestoreRefused(f"{path} has the format {str(data['format'])[:40]!r}; this release reads {FORMAT}")
+    entries = {name: Entry(**entry) for name, entry in data["entries"].items()}
     for name, entry in entries.items():
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise RestoreRefused(f"{path} holds a file outside of it: {name[:80]!r}")
         if (name, entry.sha256) not in found:
             raise RestoreRefused(f"{path} is damaged: the checksum of {name[:80]!r} differs; take another one")
-    return Manifest(entries, told["facts"], digest)
+    return Manifest(entries, data["facts"], digest)
 
 
 def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, Entry, IO[bytes] | None]]:

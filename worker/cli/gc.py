@@ -36,19 +36,19 @@ def gc(dry_run: bool, as_json: bool) -> None:
             await client.audit.note("gc", by=whoami())
         return await clear(client.store, dry_run=dry_run)
 
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "dry_run": dry_run,
         "store": with_client(store),
         "folders": _folders(settings, dry_run),
         "kept_seconds": _kept(settings),
     }
     if as_json:
-        write_json(told)
+        write_json(report)
     else:
-        _say(told)
+        _say(report)
     if not dry_run:
         with_client(_note_end)
-    if told["folders"]["problems"]:
+    if report["folders"]["problems"]:
         raise click.exceptions.Exit(NO)
 
 
@@ -109,11 +109,11 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     return found
 
 
-def _say(told: dict[str, Any]) -> None:
-    store, folders = told["store"], told["folders"]
-    would = "would be deleted" if told["dry_run"] else "deleted"
+def _say(report: dict[str, Any]) -> None:
+    store, folders = report["store"], report["folders"]
+    would = "would be deleted" if report["dry_run"] else "deleted"
     kept = {
-        what: f"{seconds / 86_400:.3g} d" if seconds else "for ever" for what, seconds in told["kept_seconds"].items()
+        what: f"{seconds / 86_400:.3g} d" if seconds else "for ever" for what, seconds in report["kept_seconds"].items()
     }
     click.echo(
         f"kept     turns {kept['records']}, their events {kept['events']}, attempts {kept['attempts']},"

@@ -77,12 +77,12 @@ def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> 
         return []
     named = ", ".join(describe(part, locale) for part in request.parts)
     files = ", ".join(dict.fromkeys(error.file for error in errors if error.file))
-    told = []
+    lines = []
     if files:
         german, english = f"Korrigiere die Dateien selbst: {files}.", f"Correct the files themselves: {files}."
-        told.append(words(locale, german, english))
+        lines.append(words(locale, german, english))
     if named:
-        told.append(
+        lines.append(
             words(
                 locale,
                 f"Schicke dabei nur {named}: Der Rest deiner Antwort liegt vor und bleibt unverändert.",
@@ -90,8 +90,10 @@ def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> 
             )
         )
     else:
-        told.append(words(locale, "Deine Antwort selbst liegt vor und bleibt.", "Your answer itself is kept as it is."))
-    return told
+        lines.append(
+            words(locale, "Deine Antwort selbst liegt vor und bleibt.", "Your answer itself is kept as it is.")
+        )
+    return lines
 
 
 def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:

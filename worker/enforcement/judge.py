@@ -10,7 +10,7 @@ from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.content_guard import assemble, lost, still_lost
 from worker.enforcement.examine import examine
-from worker.enforcement.external.services import tally
+from worker.enforcement.external.services import count_spending
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Policy, weighed
 from worker.enforcement.repair.repaired import repair_answer
@@ -43,7 +43,7 @@ def judge(
     new = Attempt(number=len(history) + 1, text=text, answer=text, feedback=feedback, fresh=fresh)
     if not complete:
         return replace(new, complete=False)
-    with tally() as counted:
+    with count_spending() as counted:
         judged = _judged(new, history, validators, dict(context or {}), policy, fresh=fresh)
     return replace(judged, spent=counted.spent)
 

@@ -225,12 +225,12 @@ def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
     last = attempts[-1]
     kept = best(attempts) or last
     request = requested(kept.answer, kept.errors)
-    told = list(kept.errors)
+    errors = list(kept.errors)
     if request.whole:  # a whole answer comes next: it is to have none of both
-        known = {(error.code, error.message) for error in told}
-        told += [error for error in last.errors if (error.code, error.message) not in known]
+        known = {(error.code, error.message) for error in errors}
+        errors += [error for error in last.errors if (error.code, error.message) not in known]
     ignored = kept is not last or last.answer in {attempt.answer for attempt in attempts[:-1]}
-    return build_feedback(told, policy.locale, request=request, ignored=ignored)
+    return build_feedback(errors, policy.locale, request=request, ignored=ignored)
 
 
 def _spent(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:

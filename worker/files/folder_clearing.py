@@ -88,11 +88,11 @@ def session_id_of(path: Path) -> str | None:
     """The session whose folder this is, by its status.json; None when it does not say."""
     try:
         with opened(path) as folder:
-            told = json.loads(read(_STATUS, folder, _MOST_STATUS))["session_id"]
+            session_id = json.loads(read(_STATUS, folder, _MOST_STATUS))["session_id"]
     except (OSError, ValueError, KeyError, TypeError):
-        told = path.name
-    right = isinstance(told, str) and session_directory(path.parent, told) == path
-    return told if right else None
+        session_id = path.name
+    right = isinstance(session_id, str) and session_directory(path.parent, session_id) == path
+    return session_id if right else None
 
 
 def last_written(path: Path) -> float:

@@ -95,7 +95,7 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     """
     evidence = {**evidence, "exit_code": code, **transcript.evidence}
     if transcript.error:
-        return _told_error(transcript.error, evidence)
+        return _reported_error(transcript.error, evidence)
     why = Why.BROKE_OFF
     if code is None or code < 0:
         why = Why.KILLED if code else why
@@ -111,7 +111,7 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
 
 
-def _told_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
+def _reported_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
     kind, retry_after = error.get("kind"), error.get("retry_after")
     return Completion(
         verdict=Verdict.ERROR,

@@ -22,8 +22,8 @@ class Continuation:
         self._length = 0
         self._seen = False  # enough was held to see it; ``_flows``: then what comes is passed on as it comes
         self._flows = False
-        self._told: list[str] = []
-        self._tell(so_far)
+        self._sent: list[str] = []
+        self._send(so_far)
 
     def emit(self, event: AgentEvent) -> None:
         """Take what the agent does."""
@@ -34,7 +34,7 @@ class Continuation:
         elif event.kind != "output":
             self._emit(event)
         elif self._flows:
-            self._tell(event.text)
+            self._send(event.text)
         else:
             self._held.append(event.text)
             self._length += len(event.text)
@@ -63,14 +63,14 @@ class Continuation:
 
     def _become(self, text: str, reason: str = "") -> None:
         """Pass on the missing part of a text; where another text was passed on, start again with all of it."""
-        told = "".join(self._told)
-        if not text.startswith(told):
+        so_far = "".join(self._sent)
+        if not text.startswith(so_far):
             self._emit(AgentEvent(kind="reset", text=reason))
-            self._told.clear()
-            told = ""
-        self._tell(text[len(told) :])
+            self._sent.clear()
+            so_far = ""
+        self._send(text[len(so_far) :])
 
-    def _tell(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         if text:
-            self._told.append(text)
+            self._sent.append(text)
             self._emit(AgentEvent(kind="output", text=text))

@@ -27,7 +27,7 @@ _LEFT = 16_384
 _MOST = 65_536
 
 
-def told(event: AgentEvent, attempt: int) -> Body:
+def body_from(event: AgentEvent, attempt: int) -> Body:
     """An agent's event as a turn's event."""
     match event.kind:
         case "output":
@@ -75,7 +75,7 @@ class EventWriter:
         """Take an event, in the loop; never waits for the store."""
         if self._fenced:
             return
-        for body in _pieces(told(event, self._claim.link.attempt)):
+        for body in _pieces(body_from(event, self._claim.link.attempt)):
             last = self._waiting[-1] if self._waiting else None
             if isinstance(body, AttemptOutput) and isinstance(last, AttemptOutput) and _size([last, body]) <= _MOST:
                 self._waiting[-1] = replace(last, text=last.text + body.text)

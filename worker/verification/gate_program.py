@@ -64,8 +64,8 @@ class Ran:
     @property
     def problem(self) -> str:
         """What became of it when it was ended, in a few words; empty when it ended by itself."""
-        told = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
-        return told.get(self.cause, self.detail) if self.cause else ""
+        reasons = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
+        return reasons.get(self.cause, self.detail) if self.cause else ""
 
     @property
     def last_line(self) -> str:

@@ -30,10 +30,10 @@ class PhasesFileError(PhaseError):
         super().__init__(problems)
         self.source = source
         self.lines = tuple(lines)
-        self.args = ("\n".join(self.told),)
+        self.args = ("\n".join(self.described),)
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def described(self) -> tuple[str, ...]:
         """The problems as lines."""
         places = (f"{self.source}:{line}" if line else self.source for line in self.lines)
         return tuple(f"{place}: {problem}" for place, problem in zip(places, self.problems, strict=True))

@@ -216,7 +216,7 @@ def _check_paths(value: object) -> Iterator[Problem]:
         elif (path := PurePosixPath(entry)) in seen:
             yield Problem((number,), f"names {entry!r} twice")
         else:
-            yield from (Problem((number,), told) for told in _files_and_folders(path, seen))
+            yield from (Problem((number,), problem) for problem in _files_and_folders(path, seen))
             seen[path] = entry
 
 

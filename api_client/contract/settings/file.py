@@ -70,7 +70,7 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
     found = SettingsFile(name=name)
     try:
         text = path.read_text(encoding="utf-8")
-        told = tomllib.loads(text)
+        data = tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):  # the latter: HELIX_ROOT is reported by itself
         found.problems += [f"HELIX_CONFIG={name}: no such file"] if required else []
         return found
@@ -78,7 +78,7 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
         found.problems.append(f"{name}: {error if isinstance(error, ValueError) else type(error).__name__}")
         return found
     found.lines = _lines(text)
-    _Reader(found, path.parent).read(told)
+    _Reader(found, path.parent).read(data)
     return found
 
 
@@ -90,9 +90,9 @@ class _Reader:
         self._folder = folder
         self._known = {each.name: each for each in declared(Settings, "setting") if each.name not in _NOT_HERE}
 
-    def read(self, told: dict[str, Any]) -> None:
-        blocks, owners, flows = (told.pop(kind, {}) for kind in ("model", "owner", "flow"))
-        for key, value in told.items():
+    def read(self, data: dict[str, Any]) -> None:
+        blocks, owners, flows = (data.pop(kind, {}) for kind in ("model", "owner", "flow"))
+        for key, value in data.items():
             name, given = self._content(key, key, value, self._known)
             if name not in self._known:
                 self._unknown(key, key, [*self._known, "model", "owner", "flow"])
@@ -107,9 +107,9 @@ class _Reader:
         for model, block in self._blocks("model", blocks):
             self._block(model, block)
 
-    def _blocks(self, kind: str, told: Any) -> list[tuple[str, dict[str, Any]]]:
-        if isinstance(told, dict) and all(isinstance(block, dict) for block in told.values()):
-            return list(told.items())
+    def _blocks(self, kind: str, data: Any) -> list[tuple[str, dict[str, Any]]]:
+        if isinstance(data, dict) and all(isinstance(block, dict) for block in data.values()):
+            return list(data.items())
         self._problem(kind, f"must be blocks: [{kind}.NAME]")
         return []
 

@@ -176,8 +176,8 @@ def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[s
 def running(root: Path) -> dict[str, str]:
     """What a running ``turns up`` says about itself under ``HELIX_ROOT``: addresses, models; nothing when none runs."""
     try:
-        told = json.loads((root / STATE_DIR / RUN_FILE).read_text())
-        return {name: value for name, value in told.items() if isinstance(value, str)}
+        data = json.loads((root / STATE_DIR / RUN_FILE).read_text())
+        return {name: value for name, value in data.items() if isinstance(value, str)}
     except (OSError, ValueError, AttributeError):
         return {}
 
@@ -189,11 +189,11 @@ def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:
     models = settings.models
     url = settings.store_url or settings.broker_url
     if not url:
-        told = running(settings.root)
-        if not (url := told.get("redis_url", "")):
+        installation = running(settings.root)
+        if not (url := installation.get("redis_url", "")):
             return settings
-        if not own_models and "models" in told:
-            models = model_runners(told["models"])
+        if not own_models and "models" in installation:
+            models = model_runners(installation["models"])
     return replace(settings, broker_url=settings.broker_url or url, store_url=settings.store_url or url, models=models)
 
 

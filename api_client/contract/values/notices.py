@@ -70,14 +70,14 @@ class Notice:
 
     def body(self) -> str:
         """What is sent (JSON): OpenAI's object of an event."""
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "id": self.notice_id,
             "object": "event",
             "created_at": int(self.at),
             "type": self.kind,
             "data": dict(self.data),
         }
-        return json.dumps(told)
+        return json.dumps(data)
 
     def put_arguments(self) -> list[str | int]:
         """The arguments of the Lua command."""
@@ -113,25 +113,25 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as a JSON-ready mapping."""
-        told = {"notice_id": self.notice_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
-        return {**told, "error": self.error, "body": self.body}
+        data = {"notice_id": self.notice_id, "kind": self.kind, "put_at": self.put_at, "tries": self.tries}
+        return {**data, "error": self.error, "body": self.body}
 
     def stored(self) -> str:
         """The entry as it is stored."""
-        told = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
-        return json.dumps({**told, "taken": list(self.taken)})
+        data = {"body": self.body, "put_at": round(self.put_at * 1000), "tries": self.tries, "error": self.error}
+        return json.dumps({**data, "taken": list(self.taken)})
 
     @classmethod
     def read(cls, notice_id: str, text: bytes) -> Entry:
         """Read a stored entry."""
-        told: dict[str, Any] = json.loads(text)
+        data: dict[str, Any] = json.loads(text)
         return cls(
             notice_id=notice_id,
-            body=told["body"],
-            put_at=told["put_at"] / 1000,
-            tries=told.get("tries", 0),
-            taken=tuple(told.get("taken") or ()),
-            error=told.get("error", ""),
+            body=data["body"],
+            put_at=data["put_at"] / 1000,
+            tries=data.get("tries", 0),
+            taken=tuple(data.get("taken") or ()),
+            error=data.get("error", ""),
         )
 
 

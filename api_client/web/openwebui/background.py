@@ -118,11 +118,11 @@ def _queries(prompt: str) -> str:
 
 def _one_of_many(prompt: str) -> str:
     """The longest of several models' answers: mixing them would need a model."""
-    told = prompt.partition("Responses from models:")[2]
-    begins, ends = told.find(_QUOTES), told.rfind(_QUOTES)
+    responses = prompt.partition("Responses from models:")[2]
+    begins, ends = responses.find(_QUOTES), responses.rfind(_QUOTES)
     if ends - begins < len(_QUOTES):
         return ""
-    return max(told[begins + len(_QUOTES) : ends].split(f"{_QUOTES}\n\n{_QUOTES}"), key=len)
+    return max(responses[begins + len(_QUOTES) : ends].split(f"{_QUOTES}\n\n{_QUOTES}"), key=len)
 
 
 def _json(name: str, value: object) -> str:

@@ -56,11 +56,11 @@ def _found(issues: Sequence[ValidationIssue], locale: str) -> str:
     places: dict[str, list[str]] = {}
     for issue in issues:
         places.setdefault(issue.message.strip().rstrip("."), []).append(issue.adr or issue.file)
-    told = [_with_places(message, where) for message, where in places.items() if message]
-    if not told:
+    faults = [_with_places(message, where) for message, where in places.items() if message]
+    if not faults:
         return ""
-    more = [say("and_more", locale, count=len(told) - _MOST)] if len(told) > _MOST else []
-    return say("found", locale, faults="; ".join([*told[:_MOST], *more]))
+    more = [say("and_more", locale, count=len(faults) - _MOST)] if len(faults) > _MOST else []
+    return say("found", locale, faults="; ".join([*faults[:_MOST], *more]))
 
 
 def _with_places(message: str, where: list[str]) -> str:

@@ -16,7 +16,7 @@ LAYERS = {
     "bad": ("failed", "incomplete", "error", "expired", "dead"),
     "quiet": ("cancelled",),
 }
-_TOLD = {
+_TONE_WORDS = {
     "good": "passed at once",
     "again": "passed after retry",
     "repaired": "repaired by code, or accepted by a person",
@@ -59,7 +59,7 @@ def outcome_columns(pieces: Sequence[Slice]) -> Columns:
         below = 0
         for tone, number in count.items():
             if number:
-                boxes.append(_box(place, len(pieces), below / top, number / top, tone, f"{number} {_TOLD[tone]}"))
+                boxes.append(_box(place, len(pieces), below / top, number / top, tone, f"{number} {_TONE_WORDS[tone]}"))
             below += number
     return Columns(tuple(boxes), top)
 

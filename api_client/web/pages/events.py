@@ -12,7 +12,7 @@ _ELSEWHERE = {"feedback", "response", "step_source", "fixed"}
 _LONGEST = 160
 
 
-def told(event: Event) -> str:
+def summary(event: Event) -> str:
     """What the event's data says."""
     return " · ".join(filter(None, (_fact(name, value) for name, value in event.data.items())))
 

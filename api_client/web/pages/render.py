@@ -110,21 +110,21 @@ def with_code(text: str) -> Markup:
 
 def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
     """Facts of any depth as names and values; without those that say nothing."""
-    told: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     for name, value in found.items():
         called = f"{before} {name.replace('_', ' ')}".strip()
         match value:
             case dict():
-                told += facts(value, called)
+                rows += facts(value, called)
             case list() | tuple():
-                told += [(called, ", ".join(map(str, value)))] if value else []
+                rows += [(called, ", ".join(map(str, value)))] if value else []
             case bool():
-                told.append((called, "yes" if value else "no"))
+                rows.append((called, "yes" if value else "no"))
             case None | "":
                 pass
             case _:
-                told.append((called, str(value)))
-    return told
+                rows.append((called, str(value)))
+    return rows
 
 
 def tone(status: str) -> str:

@@ -57,7 +57,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         rows=rows,
         scale=scale_of(rows),
         bar_kinds=KINDS,
-        events=[(event, events.told(event)) for event in outline.events],
+        events=[(event, events.summary(event)) for event in outline.events],
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
         replay=await _replay_of(relay, turn),
@@ -176,16 +176,16 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
     """Decide on a parked turn, and show what became of it. The same form sent twice decides once."""
     if visitor.keyless:
         raise needs_token()
-    told = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
-    text = told["text"].replace("\r\n", "\n") if told["decision"] == DecisionKind.EDIT else ""
+    fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
+    text = fields["text"].replace("\r\n", "\n") if fields["decision"] == DecisionKind.EDIT else ""
     await decide(
         relay.client,
         turn_id,
-        told["decision"],
+        fields["decision"],
         by=visitor.name,
-        note=told["note"].replace("\r\n", "\n"),
+        note=fields["note"].replace("\r\n", "\n"),
         text=text,
         owner=visitor.changes,
-        decision_id=told["decision_id"],
+        decision_id=fields["decision_id"],
     )
     return see_other(f"/turns/{turn_id}")

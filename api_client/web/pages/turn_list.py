@@ -185,7 +185,7 @@ async def _act(
     return done, ""
 
 
-def _bulk_page(request: Request, relay: Relay, visitor: Visitor, bulk: _Bulk, *, bulk_id: str, **told: Any) -> Response:
+def _bulk_page(request: Request, relay: Relay, visitor: Visitor, bulk: _Bulk, *, bulk_id: str, **more: Any) -> Response:
     nothing = {"cursor": "", "model": "", "done": 0, "passed_over": [], "stopped": "", "confirmed": False}
     return visited(
         "bulk.html",
@@ -199,5 +199,5 @@ def _bulk_page(request: Request, relay: Relay, visitor: Visitor, bulk: _Bulk, *,
         models=tuple(visitor.caller.settings(relay.settings).models),
         named=_NAMED,
         refresh=0,
-        **(nothing | told),
+        **(nothing | more),
     )

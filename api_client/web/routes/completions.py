@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.relay_state.openwebui_seen import Sighting
+from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.models import TurnBody, known_model, operation
@@ -89,21 +89,21 @@ async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "c
     headers, settings = request.headers, caller.settings(relay.settings)
     policy = await policy_for(relay, caller, route)
 
-    def make(body: dict[str, Any]) -> tuple[Ask, Sighting]:
+    def make(body: dict[str, Any]) -> tuple[Ask, SeenRequest]:
         note_locale(request, body)
         ask = read_ask(body, headers, settings, caller.owner, policy=policy)
-        return ask, _sighting(body, headers)
+        return ask, _seen_request(body, headers)
 
-    ask, sighting = await read_as(request, relay.settings.max_body_bytes, make)
+    ask, seen = await read_as(request, relay.settings.max_body_bytes, make)
     if ask.open_webui and headers.get("user-agent") != CHECKING:
         with suppress(StoreUnavailable):  # worth no error; the turn's submit will tell
-            await relay.client.openwebui_seen.note(sighting)
+            await relay.client.openwebui_seen.note(seen)
     return replace(ask, size=size_of(request))
 
 
-def _sighting(body: dict[str, Any], headers: Headers) -> Sighting:
+def _seen_request(body: dict[str, Any], headers: Headers) -> SeenRequest:
     tools = body.get("tools")
-    return Sighting(
+    return SeenRequest(
         task=TASK_HEADER in headers,
         chat=any(headers.get(name) for name in CHAT_ID_HEADERS),
         message=bool(headers.get("x-owui-message-id")),

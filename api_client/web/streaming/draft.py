@@ -93,8 +93,8 @@ class Draft:
         self._again += text
         if self.shown.startswith(self._again):
             return []
-        told, self._again = self._again, None
-        return self._settle(told)
+        again, self._again = self._again, None
+        return self._settle(again)
 
     def _begin_again(self) -> list[Edit]:
         self._coming, self._header = VisibleText(), GrowingHeader()

@@ -28,7 +28,7 @@ from worker.enforcement import (
     ValidationIssue,
     examine,
 )
-from worker.enforcement.external.services import Spent, spend, tally
+from worker.enforcement.external.services import Spent, count_spending, spend
 from worker.enforcement.isolation import isolated
 from worker.enforcement.isolation.memory import lifted, limited
 from worker.enforcement.rules import Length, Regex
@@ -194,7 +194,7 @@ def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
 
 
 def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
-    with tally() as counted, isolated([Faulty(lambda: spend(Spent(input_tokens=7)))]) as guarded:
+    with count_spending() as counted, isolated([Faulty(lambda: spend(Spent(input_tokens=7)))]) as guarded:
         examine("x", guarded)
     assert counted.spent.input_tokens == 7
 

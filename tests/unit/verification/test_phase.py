@@ -202,7 +202,7 @@ def test_what_is_no_plain_file_is_refused_at_once_with_file_and_line(tmp_path: P
     (tmp_path / "up").symlink_to("..")
     with pytest.raises(PhasesFileError) as raised:
         load_phases(tmp_path / "real.yaml")
-    assert [line.partition("real.yaml:")[2] for line in raised.value.told] == [
+    assert [line.partition("real.yaml:")[2] for line in raised.value.described] == [
         "6: [1].input_files[3]: 'dir' is a folder, not a plain file",
         "7: [1].input_files[4]: 'pipe' is a pipe, not a plain file",
         "8: [1].input_files[5]: 'link' is a link, not a plain file",

@@ -26,7 +26,7 @@ from api_client.pauses.pause import Pause
 from api_client.policies.files import Policies
 from api_client.policies.prompts import Prompts
 from api_client.relay_state.allowances import Limits, Refusal
-from api_client.relay_state.openwebui_seen import Sighting
+from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.turns.sessions import Place
 from api_client.web.app import create_app
 from api_client.workers.gauges import Gauges
@@ -144,13 +144,13 @@ class FakeBrowsers:
         self.keys.pop(token, None)
 
 
-class FakeSightings:
+class FakeOpenWebUISeen:
     """Stands for ``OpenWebUISeen``."""
 
     def __init__(self) -> None:
-        self.seen: list[Sighting] = []
+        self.seen: list[SeenRequest] = []
 
-    async def note(self, seen: Sighting) -> None:
+    async def note(self, seen: SeenRequest) -> None:
         self.seen.append(seen)
 
 
@@ -278,7 +278,7 @@ class FakeTurns:
     def __init__(self, script: Iterable[Event | Exception | None] = ()) -> None:
         self.script = list(script)
         self.open_questions = FakeRepeats()
-        self.openwebui_seen = FakeSightings()
+        self.openwebui_seen = FakeOpenWebUISeen()
         self.audit = FakeAudit()
         self.allowances = FakeAllowances()
         self.spending = FakeSpending()

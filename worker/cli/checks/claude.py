@@ -44,10 +44,10 @@ def version(program: str) -> Finding:
     try:
         with tempfile.TemporaryDirectory() as home:
             env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
-            told = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False).stdout
+            said = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("claude version", "wrong", f"{program} does not run: {error}", "install it again")
-    found = told.decode("utf-8", "replace").strip() or "nothing"
+    found = said.decode("utf-8", "replace").strip() or "nothing"
     if found.split()[0] == MEASURED:
         return Finding("claude version", "ok", f"{program}: {found}")
     fix = f"install {MEASURED}, or measure this one: CLAUDE_CLI={program} python -m tests.claude"

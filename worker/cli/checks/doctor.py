@@ -10,7 +10,7 @@ import click
 import api_client
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
-from worker.cli.checks.finding import Finding, tell
+from worker.cli.checks.finding import Finding, report
 from worker.cli.config import describe
 from worker.cli.output import json_option, one_line
 from worker.logs import configure_logging
@@ -29,7 +29,7 @@ def doctor(with_settings: bool, as_json: bool) -> None:
     if with_settings and not as_json:
         for row in _settings():
             click.echo(f"{row['name']}={one_line(row['value'])}   ({row['origin']})")
-    tell(examine(), as_json=as_json, more={"settings": _settings()} if as_json else {})
+    report(examine(), as_json=as_json, more={"settings": _settings()} if as_json else {})
 
 
 def _settings() -> list[dict[str, str]]:

@@ -27,7 +27,7 @@ class Finding:
     fix: str = ""
 
 
-def tell(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+def report(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
     """Write each finding as it comes, or all as JSON. Ends the command with exit code 1 when something is wrong.
 
     With ``more`` the JSON is a mapping of these, ``wrong`` (how many) and ``findings``; else the list of findings.
@@ -39,8 +39,8 @@ def tell(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] | N
             click.echo(f"{_MARKS[finding.state]}  {finding.check}: {one_line(finding.message, 300)}")
             if finding.fix:
                 click.echo(f"      fix: {safe(finding.fix)}")
-    told, wrong = [asdict(finding) for finding in findings], sum(one.state == "wrong" for one in findings)
+    listed, wrong = [asdict(finding) for finding in findings], sum(one.state == "wrong" for one in findings)
     if as_json:
-        write_json({"wrong": wrong, "findings": told, **more} if more else told)
+        write_json({"wrong": wrong, "findings": listed, **more} if more else listed)
     if wrong:
         click.get_current_context().exit(NO)

@@ -52,9 +52,9 @@ def retry_rate(since: float, by: str | None, model: str, every: str | None, as_j
     click.echo(f"{percent(rate.rate)} of {number_of(rate.turns, 'finished turn')} asked again ({rate.retried})")
     if by and rate.rows:
         click.echo()
-        told = ("rejected", "of judged", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
+        headings = ("rejected", "of judged", "rate") if by in {"validator", "code"} else ("again", "of turns", "rate")
         rows = [(one_line(r.name, 60), str(r.rejected), str(r.validated), percent(r.rate)) for r in rate.rows]
-        write_table([(by, *told), *rows])
+        write_table([(by, *headings), *rows])
     if rate.pieces:
         click.echo()
         write_table(_course(rate))

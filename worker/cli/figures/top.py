@@ -95,7 +95,7 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
         waiting += f" ({seen.could_run} could run, oldest {_span(seen.at - seen.oldest_waiting)})"
     head = [
         Line(
-            f"{time.strftime('%H:%M:%S', time.localtime(seen.at))}  {seen.working} at work  {waiting}  {_crew(seen)}",
+            f"{clock}  {seen.working} at work  {waiting}  {_workers(seen)}",
             BOLD,
         ),
         Line(
@@ -131,7 +131,7 @@ def one_line_of(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _crew(seen: Overview) -> str:
+def _workers(seen: Overview) -> str:
     return f"{number_of(seen.fleet.agents, 'worker')}, {seen.fleet.free} of {seen.fleet.slots} slots free"
 
 

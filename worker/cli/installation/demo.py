@@ -106,7 +106,7 @@ async def _play(installation: Installation, supervisor: Supervisor, locale: str,
             )
             results.append(result)
             if timeline:
-                _tell(result, timeline)
+                _show(result, timeline)
             else:
                 write_json(result.to_dict())
         if timeline:
@@ -178,7 +178,7 @@ def _introduce(installation: Installation, timeline: Timeline) -> None:
     timeline.write(Line("  agent   scripted (no API key needed)"))
 
 
-def _tell(result: Result, timeline: Timeline) -> None:
+def _show(result: Result, timeline: Timeline) -> None:
     """Show what the client received, and whether it is as expected."""
     if result.client_error:
         for line in safe(result.client_error).splitlines():

@@ -14,7 +14,7 @@ import click
 import yaml
 
 from api_client.contract.settings import Settings, load, running
-from worker.cli.checks.finding import tell
+from worker.cli.checks.finding import report
 from worker.cli.output import json_option
 
 #: The version everything here was seen with, in a real browser (docs/open-webui.md).
@@ -98,7 +98,7 @@ def check(
 
     settings, (url, key) = load(), given
     relay = Relay(with_version(url) if url else address(settings), key or first_key(settings), timeout)
-    tell(examine(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json)
+    report(examine(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json)
 
 
 def with_version(url: str) -> str:
@@ -112,9 +112,9 @@ def address(settings: Settings) -> str:
     Raises:
         UsageError: it is not known before the relay runs.
     """
-    told = running(settings.root)
-    if "web_url" in told and told.get("redis_url") == settings.store_url:
-        return f"{told['web_url']}/v1"
+    installation = running(settings.root)
+    if "web_url" in installation and installation.get("redis_url") == settings.store_url:
+        return f"{installation['web_url']}/v1"
     if not settings.web_port:
         raise click.UsageError("HELIX_WEB_PORT is 0, any free port: say where the relay is with --url")
     host = "127.0.0.1" if settings.web_host in {"", "0.0.0.0", "::"} else settings.web_host  # noqa: S104 - not bound here

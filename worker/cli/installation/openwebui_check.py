@@ -15,7 +15,7 @@ from typing import Any
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
-from api_client.relay_state.openwebui_seen import Sighting
+from api_client.relay_state.openwebui_seen import SeenRequest
 from worker.cli.checks.finding import Finding
 from worker.cli.turns.turn import with_client
 
@@ -74,16 +74,16 @@ def unreachable(relay: Relay, error: Exception, check: str = "address") -> Findi
     """What a request that failed tells."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
-            told = _told(error.read(4096))
+            reason = _message_of(error.read(4096))
         fix = _KEY_FIX if error.code in {401, 403} else "the address ends in /v1" if error.code == 404 else ""
-        return Finding(check, "wrong", f"{relay.url} says {error.code}: {told}", fix)
+        return Finding(check, "wrong", f"{relay.url} says {error.code}: {reason}", fix)
     if isinstance(error, OSError):
         fix = "is `turns web` running there? In a container localhost is the container: http://host.docker.internal:PORT/v1"
         return Finding(check, "wrong", f"{relay.url} does not answer: {error}", fix)
     return Finding(check, "wrong", f"what answers at {relay.url} is not a relay", "the address ends in /v1")
 
 
-def _told(body: bytes) -> str:
+def _message_of(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
@@ -152,7 +152,7 @@ class Page:
 def seen(settings: Settings) -> Iterator[Finding]:
     """What the real Open WebUI was last seen to send through any relay of this installation."""
 
-    async def last(client: TurnsClient) -> tuple[Sighting, float] | None:
+    async def last(client: TurnsClient) -> tuple[SeenRequest, float] | None:
         return await client.openwebui_seen.last()
 
     try:
@@ -166,8 +166,8 @@ def seen(settings: Settings) -> Iterator[Finding]:
     yield from judge(found[0], max(0.0, time.time() - found[1]))
 
 
-def judge(saw: Sighting, seconds: float) -> Iterator[Finding]:
-    """What a sighting tells about Open WebUI's settings. Pure."""
+def judge(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
+    """What a request shows of Open WebUI's settings. Pure."""
     when = f"last asked {seconds / 60:.0f} min ago"
     if not saw.task or not saw.chat:
         missing = "the header templates (X-Owui-Task ...)" if not saw.task else "the chat's id"

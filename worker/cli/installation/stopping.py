@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from typing import Any
@@ -13,6 +12,7 @@ from redis.exceptions import RedisError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN_QUEUE
+from api_client.contract.values.worker_reports import WorkerReport
 from worker.cli.output import number_of
 from worker.turns.record.store import connect
 
@@ -38,7 +38,7 @@ def _at_work(settings: Settings) -> int | None:
             listed: Any = store.hgetall(Keys(settings.namespace).workers)
     except RedisError:
         return None
-    told = [json.loads(text) for text in listed.values()]
+    reports = [WorkerReport.from_json(name.decode(), text) for name, text in listed.items()]
     here = socket.gethostname()
-    fresh = [each for each in told if each["host"] == here and time.time() - each["at"] < _FRESH_SECONDS]
-    return int(sum(each["slots"] - each["free"] for each in fresh if RUN_QUEUE in each["queues"]))
+    fresh = [each for each in reports if each.host == here and time.time() - each.at < _FRESH_SECONDS]
+    return sum(each.slots - each.free for each in fresh if RUN_QUEUE in each.queues)

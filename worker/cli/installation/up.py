@@ -118,12 +118,12 @@ def plan(settings: Settings) -> Installation:
             file cannot be used.
     """
     started: list[Program] = []
-    told = masked(settings.store_url)
+    address = masked(settings.store_url)
     if not (settings.store_url and settings.broker_url):
         broker = EmbeddedBroker(programs.state_dir(settings) / "broker", durability=settings.durability)
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
         started.append(broker.program())
-        told = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
+        address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
     Policies(settings, read_source).check()
     settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT"))
     started += [*programs.workers(settings), programs.web(settings)]
@@ -134,7 +134,7 @@ def plan(settings: Settings) -> Installation:
         started.append(programs.flower(settings, password))
     if endpoint(os.environ) and not why_off(os.environ):
         started.append(programs.traces(settings))
-    return Installation(settings, started, told, password)
+    return Installation(settings, started, address, password)
 
 
 @contextlib.contextmanager

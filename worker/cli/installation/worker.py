@@ -65,7 +65,7 @@ def worker(processes: int | None, foreground: bool) -> None:
 
         stopping.say_what_it_waits_for(settings)
 
-    def tell() -> None:
+    def say_ready() -> None:
         click.echo(f"worker ready: {capacity(settings)}")
 
     def show() -> None:
@@ -78,7 +78,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     started = programs.workers(settings)
     try:
         Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
-            tell, say_what_it_waits_for, meanwhile=lambda: require_store_of(settings)
+            say_ready, say_what_it_waits_for, meanwhile=lambda: require_store_of(settings)
         )
     finally:
         for program in started:

@@ -194,8 +194,8 @@ def _act_on_all(action: str, found: list[Found], as_json: bool, detail: str, cha
         ) from error
     passed_over = sum(not result.done for result in done)
     if as_json:
-        told = {"action": action, "dry_run": False, "matched": len(found), "counts": counted(found), "bulk": bulk}
-        write_json({**told, "turns": [_json(result) for result in done]})
+        data = {"action": action, "dry_run": False, "matched": len(found), "counts": counted(found), "bulk": bulk}
+        write_json({**data, "turns": [_json(result) for result in done]})
     else:
         left = f", {passed_over} passed over" if passed_over else ""
         click.echo(f"{number_of(len(done) - passed_over, 'turn')} {_PAST[action]}{left}   (turns audit: bulk {bulk})")

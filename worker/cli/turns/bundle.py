@@ -118,10 +118,10 @@ def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -
     from worker.cli.checks.doctor import examine
 
     redact = redactor(settings)
-    told = found if with_prompts else without_texts(found)
+    shown = found if with_prompts else without_texts(found)
     lines = list(log_lines(settings, found["turn"]["turn_id"]))
     return {
-        "turn.json": redacted(told, redact),
+        "turn.json": redacted(shown, redact),
         "settings.json": redacted(describe(settings, os.environ), redact),
         "versions.json": versions(),
         "doctor.json": redacted([asdict(finding) for finding in examine()], redact),

@@ -49,7 +49,7 @@ def list_dead(as_json: bool) -> None:
     rows: list[tuple[str, ...]] = [("turn", "given up", "deliveries", "died with", "session", "message")]
     for turn, died in turns:
         when = f"{datetime.fromtimestamp(turn.finished_at).astimezone():%Y-%m-%d %H:%M:%S%z}"
-        workers = one_line("; ".join(map(_told, died)), 160)
+        workers = one_line("; ".join(map(_words_of, died)), 160)
         session, message = one_line(turn.request.session_id, 40), one_line(turn.request.prompt, 60)
         rows.append((turn.turn_id, when, str(turn.delivery), workers, session, message))
     write_table(rows)
@@ -73,10 +73,10 @@ def show(turn_id: str, as_json: bool) -> None:
     for event in found:
         timeline.show(event)
     for each in died:
-        click.echo(f"delivery {each.delivery} died with {one_line(_told(each))}")
+        click.echo(f"delivery {each.delivery} died with {one_line(_words_of(each))}")
 
 
-def _told(death: Death) -> str:
+def _words_of(death: Death) -> str:
     """A death on one line: who died, at what, of what."""
     return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
 

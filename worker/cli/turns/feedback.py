@@ -47,8 +47,8 @@ class Thumb:
     def to_dict(self) -> dict[str, Any]:
         """The thumb as an export shows it."""
         when = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
-        told = {"reason": self.reason, "comment": self.comment, "tags": list(self.tags), "score": self.score}
-        return {"rating": self.rating, "at": when, **{name: value for name, value in told.items() if value}}
+        data = {"reason": self.reason, "comment": self.comment, "tags": list(self.tags), "score": self.score}
+        return {"rating": self.rating, "at": when, **{name: value for name, value in data.items() if value}}
 
 
 @dataclass(slots=True)

@@ -242,7 +242,7 @@ class Timeline:
         self._written = 0
         self._counting = False
         self._doing, self._since = "", 0.0
-        self._told: set[str] = set()
+        self._details_seen: set[str] = set()
 
     def show(self, event: Event) -> None:
         """Write an event; a piece of the answer only moves the counter."""
@@ -253,7 +253,7 @@ class Timeline:
             return
         if isinstance(body, kinds.AttemptStarted | kinds.AttemptReset | kinds.LogReset):
             self._written = 0
-            self._told.clear()
+            self._details_seen.clear()
         if (doing := _doing(body)) is not None:
             self._doing, self._since = doing, event.at
         for line in self._new(event):
@@ -264,8 +264,8 @@ class Timeline:
         """What an event says; issues that a gate of this attempt or its rejection has shown are not shown again."""
         lines = describe(event)
         if isinstance(event.body, kinds.AttemptRejected | kinds.TurnEscalated):
-            lines = [line for line in lines if not line.detail or line.text not in self._told]
-        self._told.update(line.text for line in lines if line.detail)
+            lines = [line for line in lines if not line.detail or line.text not in self._details_seen]
+        self._details_seen.update(line.text for line in lines if line.detail)
         return lines
 
     def write(self, line: Line) -> None:

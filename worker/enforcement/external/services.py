@@ -112,7 +112,7 @@ class _Nothing:
 
 NOTHING: Services = _Nothing()
 _provided: list[Services] = [NOTHING]
-_tally: ContextVar[Tally | None] = ContextVar("tally", default=None)
+_counting: ContextVar[SpendingCount | None] = ContextVar("counting", default=None)
 
 
 def provide(services: Services) -> None:
@@ -125,7 +125,7 @@ def services() -> Services:
     return _provided[0]
 
 
-class Tally:
+class SpendingCount:
     """Adds up what rules use of models; ``spent`` is the sum so far."""
 
     def __init__(self) -> None:
@@ -133,19 +133,19 @@ class Tally:
 
 
 @contextmanager
-def tally() -> Iterator[Tally]:
-    """Count what rules use of models in this block. An outer tally counts it too."""
-    outer, mine = _tally.get(), Tally()
-    token = _tally.set(mine)
+def count_spending() -> Iterator[SpendingCount]:
+    """Count what rules use of models in this block. An outer count counts it too."""
+    outer, mine = _counting.get(), SpendingCount()
+    token = _counting.set(mine)
     try:
         yield mine
     finally:
-        _tally.reset(token)
+        _counting.reset(token)
         if outer is not None:
             outer.spent += mine.spent
 
 
 def spend(spent: Spent) -> None:
-    """Count a use in the innermost tally."""
-    if (counting := _tally.get()) is not None:
+    """Count a use in the innermost count."""
+    if (counting := _counting.get()) is not None:
         counting.spent += spent

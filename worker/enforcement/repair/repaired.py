@@ -12,7 +12,7 @@ from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import LOST, holds, restored, still_lost
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
 from worker.enforcement.examine import examine
-from worker.enforcement.external.services import NOTHING_SPENT, Spent, tally
+from worker.enforcement.external.services import NOTHING_SPENT, Spent, count_spending
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
@@ -102,7 +102,7 @@ def repair_attempt(
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
     text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
-    with tally() as counted:
+    with count_spending() as counted:
         repaired = repair_answer(text, validators, context)
     left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
@@ -139,8 +139,8 @@ class _Work:
         context = self.context | {"files": {} if name else dict(self.files)}
         try:
             after = validator.apply_fallback(before, context)
-            told = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
-            told = [str(line) for line in told]
+            lines = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
+            lines = [str(line) for line in lines]
         except (Exception, SystemExit):  # the error it should have repaired stays, and is reported
             return False
         if not isinstance(after, str):
@@ -155,8 +155,8 @@ class _Work:
             return False
         self.text, self.files, self.context, self.issues = text, files, context, issues
         locale = str(context.get("locale", DEFAULT_LOCALE))
-        told = told or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")]
-        self.changes += [f"{name}: {line}" if name else line for line in told]
+        lines = lines or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")]
+        self.changes += [f"{name}: {line}" if name else line for line in lines]
         return True
 
 

@@ -59,9 +59,9 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
     stop = marks.get(STOP, Mark())
     if stream.whole and ends_with(stream.text, stop.message):
         return Left(text=stream.text, origin="output", marks=marks)
-    told = Left(text=stream.text, origin="output", marks=marks)
+    left = Left(text=stream.text, origin="output", marks=marks)
     try:
-        found = recorded(content_of(told.transcript, session, home), session, prompt, _before(base))
+        found = recorded(content_of(left.transcript, session, home), session, prompt, _before(base))
     except (OSError, ValueError, NotReadable) as error:
         missing = f"standard output did not bring it whole, and {error}"
         return Left(text=stream.text, origin="output", missing=missing, marks=marks)

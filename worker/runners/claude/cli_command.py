@@ -125,7 +125,7 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
         marks,
         readable=[order.directory]
         if order.read_only
-        else [*claude_hooks.readable_entries(settings.root), *_told(order)],
+        else [*claude_hooks.readable_entries(settings.root), *_readable(order)],
         protected=[marks, home],
         allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
     )
@@ -148,7 +148,7 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
     """
     found = [Bind(program), Bind(program.resolve()), Bind(claude_hooks.HOOK)]
     if not order.read_only:
-        found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_told(order)]]
+        found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_readable(order)]]
         found += [Bind(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
     found += [Bind(home, writable=True), Bind(settings_file), Bind(order.directory / "marks", writable=True)]
@@ -163,6 +163,6 @@ def writable_paths(settings: Settings) -> list[Path]:
     return [path for path in paths if path.is_dir() and path.resolve() == path]
 
 
-def _told(order: Order) -> list[Path]:
+def _readable(order: Order) -> list[Path]:
     """What of its session, and of its owner's earlier phases, an agent may read."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -59,7 +59,7 @@ def prompt_for(
     message = messages[-1].get("content", "") if messages else prompt
     parts: list[str] = []
     if not knows and len(messages) > 1:
-        parts.append(f"{lines.history}\n\n{_told(messages[:-1], lines)}")
+        parts.append(f"{lines.history}\n\n{_quoted(messages[:-1], lines)}")
     if knows != "message":
         parts.append(f"{lines.message}\n\n{message}")
     if so_far:
@@ -71,7 +71,7 @@ def prompt_for(
     return "\n\n".join(parts).replace("\0", "\ufffd").encode("utf-8", "replace")
 
 
-def _told(messages: Sequence[Mapping[str, str]], words: Lines) -> str:
+def _quoted(messages: Sequence[Mapping[str, str]], words: Lines) -> str:
     lines: list[str] = []
     length = 0
     for message in reversed(messages):

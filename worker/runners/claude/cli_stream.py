@@ -15,7 +15,7 @@ from worker.runners.claude.text import PARAGRAPH, SYNTHETIC, blocks, cleaned, en
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 
 #: What of a tool's input says what it does, the first that is there.
-_TOLD = ("file_path", "path", "pattern", "command", "url", "query", "description")
+_DETAILS = ("file_path", "path", "pattern", "command", "url", "query", "description")
 _DETAIL = 200
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -62,27 +62,27 @@ class ClaudeStream:
             AnswerTooLong: the answer is longer than an answer may be.
         """
         try:
-            told = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):
+            record = None
+        if not isinstance(record, dict):
             self.skipped += 1
             return []
-        if told.get("parent_tool_use_id"):
+        if record.get("parent_tool_use_id"):
             return []  # a subagent talks to the agent, not to the user
-        match told.get("type"):
+        match record.get("type"):
             case "stream_event":
-                return self._streamed(_mapping(told, "event"))
+                return self._streamed(_mapping(record, "event"))
             case "assistant":
-                return self._assistant(told)
+                return self._assistant(record)
             case "user":
-                self._gap = self._gap or gap_after(told)
+                self._gap = self._gap or gap_after(record)
             case "system":
-                return self._system(told)
+                return self._system(record)
             case "rate_limit_event":
-                self._note_limit(_mapping(told, "rate_limit_info"))
+                self._note_limit(_mapping(record, "rate_limit_info"))
             case "result":
-                self._take_result(told)
+                self._take_result(record)
         return []
 
     def usage(self, spent_before: float = 0.0) -> dict[str, Any]:
@@ -112,11 +112,11 @@ class ClaudeStream:
             return _output(text[len(shown) :])
         return [AgentEvent(kind="reset", text=reason), *_output(text)]
 
-    def _take_result(self, told: dict[str, Any]) -> None:
-        self.result = told
+    def _take_result(self, record: dict[str, Any]) -> None:
+        self.result = record
         self._gap = self._gap or PARAGRAPH
-        self._torn = self._torn or not ends_with(self.text, cleaned(told.get("result")))
-        self._count(_mapping(told, "usage"))
+        self._torn = self._torn or not ends_with(self.text, cleaned(record.get("result")))
+        self._count(_mapping(record, "usage"))
 
     def _note_limit(self, limit: Mapping[str, Any]) -> None:
         resets_at = limit.get("resetsAt")
@@ -145,20 +145,20 @@ class ClaudeStream:
         self._check()
         return _output(text)
 
-    def _assistant(self, told: Mapping[str, Any]) -> list[AgentEvent]:
-        message = _mapping(told, "message")
+    def _assistant(self, record: Mapping[str, Any]) -> list[AgentEvent]:
+        message = _mapping(record, "message")
         if message.get("model") == SYNTHETIC:
-            self.error = str(told.get("error") or "")
+            self.error = str(record.get("error") or "")
             return []
         self._message = str(message.get("id"))
         self._note_usage(_mapping(message, "usage"))
         events: list[AgentEvent] = []
-        for block in blocks(told):
+        for block in blocks(record):
             if block.get("type") == "text":
                 events += self._settle(cleaned(block.get("text")))
             elif block.get("type") == "tool_use":
                 name, given = str(block.get("name")), _mapping(block, "input")
-                detail = next((str(given[key]) for key in _TOLD if given.get(key)), "")
+                detail = next((str(given[key]) for key in _DETAILS if given.get(key)), "")
                 events.append(AgentEvent(kind="tool", text=name, detail=cleaned(detail)[:_DETAIL]))
         return events
 
@@ -180,16 +180,16 @@ class ClaudeStream:
         self._open = ""
         return [AgentEvent(kind="reset", text="the answer broke off"), *_output(self._settled)]
 
-    def _system(self, told: Mapping[str, Any]) -> list[AgentEvent]:
-        match told.get("subtype"):
+    def _system(self, record: Mapping[str, Any]) -> list[AgentEvent]:
+        match record.get("subtype"):
             case "api_retry":
                 self.retries += 1
-                delay = told.get("retry_delay_ms")
+                delay = record.get("retry_delay_ms")
                 self.retry_after = delay / 1000 if isinstance(delay, int | float) else 0.0
-                status = told.get("error_status") or told.get("error") or "no answer"
+                status = record.get("error_status") or record.get("error") or "no answer"
                 return [*self._take_back(), AgentEvent(kind="note", text=f"the service is asked again: {status}")]
             case "permission_denied":
-                return [AgentEvent(kind="note", text=f"not allowed: {cleaned(told.get('tool_name'))}")]
+                return [AgentEvent(kind="note", text=f"not allowed: {cleaned(record.get('tool_name'))}")]
         return []
 
     def _check(self) -> None:

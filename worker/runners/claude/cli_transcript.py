@@ -76,20 +76,20 @@ def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -
     asked = prompt.decode("utf-8", "replace").strip()
     pieces: list[str] | None = None
     gap = last = stop_reason = message = ""
-    for told in _records(content, session):
-        kind = told["type"]
-        if kind == "user" and not told.get("isMeta") and _said(told).strip() == asked:
-            new = str(told.get("uuid") or "").encode() not in before if before else True
+    for record in _records(content, session):
+        kind = record["type"]
+        if kind == "user" and not record.get("isMeta") and _said(record).strip() == asked:
+            new = str(record.get("uuid") or "").encode() not in before if before else True
             pieces, gap, last, stop_reason, message = [] if new else None, "", "", "", ""
         elif pieces is None:
             continue
         elif kind == "user":
-            gap = gap or gap_after(told)
+            gap = gap or gap_after(record)
         else:
-            stop_reason = str(told["message"].get("stop_reason") or "")
-            last = last if message == told["message"].get("id") else ""
-            message = told["message"].get("id")
-            for block in blocks(told):
+            stop_reason = str(record["message"].get("stop_reason") or "")
+            last = last if message == record["message"].get("id") else ""
+            message = record["message"].get("id")
+            for block in blocks(record):
                 if block.get("type") == "text":
                     last = cleaned(block.get("text"))
                     pieces += [gap if pieces else "", last] if last else []
@@ -110,15 +110,15 @@ def _records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
     """
     for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
         try:
-            told = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
             raise NotReadable(f"line {number} of the transcript is torn") from None
-        if not isinstance(told, dict) or told.get("type") not in {"user", "assistant"} or told.get("isSidechain"):
+        if not isinstance(record, dict) or record.get("type") not in {"user", "assistant"} or record.get("isSidechain"):
             continue
-        message = told.get("message")
-        if told.get("sessionId") == session and isinstance(message, dict) and message.get("model") != SYNTHETIC:
-            yield told
+        message = record.get("message")
+        if record.get("sessionId") == session and isinstance(message, dict) and message.get("model") != SYNTHETIC:
+            yield record
 
 
-def _said(told: dict[str, Any]) -> str:
-    return "\n".join(cleaned(block.get("text")) for block in blocks(told) if block.get("type") == "text")
+def _said(record: dict[str, Any]) -> str:
+    return "\n".join(cleaned(block.get("text")) for block in blocks(record) if block.get("type") == "text")

@@ -129,7 +129,7 @@ def _error(evidence: Evidence) -> _Ruling | None:
     if result.get("is_error") and (kind := _kind_of(evidence, said)):
         return _failed(kind, said)
     if evidence.exit_code and not result and STOP_FAILURE in evidence.own:
-        return _told_by_hook(evidence.marks[STOP_FAILURE])
+        return _ruled_by_hook(evidence.marks[STOP_FAILURE])
     if evidence.unwritable:
         return Verdict.ERROR, ErrorKind.HOST, f"the run's folder cannot be written: {evidence.unwritable}"
     if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own:
@@ -140,7 +140,7 @@ def _error(evidence: Evidence) -> _Ruling | None:
     return None
 
 
-def _told_by_hook(mark: Mark) -> _Ruling | None:
+def _ruled_by_hook(mark: Mark) -> _Ruling | None:
     """An error whose result was lost with standard output: the hook heard what kind it is, and no status."""
     if mark.error in _TOO_LONG:
         kind = ErrorKind.LIMIT
@@ -158,8 +158,8 @@ def _told_by_hook(mark: Mark) -> _Ruling | None:
 def _said(evidence: Evidence) -> str:
     """What the CLI said about an error: in its result, else on standard error."""
     result = evidence.result
-    told = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ())]).strip()
-    return told or _plain(evidence.stderr)
+    said = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ())]).strip()
+    return said or _plain(evidence.stderr)
 
 
 def _plain(stderr: str) -> str:

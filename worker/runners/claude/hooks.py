@@ -136,8 +136,8 @@ def parse_mark(content: bytes) -> Mark:
     Raises:
         ValueError: it is not a mark.
     """
-    run, _, told = content.decode("utf-8", "replace").partition("\n")
-    facts = json.loads(told)
+    run, _, body = content.decode("utf-8", "replace").partition("\n")
+    facts = json.loads(body)
     if not isinstance(facts, dict):
         raise ValueError("a hook gets a JSON object")
     background = facts.get("background_tasks")

@@ -26,22 +26,22 @@ def cleaned(text: object) -> str:
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
 
-def blocks(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+def blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The blocks of a message; a plain text is one block."""
-    message = told.get("message")
+    message = record.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def gap_after(told: Mapping[str, Any]) -> str:
+def gap_after(record: Mapping[str, Any]) -> str:
     """What stands between the text before a ``user`` message and the text after it.
 
     A blank line after a tool's result, a hook's words or a new message; nothing where the model was cut off and asked
     to go on.
     """
-    said = [cleaned(block.get("text")) for block in blocks(told) if block.get("type") == "text"]
+    said = [cleaned(block.get("text")) for block in blocks(record) if block.get("type") == "text"]
     cut = bool(said) and all(_CUT in text for text in said)
     return "" if cut else PARAGRAPH
 

@@ -49,7 +49,7 @@ class AgentProcess:
         mark: str,
         stdout: int,
         stderr: int,
-        tell: Callable[[dict[str, Any]], str],
+        send: Callable[[dict[str, Any]], str],
         kill_guard: Callable[[], None],
         recording: Recording | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class AgentProcess:
         self.pid = 0
         #: How its first process ended, once that is known; others of it may still be there.
         self.known_end: Exit | None = None
-        self._tell = tell
+        self._send = send
         self._kill_guard = kill_guard
         self._ended = threading.Event()
         self._exit = Exit()
@@ -102,7 +102,7 @@ class AgentProcess:
             return piece
         if self._recording:
             self._stop_recording()
-            self._tell({"do": "unrecorded", "mark": self.mark})
+            self._send({"do": "unrecorded", "mark": self.mark})
         return None
 
     def _stop_recording(self) -> None:
@@ -125,10 +125,10 @@ class AgentProcess:
             on_end: called in the loop, once, when its end is known: by then ``read(0)`` gives what is still unread.
             orders: sends the orders to the guard, one after the other: that may block.
         """
-        tell, self._loop = self._tell, loop
+        send, self._loop = self._send, loop
 
-        def tell_later(request: dict[str, Any]) -> str:
-            orders.submit(tell, request)
+        def send_later(request: dict[str, Any]) -> str:
+            orders.submit(send, request)
             return ""
 
         def on_readable(fd: int) -> None:
@@ -136,7 +136,7 @@ class AgentProcess:
                 if (piece := self._piece(fd)) and fd == self._stdout:
                     hear(piece)
 
-        self._tell = tell_later
+        self._send = send_later
         for fd in self._fds:
             loop.add_reader(fd, on_readable, fd)
         with self._lock:
@@ -165,11 +165,11 @@ class AgentProcess:
 
     def extend(self, lease_ends: float) -> None:
         """Let it live until ``lease_ends`` by ``time.monotonic()``, whatever becomes of this worker."""
-        self._tell({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
+        self._send({"do": "extend", "mark": self.mark, "lease_ends": lease_ends})
 
     def terminate(self, grace: float) -> None:
         """SIGTERM to its process group, SIGKILL after ``grace`` seconds; at once for 0."""
-        self._tell({"do": "terminate", "mark": self.mark, "grace": grace})
+        self._send({"do": "terminate", "mark": self.mark, "grace": grace})
 
     def abandon(self) -> None:
         """The guard does not obey: end it, and all its agents with it."""

@@ -131,10 +131,10 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
 def _knows_size(program: str) -> bool:
     """Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched."""
     try:
-        told = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
+        done = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return b"--size" in told.stdout + told.stderr
+    return b"--size" in done.stdout + done.stderr
 
 
 def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:

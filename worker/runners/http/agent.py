@@ -68,18 +68,18 @@ def _relay(response: http.client.HTTPResponse) -> None:
     for data in _events(response):
         if data == b"[DONE]":
             if reasons == {"stop"} and not skipped:
-                _tell({"event": "result"})
+                _emit({"event": "result"})
             elif skipped:
-                _tell({"event": "note", "text": "a line of the answer could not be read"})
+                _emit({"event": "note", "text": "a line of the answer could not be read"})
             else:
                 said = ", ".join(sorted(reasons)) or "missing"
-                _tell({"event": "note", "text": f"the answer ended with finish_reason {said}"})
+                _emit({"event": "note", "text": f"the answer ended with finish_reason {said}"})
             return
         try:
             reasons |= _hear(json.loads(data))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             skipped = True  # it may have been a piece of the answer
-            _tell({"event": "skipped"})
+            _emit({"event": "skipped"})
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -124,12 +124,12 @@ def _hear(chunk: dict[str, Any]) -> set[str]:
         status = code if isinstance(code, int) and code >= 400 else 500
         _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in _BUSY)
     if isinstance(usage := chunk.get("usage"), dict):
-        told = {"input_tokens": usage.get("prompt_tokens"), "output_tokens": usage.get("completion_tokens")}
-        _tell({"event": "usage", "usage": {name: amount for name, amount in told.items() if isinstance(amount, int)}})
+        counts = {"input_tokens": usage.get("prompt_tokens"), "output_tokens": usage.get("completion_tokens")}
+        _emit({"event": "usage", "usage": {name: amount for name, amount in counts.items() if isinstance(amount, int)}})
     for choice in chunk.get("choices") or ():
         if choice.get("index", 0) == 0:
             if text := _text((choice.get("delta") or {}).get("content")):
-                _tell({"event": "output", "text": text})
+                _emit({"event": "output", "text": text})
             reason = choice.get("finish_reason")
             return {str(reason)} if reason else set()
     return set()
@@ -169,11 +169,11 @@ def _seconds(retry_after: str) -> float:
 
 
 def _fail(kind: str, text: str, *, busy: bool = False, retry_after: float = 0.0) -> NoReturn:
-    _tell({"event": "error", "kind": kind, "text": text, "busy": busy, "retry_after": retry_after})
+    _emit({"event": "error", "kind": kind, "text": text, "busy": busy, "retry_after": retry_after})
     sys.exit(1)
 
 
-def _tell(event: dict[str, Any]) -> None:
+def _emit(event: dict[str, Any]) -> None:
     data = json.dumps(event).encode() + b"\n"
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]

@@ -51,7 +51,7 @@ class ProcessPlayer(Player):
             os.waitpid(middle, 0)
             with os.fdopen(reader, "rb") as pipe:
                 child = pipe.read().decode()
-            self.tell({"event": "note", "text": "left behind", "detail": child})
+            self.emit({"event": "note", "text": "left behind", "detail": child})
             return
         os.setsid()
         if os.fork() == 0:
@@ -73,7 +73,7 @@ def _write(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def _tell(event: dict[str, Any]) -> None:
+def _emit(event: dict[str, Any]) -> None:
     _write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
 
 
@@ -84,7 +84,7 @@ def main() -> int:
     # SIGTERM ends it the ordinary way, so that the witness learns when it ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     witness.record("start")
-    player = ProcessPlayer(_tell, Path(order["directory"]), order["mark"], order["prompt"])
+    player = ProcessPlayer(_emit, Path(order["directory"]), order["mark"], order["prompt"])
     player.worker_pid = order["worker"]
     code: object = 1
     try:

@@ -56,8 +56,8 @@ class Witness:
 class Player:
     """Plays one list of steps. Each method is a step; its arguments are the step's fields (docs/scripted-agent.md)."""
 
-    def __init__(self, tell: Say, directory: Path, mark: str, prompt: str = "") -> None:
-        self.tell = tell
+    def __init__(self, emit: Say, directory: Path, mark: str, prompt: str = "") -> None:
+        self.emit = emit
         self.directory = directory
         self.mark = mark
         self.prompt = prompt
@@ -69,7 +69,7 @@ class Player:
                 getattr(self, name)(**fields)
         except Left as left:
             return left.code
-        self.tell({"event": "result"})
+        self.emit({"event": "result"})
         return 0
 
     def sleep(self, seconds: float) -> None:
@@ -86,7 +86,7 @@ class Player:
         for number, part in enumerate(parts):
             if number:
                 self.sleep(seconds / (len(parts) - 1))
-            self.tell({"event": "output", "text": part})
+            self.emit({"event": "output", "text": part})
 
     def _rest(self, text: str) -> str:
         quoted = _QUOTED.findall(self.prompt)
@@ -98,15 +98,15 @@ class Player:
 
     def tool(self, name: str, detail: str = "") -> None:
         """Report a tool that is used."""
-        self.tell({"event": "tool", "text": name, "detail": detail})
+        self.emit({"event": "tool", "text": name, "detail": detail})
 
     def note(self, text: str) -> None:
         """Report something that is not part of the answer."""
-        self.tell({"event": "note", "text": text})
+        self.emit({"event": "note", "text": text})
 
     def reset(self, reason: str = "") -> None:
         """Take back all that was said."""
-        self.tell({"event": "reset", "text": reason})
+        self.emit({"event": "reset", "text": reason})
 
     def verdict(self, success: bool, **said: Any) -> None:
         """Answer as a verifier of phases: one JSON object with the nonce of its prompt, or of ``said``."""
@@ -115,11 +115,11 @@ class Player:
 
     def usage(self, **amounts: float) -> None:
         """Report what the run used: tokens, money."""
-        self.tell({"event": "usage", "usage": amounts})
+        self.emit({"event": "usage", "usage": amounts})
 
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
         """End with an error of a certain kind."""
-        self.tell({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
+        self.emit({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
         raise Left(1)
 
     def exit(self, code: int = 0) -> None:
@@ -137,7 +137,7 @@ class Player:
 
     def pour(self, piece: str, kind: str) -> None:
         """One piece of a flood."""
-        self.tell({"event": "output", "text": piece} if kind == "text" else {"event": "noise"})
+        self.emit({"event": "output", "text": piece} if kind == "text" else {"event": "noise"})
 
     def write(self, path: str, content: str) -> None:
         """Write a file below the delivery's directory."""

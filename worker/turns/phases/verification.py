@@ -25,7 +25,7 @@ from worker.verification import (
     gates_result,
 )
 
-Tell = Callable[[list[Body]], None]
+Report = Callable[[list[Body]], None]
 
 
 class Verification:
@@ -40,7 +40,7 @@ class Verification:
         turn: Turn,
         record: AttemptRecord,
         lease: Lease,
-        tell: Tell,
+        report: Report,
         output: Path,
         judge: Callable[[], Sequence[ValidationIssue]],
     ) -> None:
@@ -49,7 +49,7 @@ class Verification:
         self._turn = turn
         self._record = record
         self._lease = lease
-        self._tell = tell
+        self._report = report
         self._output = output
         self._phase = phase_of(turn)
         self._fence = fence_of(settings, turn)
@@ -66,7 +66,7 @@ class Verification:
         verifier = SubAgentVerifier(settings=self._settings)
         on = self._verifying()
         attempt = self._record.number
-        self._tell([VerifierStarted(attempt=attempt, model=verifier.model_for(on.model))])
+        self._report([VerifierStarted(attempt=attempt, model=verifier.model_for(on.model))])
         result = verifier.ask(self._phase, self._output, report, on)
         judged = VerifierJudged(
             attempt=attempt,
@@ -75,7 +75,7 @@ class Verification:
             errors=tuple(result.errors),
             checks_passed=tuple(result.checks_passed),
         )
-        self._tell([judged])
+        self._report([judged])
         return result
 
     def _verifying(self) -> Verifying:
@@ -107,7 +107,7 @@ class Verification:
         try:
             for result in found:
                 results.append(result)
-                self._tell([self._checked(result)])
+                self._report([self._checked(result)])
         except Stopped as stopped:
             return GateReport(results=tuple(results), stopped=str(stopped))
         return GateReport(results=tuple(results))
@@ -118,7 +118,7 @@ class Verification:
         results = [
             GateResult(gate=name, issues=tuple(each for each in found if each.validator == name)) for name in names
         ]
-        self._tell([self._checked(result) for result in results])
+        self._report([self._checked(result) for result in results])
         return results
 
     def _checked(self, result: GateResult) -> GateChecked:

@@ -56,7 +56,7 @@ class TaskEvents:
         self._since = 0.0
         self._lock = threading.Lock()
 
-    def tell(self, kind: str, task_id: str, **fields: Any) -> None:
+    def send(self, kind: str, task_id: str, **fields: Any) -> None:
         """Note that something happened to a task now."""
         event = (kind, {"uuid": task_id, "timestamp": time.time(), **fields})
         with self._lock:
@@ -69,7 +69,7 @@ class TaskEvents:
 
     def failed(self, task_id: str, words: str) -> None:
         """Note that a task failed now; Flower shows the words as its result and as its exception."""
-        self.tell("task-failed", task_id, exception=words, traceback="", result=words)
+        self.send("task-failed", task_id, exception=words, traceback="", result=words)
 
     def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
         """What was noted, in order; nothing yet while more may come within ``GATHER_SECONDS``."""
@@ -124,7 +124,7 @@ class TaskStory:
     def begin(self) -> None:
         """The task was received, and is begun at once."""
         task = self._task
-        self._events.tell(
+        self._events.send(
             "task-received",
             task.task_id,
             name=task.name,
@@ -136,12 +136,12 @@ class TaskStory:
             eta=None,
             expires=None,
         )
-        self._events.tell("task-started", task.task_id)
+        self._events.send("task-started", task.task_id)
         self._began, self._began_at = time.monotonic(), time.time()
 
     def state(self, state: str, words: str) -> None:
         """What the task is doing, and the words for it."""
-        self._events.tell(f"task-{state}", self._task.task_id, result=words)
+        self._events.send(f"task-{state}", self._task.task_id, result=words)
 
     def end(self, words: str, *, failed: bool = False) -> None:
         """The task has ended."""
@@ -149,7 +149,7 @@ class TaskStory:
             self._events.failed(self._task.task_id, words)
             return
         runtime = time.monotonic() - self._began
-        self._events.tell("task-succeeded", self._task.task_id, result=repr(words), runtime=runtime)
+        self._events.send("task-succeeded", self._task.task_id, result=repr(words), runtime=runtime)
 
     def fail(self, error: Exception) -> None:
         """The task broke off."""

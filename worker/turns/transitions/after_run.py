@@ -79,7 +79,7 @@ def after_run(
     if sent:
         facts |= attempt_facts(sent=dict(sent))
     ended = AttemptCompleted(
-        attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.told()
+        attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.reported()
     )
     if completion.verdict is Verdict.COMPLETE:
         move = _complete(turn, link, result.agent_session, facts, ended)
@@ -169,7 +169,7 @@ def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
 
     No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
     """
-    lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.told())
+    lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.reported())
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,

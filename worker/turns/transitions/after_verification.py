@@ -107,14 +107,14 @@ def _ask_again(
 ) -> Move:
     feedback = feedback_on(result)
     codes = sorted({issue.code for issue in issues})
-    told = retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)
+    asking = retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)
     return Move(
         attempt=link.attempt,
         state=TurnState.QUEUED,
         next=again(turn, link.attempt + 1),
         fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
         facts=facts | attempt_facts(decision="retry", feedback=feedback),
-        events=[rejected, told],
+        events=[rejected, asking],
         counters=counters,
         judged=True,
     )

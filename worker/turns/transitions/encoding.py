@@ -151,9 +151,9 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
     """
     texts = {**stored, **data["facts"]}
     facts = _with_texts(data["facts"], texts)
-    told = data["answer"]
-    _, _, place = told.get("response_in", "").partition(":")
-    error = json.loads(told["error"]) if isinstance(told["error"], str) else told["error"]
+    answer = data["answer"]
+    _, _, place = answer.get("response_in", "").partition(":")
+    error = json.loads(answer["error"]) if isinstance(answer["error"], str) else answer["error"]
     return Move(
         attempt=int(data["attempt"]),
         fields=Changes.from_texts(Progress, data["fields"]),
@@ -163,9 +163,9 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
         end_counters=data["end_counters"],
         outcome=Outcome(data["outcome"]),
         answer=Answer(
-            response=texts.get(place, "") if place else told["response"],
-            step=told["step"],
-            step_source=told["step_source"],
+            response=texts.get(place, "") if place else answer["response"],
+            step=answer["step"],
+            step_source=answer["step_source"],
             error=TurnError.from_dict(error),
         ),
         run_ended=data["run_ended"],

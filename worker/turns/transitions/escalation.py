@@ -44,7 +44,7 @@ def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequenc
 def _asks_consultant(
     turn: Turn, move: Move, escalation: Escalation, best: int, reason: str, issues: Sequence[ValidationIssue]
 ) -> Move:
-    told = TurnEscalated(
+    escalating = TurnEscalated(
         attempt=move.attempt,
         stage=STAGE_CONSULTANT,
         reason=reason,
@@ -68,7 +68,7 @@ def _asks_consultant(
         ),
         facts=move.facts
         | attempt_facts(decision="escalate", feedback=consulted(_task(turn), turn.request.locale, hints)),
-        events=[*move.events, told],
+        events=[*move.events, escalating],
         counters={**move.counters, counter("turn.escalated", str(STAGE_CONSULTANT)): 1},
     )
 

@@ -47,7 +47,7 @@ class Usage:
         """Millionths of a US dollar."""
         return int(self.cost_usd * 1e6)
 
-    def told(self) -> dict[str, Any] | None:
+    def reported(self) -> dict[str, Any] | None:
         """The event's data; nothing when nothing was reported."""
         if not self.tokens and not self.cost_usd:
             return None

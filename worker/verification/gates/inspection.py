@@ -188,19 +188,19 @@ class Order:
         return unquote(name).lower() in {anchor.lower() for anchor in self._anchors(file)}
 
 
-def _tell(**told: Any) -> None:
-    print(json.dumps(told), flush=True)  # noqa: T201 - its output is the report
+def _report(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)  # noqa: T201 - its output is the report
 
 
 def main() -> None:
     """Inspect what standard input names."""
     order = Order(**json.load(sys.stdin))
     for file in order.inspect:
-        _tell(begin=file)
+        _report(begin=file)
         findings = CHECKS[Path(file).suffix.lower()](order.read(file), file, order)
         for (code, line, values), _ in zip(findings, range(MAX_FINDINGS), strict=False):
-            _tell(code=code, file=file, line=line, values={key: text[:MAX_VALUE] for key, text in values.items()})
-    _tell(done=True)
+            _report(code=code, file=file, line=line, values={key: text[:MAX_VALUE] for key, text in values.items()})
+    _report(done=True)
 
 
 if __name__ == "__main__":

@@ -40,15 +40,15 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
             yield issue("FILE_TOO_LARGE", site.locale, file=path, path=path)
         else:
             waiting.append(path)
-    told = 0
+    count = 0
     while waiting:
         ran = _inspect(waiting, site)
         last, done = "", False
         for line in ran.lines:
             found = json.loads(line) if line.startswith("{") else {}
             last, done = found.get("begin", last), done or bool(found.get("done"))
-            if "code" in found and told < _MAX_FINDINGS:
-                told += 1
+            if "code" in found and count < _MAX_FINDINGS:
+                count += 1
                 yield issue(found["code"], site.locale, file=found["file"], line=found["line"], **_shown(found))
         if done:
             return

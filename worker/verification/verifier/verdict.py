@@ -130,8 +130,8 @@ def _sentences(value: object, name: str) -> list[str]:
     entries = [value] if isinstance(value, str | dict) else value
     if not isinstance(entries, list):
         raise NoVerdict(f"the verdict's {name!r} must be a list of texts")
-    told = (_sentence(entry)[:MAX_ENTRY] for entry in entries[:MAX_ENTRIES])
-    return [sentence for sentence in told if sentence]
+    sentences = (_sentence(entry)[:MAX_ENTRY] for entry in entries[:MAX_ENTRIES])
+    return [sentence for sentence in sentences if sentence]
 
 
 def _sentence(entry: object) -> str:
