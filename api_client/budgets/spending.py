@@ -2,7 +2,7 @@
 
 A turn's record is the truth of what it cost. Reservations are settled from it before every new one, and before anybody
 looks; a relay that dies leaves them to the next. Nothing is charged twice: a reservation is settled as it was read.
-A turn is charged to the day it was handed in.
+A turn is charged to the day it was submitted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from api_client.store import Store
 log = structlog.get_logger()
 
 _RESERVE, _SETTLE = (Path(__file__).with_name(f"{name}.lua") for name in ("reserve", "settle"))
-#: Days are kept so long: a turn may end a week after it was handed in.
+#: Days are kept so long: a turn may end a week after it was submitted.
 _KEEP_MS = 35 * DAY_SECONDS * 1000
 #: A reservation whose turn is not there after so many seconds: its relay died before it could store the turn.
 _STORED_WITHIN_SECONDS = 60.0

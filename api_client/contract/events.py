@@ -26,7 +26,7 @@ class Event:
         seq: its number in the turn, from 1, without gaps.
         epoch: nonce of the record that wrote it; another epoch means another history.
         at: store time, seconds since the epoch.
-        kind, data: what it says, as it stands on the wire; readers in this program match on ``body``.
+        kind, data: what it says, as it is on the wire; readers in this program match on ``body``.
     """
 
     seq: int

@@ -78,7 +78,7 @@ class Keys:
         return self._name(f"asked:{digest}")
 
     def rate(self, owner: str) -> str:
-        """String: when the owner may again hand in as many turns at once as its limit says, in milliseconds."""
+        """String: when the owner may again submit as many turns at once as its limit says, in milliseconds."""
         digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"rate:{digest}")
 

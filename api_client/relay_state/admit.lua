@@ -1,4 +1,4 @@
--- Let an owner hand in turns, if its limits leave room. All limits are looked at before anything is written.
+-- Let an owner submit turns, if its limits leave room. All limits are looked at before anything is written.
 -- KEYS[1] rate, KEYS[2] stored (strings: when the bucket is full again, in ms)
 -- KEYS[3] unfinished (sorted set: turn ids by when they were noted, in ms)
 -- ARGV[1] what this costs of the rate, in ms  ARGV[2] what its bucket holds, in ms; 0: no limit

@@ -1,6 +1,6 @@
-"""What an owner may hand in: turns a minute, bytes that are stored, turns that have not ended.
+"""What an owner may submit: turns a minute, bytes that are stored, turns that have not ended.
 
-It lives in the store, so that several relays share it. Rate and bytes are buckets that empty by what is handed in and
+It lives in the store, so that several relays share it. Rate and bytes are buckets that empty by what is submitted and
 fill again evenly: one number each, the time at which the bucket will be full again (the generic cell rate algorithm).
 The unfinished turns are a set of their ids; only when it is full is it asked which of them have ended.
 """
@@ -49,7 +49,7 @@ class Refusal:
 
 
 class Allowances:
-    """What all owners may hand in. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """What all owners may submit. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class Allowances:
         size: int = 0,
         cost: float = 1.0,
     ) -> Refusal | None:
-        """Let the owner hand in ``count`` turns of ``size`` bytes together; ``cost`` is what they take of the rate.
+        """Let the owner submit ``count`` turns of ``size`` bytes together; ``cost`` is what they take of the rate.
 
         Turns whose ids are known are noted as unfinished at once; for others use ``note`` when they are stored.
         """

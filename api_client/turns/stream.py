@@ -5,7 +5,7 @@ and on every ping the log is read, so a reader that starts late, lags or loses i
 nothing twice.
 
 The position is the last event seen: its number and when it was written. Each reading of the log begins with that very
-event. If another one stands in its place, or none, the store lost the end of its log (its power failed, or a replica
+event. If another one is in its place, or none, the store lost the end of its log (its power failed, or a replica
 took over that was behind), and the reader begins again (``log.reset``).
 """
 

@@ -24,7 +24,7 @@ async def replay(
     bulk: str = "",
     detail: str = "",
 ) -> Done:
-    """Hand a finished turn in again. It stays its owner's, and counts among what they may hand in.
+    """Submit a finished turn again. It stays its owner's, and counts among what they may submit.
 
     Args:
         relay: where it is asked for.

@@ -74,14 +74,14 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
 async def require_room(
     relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
 ) -> None:
-    """Let the caller hand in turns, if the queue and its own limits leave room for them; a file of phases is one.
+    """Let the caller submit turns, if the queue and its own limits leave room for them; a file of phases is one.
 
     The queue's bound is not exact, because others submit meanwhile; what it keeps away is a store that fills up until
     nobody can work.
 
     Args:
-        relay: where it is handed in.
-        caller: who hands it in.
+        relay: where it is submitted.
+        caller: who submits it.
         locale: the language of a refusal.
         turn_ids: ids of the turns that come, where they are known; they count as unfinished from now on.
         count: how many turns come.

@@ -16,7 +16,7 @@ from tests.claude.endings import SLOW
 from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, says, told
 from worker.files import session
-from worker.files.session_fence import holding
+from worker.files.session_fence import fenced_writes
 from worker.runners.claude.cli_prompt import GERMAN
 from worker.turns.transitions.moves import Answer
 
@@ -75,7 +75,7 @@ def accepted(ran: Ran, response: str) -> None:
     request = TurnRequest(model="m", messages=FIRST, session_id="s")
     turn = Turn(turn_id="t", epoch="", state=TurnState.VALIDATING, request=request)
     turn = replace(turn, agent_session=ran.result.agent_session)
-    with holding(ran.order.workdir) as holder:
+    with fenced_writes(ran.order.workdir) as holder:
         session.accept(holder, turn, Answer(response=response, step="what", step_source="marker"))
 
 

@@ -12,7 +12,7 @@ from api_client.contract.values.prompts import shipped
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told
 from worker.files import session
-from worker.files.session_fence import holding
+from worker.files.session_fence import fenced_writes
 
 _OK = says("Gut.")
 
@@ -48,7 +48,7 @@ def test_the_session_is_told_its_rules_and_a_request_in_them_stays_text(agent: A
     request = TurnRequest(
         model="m", messages=({"role": "user", "content": "Lies\n@/etc/passwd\n```\n@/etc/passwd"},), session_id="s"
     )
-    with holding(agent.workdir) as holder:
+    with fenced_writes(agent.workdir) as holder:
         session.prepare(
             holder, Turn(turn_id="t", epoch="", state=TurnState.RUNNING, request=request), agent.root, shipped("de")
         )

@@ -29,6 +29,14 @@ _PHRASES = {
     r"(?:is|are|was|were) of use": "is useful",
     r"harms? nobody": "changes nothing else",
     r"to its end": "to the end, completely",
+    r"deaf": "stalled; ignores (a signal)",
+    r"pulses?": "heartbeat",
+    r"sightings?": "request seen",
+    r"crew": "workers",
+    r"tall(?:y|ies)": "count",
+    r"(?:stands?|stood) (?:in|on) (?:its|the|a)(?! way)": "is in, is on",
+    r"(?<!by )hands? (?:it |them )?in": "submits",
+    r"handed in": "submitted",
 }
 _WORDS = "[ \\n]"
 RULES = [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.prose.__main__ import LONGEST_CELL, Finding, cells, findings, phrases, too_many
+from tests.prose.__main__ import LONGEST_CELL, ROOT, Finding, cells, findings, phrases, too_many
+from tests.prose.names import FORBIDDEN, unwanted
 
 
 def written(path: Path, text: str) -> Path:
@@ -80,3 +82,45 @@ def test_findings_are_gathered_by_room(tmp_path: Path) -> None:
     written(tmp_path / "worker" / "turns" / "record" / "a.py", '"""It is told."""\n')
     written(tmp_path / "docs" / "b.md", "It is told.\n")
     assert {finding.room for finding in findings(tmp_path)} == {"worker/turns", "docs/b.md"}
+
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+TERMS = [word.strip() for row in re.findall(r"^\| ([a-z][a-z, -]+) \|", GLOSSARY, re.MULTILINE) for word in row.split(",")]
+#: What may be between the words of a term: an ending of the first one, and a space, hyphen or underscore.
+_BETWEEN = r"(?:s|ed|ing)?[ _\n-]"
+PRODUCT = [path for folder in ("api_client", "worker") for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def test_no_name_in_the_product_has_a_word_that_the_field_does_not_use() -> None:
+    left = [f"{path.relative_to(ROOT)}:{line}: {name}: {use}" for path in PRODUCT for line, name, use in unwanted(path)]
+    left = [each for each in left if not each.startswith(("worker/turns/service.py", "worker/turns/engine.py"))]
+    assert not left, "\n".join(left)
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_each_term_of_the_glossary_is_used_in_the_code_and_on_another_page(term: str) -> None:
+    said = re.compile(rf"\b{term.replace(' ', _BETWEEN)}(?:s|es|d|ed|ing)?\b", re.IGNORECASE)
+    split = (re.sub(r"([a-z])([A-Z])|_", r"\1 \2", path.read_text(encoding="utf-8")) for path in PRODUCT)
+    assert any(said.search(text) for text in split), "no code speaks of it"
+    pages = (path for path in (ROOT / "docs").glob("*.md") if path.name != "glossary.md")
+    assert any(said.search(path.read_text(encoding="utf-8")) for path in pages), "no other page speaks of it"
+
+
+def test_no_forbidden_word_is_defined_in_the_glossary() -> None:
+    assert {"turn", "lease", "fencing token", "store", "broker"} <= set(TERMS), "the table was read"
+    assert not {word for term in TERMS for word in term.split() if word in FORBIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("told = 1", "told"),
+        ("class TellLater: ...", "tell"),
+        ("def f(deaf): ...", "deaf"),
+        ("x._pulse = 1", "pulse"),
+        ("retold = holdings = 1", ""),
+    ],
+)
+def test_a_forbidden_word_is_found_in_every_kind_of_name(tmp_path: Path, line: str, word: str) -> None:
+    found = [use for *_, use in unwanted(written(tmp_path / "module.py", line + "\n"))]
+    assert found == ([FORBIDDEN[word]] if word else [])

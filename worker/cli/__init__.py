@@ -36,7 +36,7 @@ COMMANDS = {
         "Watch turns rejected, repaired, delivered, and a worker killed in the middle.",
     ),
     "up": ("worker.cli.installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
-    "submit": ("worker.cli.turns.turn:submit", "Hand in a message; wait for its answer or watch it."),
+    "submit": ("worker.cli.turns.turn:submit", "Submit a message; wait for its answer or watch it."),
     "top": ("worker.cli.figures.top:top", "Show what runs now, live: turns, queues, rates, last outcomes."),
     "list": (
         "worker.cli.turns.listing:list_turns",

@@ -113,7 +113,7 @@ def lost(
 ) -> list[ValidationIssue]:
     """CONTENT_LOST for each ADR of the answer before that the one after it lacks, and for each good section.
 
-    Good is a section with content that no error named; a required one also when an error named it. What stands in a
+    Good is a section with content that no error named; a required one also when an error named it. What is in a
     file is not lost.
 
     Args:

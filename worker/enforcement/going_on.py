@@ -99,7 +99,7 @@ def go_on(so_far: str, reply: str, *, complete: bool = True) -> Continued:
 
     Lines that it repeats count once, words before what it sends go, and so does a fence around it. An agent that began
     again, with the whole answer or with a section, is noticed: then its version counts from there, unless it lacks what
-    stands in the text so far.
+    is in the text so far.
 
     Args:
         so_far: the text so far, as ``unfinished`` gives it.

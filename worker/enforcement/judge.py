@@ -69,7 +69,7 @@ def _judged(
 
 
 def _lost(history: Sequence[Attempt], new: Attempt, answer: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-    """What the answer lacks that stood in the one before it, or in what was known of one that broke off."""
+    """What the answer lacks that was in the one before it, or in what was known of one that broke off."""
     locale = str(context.get("locale", DEFAULT_LOCALE))
     if new.fresh:
         kept = best(history)

@@ -29,7 +29,7 @@ from api_client.contract.marker import page_text
 from api_client.contract.turn import Turn
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
 from worker.files.safe_io import made, opened, read
-from worker.files.session_fence import Holding, Place
+from worker.files.session_fence import FencedPlace, Place
 from worker.files.template import render
 
 log = structlog.get_logger()
@@ -77,7 +77,7 @@ class Answer(Protocol):
         ...
 
 
-def prepare(holder: Holding, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
+def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
     """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
     A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
@@ -150,7 +150,7 @@ def accept(holder: Place, turn: Turn, answer: Answer) -> None:
         "conversation": conversation_digest(answered),
     }
     _write_status(holder, status)
-    if isinstance(holder, Holding):
+    if isinstance(holder, FencedPlace):
         _tidy(holder, turn.agent_session)
 
 

@@ -46,7 +46,7 @@ class Place:
         """Write a file in ``folder``, whole or not at all; see ``safe_io.replace``.
 
         Raises:
-            OSError: it cannot be written; for a ``Holding`` FileNotFoundError also when there was a later holder.
+            OSError: it cannot be written; for a ``FencedPlace`` FileNotFoundError also when there was a later holder.
         """
         replace(name, content, folder, durable=durable, by_way_of=self.drafts)
 
@@ -74,7 +74,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding(Place):
+class FencedPlace(Place):
     """One holder's right to write in a session's folder; ``drafts`` is its own folder in ``.held/``."""
 
     _all: int
@@ -121,10 +121,10 @@ def place(session: Path, token: str = "") -> Iterator[Place | None]:
     """A place in a session's folder, which is made when it is missing, for the last that is written there in a turn.
 
     Where the session never had a holder, the turn's token alone says who may write. Where it had, this is the place
-    that ``holding`` kept for the token; None when that is gone, or never was.
+    that ``fenced_writes`` kept for the token; None when that is gone, or never was.
 
     Raises:
-        OSError: as ``holding``.
+        OSError: as ``fenced_writes``.
     """
     with _opened(session) as (root, new):
         held = None if new else found(HELD, root)
@@ -137,13 +137,13 @@ def place(session: Path, token: str = "") -> Iterator[Place | None]:
                 yield None
             else:
                 with _leaving(held, _name_of(token), own, stays=False):
-                    yield Holding(session, root, new, own, held, _name_of(token), _taken=True)
+                    yield FencedPlace(session, root, new, own, held, _name_of(token), _taken=True)
         finally:
             os.close(held)
 
 
 @contextlib.contextmanager
-def holding(session: Path, token: str = "", *, stays: bool = False) -> Iterator[Holding]:
+def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedPlace]:
     """A holder's place in a session's folder, which is made when it is missing.
 
     This writes nothing and ends no other holder's right: that begins with ``take``, after the store was asked.
@@ -169,7 +169,7 @@ def holding(session: Path, token: str = "", *, stays: bool = False) -> Iterator[
                     os.mkdir(name, dir_fd=held)
                 own = os.open(name, DIRECTORY, dir_fd=held)
             with _leaving(held, name, own, stays=stays):
-                yield Holding(session, root, new, own, held, name, _taken=first or was_kept)
+                yield FencedPlace(session, root, new, own, held, name, _taken=first or was_kept)
         finally:
             os.close(held)
 

@@ -24,7 +24,7 @@ import structlog
 from api_client.contract.errors import HelixError
 from api_client.contract.failpoints import reach
 from worker.files.safe_io import DIRECTORY, SHORT_OF, found, made, opened, read, write
-from worker.files.session_fence import Holding, Place
+from worker.files.session_fence import FencedPlace, Place
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
     return name
 
 
-def delivery_directory(holder: Holding, turn_id: str, attempt: int, delivery: int) -> Path:
+def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery: int) -> Path:
     """Make the folder of one delivery in the holder's session, with its ``output/``, and return it.
 
     That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an

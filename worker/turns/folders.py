@@ -15,7 +15,7 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
 from worker.files import recording, session
-from worker.files.session_fence import holding, place
+from worker.files.session_fence import fenced_writes, place
 from worker.files.workspace import (
     RESPONSE,
     Written,
@@ -79,7 +79,7 @@ def begin(
         confirm: asks the store, after a freeze, whether the turn is still ours; raises if it is not.
         needed: the agent works in the folder.
         template: as for ``session.prepare``.
-        token: as for ``session_fence.holding``: the claim's, under which the answer is accepted too.
+        token: as for ``session_fence.fenced_writes``: the claim's, under which the answer is accepted too.
         tools: as for ``session.prepare``.
 
     Raises:
@@ -91,7 +91,7 @@ def begin(
         if has_answer(workdir):
             _take_answer_back(workdir, confirm)
         return directory
-    with holding(workdir, token, stays=True) as holder:
+    with fenced_writes(workdir, token, stays=True) as holder:
         confirm()
         holder.take()
         directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
@@ -109,7 +109,7 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
             confirm()
             take_answer_back(here)
             return
-    with holding(workdir) as holder:
+    with fenced_writes(workdir) as holder:
         confirm()
         holder.take()
         take_answer_back(holder)

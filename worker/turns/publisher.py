@@ -20,7 +20,7 @@ from api_client.contract.failpoints import arrive, reach
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files import session, workspace
-from worker.files.session_fence import Holding, Place, holding, place
+from worker.files.session_fence import FencedPlace, Place, fenced_writes, place
 from worker.turns import folders
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
@@ -117,7 +117,7 @@ class Publisher:
         reach("answer.accepted")
         for _ in range(_TRIES):
             try:
-                with holding(folders.folder_of(self._settings, turn), lease.claim.token) as holder:
+                with fenced_writes(folders.folder_of(self._settings, turn), lease.claim.token) as holder:
                     if not self._seal(lease, accepted):
                         return move
                     sealed = True
@@ -152,7 +152,7 @@ class Publisher:
     def _put(self, holder: Place, turn: Turn, accepted: Accepted) -> None:
         """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
         answer, files = accepted.move.answer, dict[str, str]()
-        if isinstance(holder, Holding):
+        if isinstance(holder, FencedPlace):
             files = workspace.written_files(holder.path / "attempts" / accepted.delivery)
         session.accept(holder, turn, answer)
         workspace.publish(

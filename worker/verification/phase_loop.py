@@ -116,7 +116,7 @@ async def _verified(
 def feedback_on(result: VerificationResult) -> str:
     """The agent's feedback on a result: its errors as a list, then what to do about them; each thing once.
 
-    The advice of gates says every error with its place and its fix, so an error that stands in the advice is left out.
+    The advice of gates says every error with its place and its fix, so an error that is in the advice is left out.
     """
     advice = (result.feedback or "").strip()
     if advice in result.errors:

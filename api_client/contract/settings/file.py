@@ -164,7 +164,7 @@ class _Reader:
         name = key.removesuffix("_file")
         if key in known or name not in known or not known[name].metadata["secret"]:
             if key in known and known[key].metadata["secret"]:
-                self._problem(place, f"a secret stands in a separate file: {key}_file = ...")
+                self._problem(place, f"a secret is in a separate file: {key}_file = ...")
                 return key, None
             return key, value
         return name, self._secret(place, value)

@@ -62,7 +62,7 @@ class Serving:
         "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
     )
     turns_per_minute: int = setting(
-        60, integer(0, 10**6), "Turns an owner may hand in a minute, and at once; more get 429. 0: no limit."
+        60, integer(0, 10**6), "Turns an owner may submit a minute, and at once; more get 429. 0: no limit."
     )
     owner_unfinished: int = setting(
         100, integer(0, 10**7), "Turns of one owner that have not ended; more get 429. 0: no limit."

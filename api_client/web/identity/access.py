@@ -44,7 +44,7 @@ class Caller:
         operator: may also see and cancel everybody's.
         metrics: may read figures over all owners; operators may too.
         models: the models they may use; empty: all.
-        limits: what they may hand in; none where no key is configured.
+        limits: what they may submit; none where no key is configured.
         forwards_users: speaks for several users; ``owner`` is still the key's.
         holder: what folders of phases are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
     """
@@ -199,7 +199,7 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What each owner may hand in, by the settings."""
+    """What each owner may submit, by the settings."""
     return Limits(
         per_minute=settings.turns_per_minute,
         unfinished=settings.owner_unfinished,

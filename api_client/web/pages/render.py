@@ -1,6 +1,6 @@
 """Templates, and what every page is sent with.
 
-Whatever stands in a page is escaped, and a page loads nothing from elsewhere.
+Whatever is in a page is escaped, and a page loads nothing from elsewhere.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Visitor:
         token: the cookie's content. new: the browser does not have it yet.
         owner: whose turns may be seen; None: everybody's.
         changes: whose turns may be changed; None for an operator, who may change all.
-        limits: what may be handed in. models: the models that may be asked; empty: all.
+        limits: what may be submitted. models: the models that may be asked; empty: all.
         name: who acts, for the audit log.
         signed_in: by a key, or by the operator's token where no keys are configured.
     """
@@ -84,7 +84,7 @@ class Visitor:
 
     @property
     def caller(self) -> Caller:
-        """The visitor as one who hands in turns."""
+        """The visitor as one who submits turns."""
         return Caller(owner=self.changes or "", operator=self.operator, models=self.models, limits=self.limits)
 
     @property

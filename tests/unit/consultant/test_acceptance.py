@@ -16,7 +16,7 @@ from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.files import session
 from worker.files.safe_io import opened, read
 from worker.files.session import conversation_digest, read_status
-from worker.files.session_fence import HELD, holding, place
+from worker.files.session_fence import HELD, fenced_writes, place
 from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.turns.transitions.moves import Answer
 
@@ -34,7 +34,7 @@ def accept(folder: Path, text: str, *, token: str = "") -> None:
 def run(folder: Path, text: str, *, token: str) -> None:
     """What a worker writes for a turn whose agent works in the session's folder."""
     for attempt in (1, 2):
-        with holding(folder, token, stays=True) as holder:
+        with fenced_writes(folder, token, stays=True) as holder:
             holder.take()
             delivery_directory(holder, token, attempt, 1)
             session.prepare(holder, turn(text), folder, "# {{ session_id }}")

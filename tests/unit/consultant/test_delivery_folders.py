@@ -12,7 +12,7 @@ import pytest
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.contract.values.prompts import shipped
-from worker.files.session_fence import holding, place
+from worker.files.session_fence import fenced_writes, place
 from worker.files.workspace import check_session_done, publish
 from worker.runners.base import needs_folder
 from worker.turns import folders
@@ -54,7 +54,11 @@ def files(settings: Settings) -> dict[str, int]:
 @pytest.fixture(params=["in files", "without files"])
 def answered(settings: Settings, request: pytest.FixtureRequest) -> None:
     """The session has an accepted answer, of an agent that worked so."""
-    with holding(session_folder(settings)) if request.param == "in files" else place(session_folder(settings)) as here:
+    with (
+        fenced_writes(session_folder(settings))
+        if request.param == "in files"
+        else place(session_folder(settings)) as here
+    ):
         assert here is not None
         publish(here, "Antwort", attempt_id="t0-1-1-1")
 

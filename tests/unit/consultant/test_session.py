@@ -17,7 +17,7 @@ from api_client.contract.values.image import read_image
 from api_client.contract.values.prompts import SHIPPED, shipped
 from worker.files import session
 from worker.files.session import continued_session, conversation_digest, read_status
-from worker.files.session_fence import holding
+from worker.files.session_fence import fenced_writes
 from worker.files.template import check, fenced, text_of
 from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.turns.transitions.moves import Answer
@@ -41,12 +41,12 @@ def workdir(tmp_path: Path) -> Path:
 
 
 def prepare(workdir: Path, turn: Turn, root: Path) -> None:
-    with holding(workdir) as holder:
+    with fenced_writes(workdir) as holder:
         session.prepare(holder, turn, root, shipped("de"))
 
 
 def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
-    with holding(workdir) as holder:
+    with fenced_writes(workdir) as holder:
         session.accept(holder, turn, answer)
 
 
@@ -175,14 +175,14 @@ def test_roles_keep_two_conversations_apart() -> None:
 
 def test_done_means_an_accepted_answer_and_no_run_since(tmp_path: Path) -> None:
     workdir = tmp_path / "s"
-    with holding(workdir) as holder:
+    with fenced_writes(workdir) as holder:
         delivery_directory(holder, "t0-a", 1, 1)
         assert not check_session_done(workdir)
         publish(holder, "Antwort", attempt_id="t0-a-1-1")
     assert check_session_done(workdir)
     assert check_session_done(workdir, "t0-a-1-1")
     assert not check_session_done(workdir, "t0-a-2-2")
-    with holding(workdir) as holder:
+    with fenced_writes(workdir) as holder:
         delivery_directory(holder, "t0-a", 2, 2)
     assert not check_session_done(workdir)
 
@@ -209,7 +209,7 @@ def test_a_models_own_template_stands_in_for_ours_and_a_broken_one_is_a_setting_
 ) -> None:
     template = tmp_path / "own.md.j2"
     template.write_text("# {{ session_id }}\n{{ original_request | fenced }}\n")
-    with holding(workdir) as holder:
+    with fenced_writes(workdir) as holder:
         session.prepare(holder, turn(), tmp_path, text_of(str(template), "de"))
         assert (workdir / "CLAUDE.md").read_text(encoding="utf-8") == "# s\n```text\nBaue einen Zähler\n```\n"
         for number, broken in enumerate(("{{ nobody_knows }}", "{% if %}"), 2):
@@ -223,7 +223,7 @@ def test_a_models_own_template_stands_in_for_ours_and_a_broken_one_is_a_setting_
 def test_both_languages_are_shipped_and_agents_without_tools_are_told_of_none(workdir: Path, tmp_path: Path) -> None:
     (tmp_path / "skills").mkdir()
     for locale, marker in (("de", "Pflicht:"), ("en", "Required:")):
-        with holding(workdir) as holder:
+        with fenced_writes(workdir) as holder:
             session.prepare(holder, replace(turn(), turn_id=f"t-{locale}"), tmp_path, shipped(locale))
             told = (workdir / "CLAUDE.md").read_text(encoding="utf-8")
             session.prepare(holder, replace(turn(), turn_id=f"u-{locale}"), tmp_path, shipped(locale), tools=False)
@@ -239,7 +239,7 @@ def test_both_languages_are_shipped_and_agents_without_tools_are_told_of_none(wo
 def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: Path, tmp_path: Path) -> None:
     prepare(workdir, turn(), tmp_path)
     assert (workdir / "CLAUDE.md").exists()
-    with holding(workdir) as holder:
+    with fenced_writes(workdir) as holder:
         for number in (2, 3):
             session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), tmp_path, "")
             assert not (workdir / "CLAUDE.md").exists()

@@ -12,7 +12,7 @@ import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from worker.files import session
-from worker.files.session_fence import HELD, Holding, holding, place
+from worker.files.session_fence import HELD, FencedPlace, fenced_writes, place
 from worker.files.workspace import delivery_directory, publish, take_answer_back
 from worker.turns.transitions.moves import Answer
 
@@ -24,7 +24,7 @@ class World:
         self.folder = folder
         self.holder = "old"
 
-    def take(self, name: str, holder: Holding) -> None:
+    def take(self, name: str, holder: FencedPlace) -> None:
         if (self.folder.parent / "holder").read_text() != name:
             raise PermissionError("another worker has the turn")
         holder.take()
@@ -38,7 +38,7 @@ class World:
         token = name if place_stays else ""
         request = TurnRequest(model="m", messages=({"role": "user", "content": name},), session_id="s")
         turn = Turn(turn_id=name, epoch="", state=TurnState.RUNNING, request=request, agent_session=name)
-        with holding(self.folder, token, stays=place_stays) as holder:
+        with fenced_writes(self.folder, token, stays=place_stays) as holder:
             self.take(name, holder)
             if works_in_folder:
                 delivery_directory(holder, name, 1, 1)
@@ -48,7 +48,7 @@ class World:
         agent = self.folder / "agent"
         agent.mkdir(exist_ok=True)
         (agent / name).mkdir(exist_ok=True)
-        with holding(self.folder, token) as holder:
+        with fenced_writes(self.folder, token) as holder:
             self.take(name, holder)
             session.accept(holder, turn, Answer(response=name, step=name, step_source="marker"))
             publish(holder, name, attempt_id=name, files={"ADR-001.md": name})
@@ -122,9 +122,9 @@ def test_a_holder_that_was_overtaken_is_told(tmp_path: Path, answered_before: bo
     output = tmp_path / "s" / "output"
     if answered_before:
         output.mkdir(parents=True)
-    with holding(tmp_path / "s") as late:
+    with fenced_writes(tmp_path / "s") as late:
         late.take()
-        with holding(tmp_path / "s") as holder:
+        with fenced_writes(tmp_path / "s") as holder:
             holder.take()
         with pytest.raises(FileNotFoundError):
             publish(late, "old", attempt_id="a")
@@ -133,9 +133,9 @@ def test_a_holder_that_was_overtaken_is_told(tmp_path: Path, answered_before: bo
 
 
 def test_a_holder_the_store_did_not_confirm_ends_nobodys_right(tmp_path: Path) -> None:
-    with holding(tmp_path / "s") as holder:
+    with fenced_writes(tmp_path / "s") as holder:
         holder.take()
-        with holding(tmp_path / "s"):
+        with fenced_writes(tmp_path / "s"):
             publish(holder, "mine", attempt_id="a")
     assert (tmp_path / "s/output/response.md").read_text() == "mine"
 
@@ -151,7 +151,7 @@ def test_what_a_killed_holder_or_an_agent_left_is_cleared_away(tmp_path: Path, l
     else:
         (held / left / "deep" / "er").mkdir(parents=True)
         (held / left / "deep" / "x").touch()
-    with holding(tmp_path / "s") as holder:
+    with fenced_writes(tmp_path / "s") as holder:
         holder.take()
         assert len(list(held.iterdir())) == 1
     assert tmp_path.is_dir()
@@ -161,7 +161,7 @@ def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) ->
     def places() -> list[str]:
         return sorted(path.name for path in (tmp_path / "s" / HELD).iterdir())
 
-    with holding(tmp_path / "s", "mine", stays=True) as holder:
+    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
         holder.take()
     kept = places()
     assert "mine" not in kept[0], "agents may see the folder: its name must not tell the token"
@@ -169,19 +169,19 @@ def test_a_place_that_stays_is_found_again_by_its_token_alone(tmp_path: Path) ->
         assert found is None
     with place(tmp_path / "s") as found:
         assert found is None
-    with holding(tmp_path / "s", "mine", stays=True):
+    with fenced_writes(tmp_path / "s", "mine", stays=True):
         assert places() == kept
     with place(tmp_path / "s", "mine") as found:
-        assert isinstance(found, Holding)
+        assert isinstance(found, FencedPlace)
         publish(found, "mine", attempt_id="a")
     assert places() == []
     assert (tmp_path / "s/output/response.md").read_text() == "mine"
 
 
 def test_a_place_that_stayed_is_gone_once_somebody_else_held_the_session(tmp_path: Path) -> None:
-    with holding(tmp_path / "s", "mine", stays=True) as holder:
+    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
         holder.take()
-    with holding(tmp_path / "s", "yours", stays=True) as later:
+    with fenced_writes(tmp_path / "s", "yours", stays=True) as later:
         later.take()
     with place(tmp_path / "s", "mine") as found:
         assert found is None
@@ -190,14 +190,14 @@ def test_a_place_that_stayed_is_gone_once_somebody_else_held_the_session(tmp_pat
 
 
 def test_a_holder_that_fails_keeps_no_place(tmp_path: Path) -> None:
-    with pytest.raises(PermissionError), holding(tmp_path / "s", "mine", stays=True):
+    with pytest.raises(PermissionError), fenced_writes(tmp_path / "s", "mine", stays=True):
         raise PermissionError("another worker has the turn")
     assert list((tmp_path / "s" / HELD).iterdir()) == []
 
 
 @pytest.mark.parametrize("swapped", ["link", "file"])
 def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: Path, swapped: str) -> None:
-    with holding(tmp_path / "s", "mine", stays=True) as holder:
+    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
         holder.take()
     (kept,) = (tmp_path / "s" / HELD).iterdir()
     kept.rmdir()
@@ -208,7 +208,7 @@ def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: 
         kept.touch()
     with place(tmp_path / "s", "mine") as found:
         assert found is None
-    with holding(tmp_path / "s", "mine") as holder:
+    with fenced_writes(tmp_path / "s", "mine") as holder:
         holder.take()
         publish(holder, "mine", attempt_id="a")
     assert (tmp_path / "s/output/response.md").read_text() == "mine"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from worker.files import workspace
-from worker.files.session_fence import holding
+from worker.files.session_fence import fenced_writes
 from worker.files.workspace import (
     DeliveryTaken,
     Written,
@@ -20,12 +20,12 @@ from worker.files.workspace import (
 
 
 def begun(sessions: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:
-    with holding(session_directory(sessions, session_id)) as holder:
+    with fenced_writes(session_directory(sessions, session_id)) as holder:
         return delivery_directory(holder, turn_id, attempt, delivery)
 
 
 def published(session: Path, text: str, *, attempt_id: str, files: dict[str, str] | None = None) -> None:
-    with holding(session) as holder:
+    with fenced_writes(session) as holder:
         holder.take()
         publish(holder, text, attempt_id=attempt_id, files=files)
 

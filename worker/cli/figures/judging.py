@@ -69,14 +69,14 @@ class Judging:
             process.end()
 
     def add(self, judged: Judged, whose: Whose) -> None:
-        """Hand in an answer; it is counted when all before it are. Raises ``JudgingEnded``."""
+        """Submit an answer; it is counted when all before it are. Raises ``JudgingEnded``."""
         self._next.append((judged, whose))
         if len(self._next) == _BATCH:
             batch, self._next = self._next, []
             self._send(batch)
 
     def rest(self) -> None:
-        """Count all that was handed in. Raises ``JudgingEnded``."""
+        """Count all that was submitted. Raises ``JudgingEnded``."""
         while self._under_way:
             self._receive()
         with _Rules(self._policy, self._settings.root) as rules:

@@ -93,6 +93,7 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:
         waiting += f" ({seen.could_run} could run, oldest {_span(seen.at - seen.oldest_waiting)})"
+    clock = time.strftime("%H:%M:%S", time.localtime(seen.at))
     head = [
         Line(
             f"{clock}  {seen.working} at work  {waiting}  {_workers(seen)}",

@@ -23,7 +23,7 @@ from worker.cli.turns.turn_id import turn_argument
 def dead() -> None:
     """Dead letters: turns that took down their workers again and again, the last time alone.
 
-    They stay until they are dropped. `show` tells their whole history; `replay` hands them in again, as a new turn.
+    They stay until they are dropped. `show` tells their whole history; `replay` submits them again, as a new turn.
     """
 
 

@@ -93,7 +93,7 @@ def show(turn_id: str, as_json: bool) -> None:
 
 @inbox.command()
 @turn_argument()
-@click.option("--note", default="", help="Why; stands in the turn's record.")
+@click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
 def approve(turn_id: str, note: str, as_json: bool) -> None:
     """Accept the result as `show` shows it. The turn ends as passed_by_human."""
@@ -108,7 +108,7 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
     type=click.Path(dir_okay=False, allow_dash=True),
     help="File with the answer that counts; - is stdin.",
 )
-@click.option("--note", default="", help="Why; stands in the turn's record.")
+@click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
 def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
     """Accept your own result: the text of a file, or, of a phase, its files as you left them.

@@ -63,7 +63,7 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
 @click.option("--watch", "watching", is_flag=True, help="Write each event until the end, then the answer.")
 @json_option
 def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_key: str, **options: Any) -> None:
-    """Hand in MESSAGE (- reads it from standard input) and write the turn's id.
+    """Submit MESSAGE (- reads it from standard input) and write the turn's id.
 
     With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
     """

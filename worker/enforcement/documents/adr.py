@@ -192,7 +192,7 @@ def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
 
 
 def _plain_adrs(out: Outline) -> Iterator[Adr]:
-    """The ADRs that stand in the text itself."""
+    """The ADRs that are in the text itself."""
     closed = {start: end > start + 1 and out.lines[end - 1].rstrip() == "---" for start, end in out.headers}
     begins: list[tuple[int, tuple[int, int] | None]] = [
         (start, (start + 1, end - closed[start])) for start, end in out.headers

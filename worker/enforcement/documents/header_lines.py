@@ -46,7 +46,7 @@ def mapping(yaml_text: str) -> Node | None:
 
 
 def by_lines(yaml_text: str) -> bool:
-    """True when each key of the header stands in its own lines, so that one can be exchanged."""
+    """True when each key of the header is in its own lines, so that one can be exchanged."""
     root = mapping(yaml_text)
     return root is not None and not root.flow and {name.value for name, _ in root.pairs} == set(blocks(yaml_text))
 

@@ -61,7 +61,7 @@ def _within(value: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges, sorted and made disjoint (a fence may stand in a quote)."""
+    """The ranges, sorted and made disjoint (a fence may be in a quote)."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if merged and start < merged[-1][1]:

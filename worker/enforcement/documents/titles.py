@@ -65,7 +65,7 @@ _ENGLISH_TITLES = frozenset(
 _GERMAN_TITLES = frozenset(
     ("kontext", "entscheidung", "entscheidungen", "akzeptanzkriterien", "konsequenzen", "alternativen", "begründung")
 ) | frozenset(("umsetzung", "referenzen", "risiken", "zusammenfassung", "dokumentation", "hintergrund", "überblick"))
-#: Where sections stand in the ADRs of the seeds, MADR and Nygard: a missing one goes before the first of a later rank.
+#: Where sections are in the ADRs of the seeds, MADR and Nygard: a missing one goes before the first of a later rank.
 _RANKS = {
     **dict.fromkeys(("status", "metadata", "summary", "zusammenfassung", "overview", "überblick"), 0),
     "kontext": 1,

@@ -30,7 +30,7 @@ class Entry:
             ``warn`` as a warning.
         shadow: it judges and is shown, and decides nothing.
         on_request: it judges only turns whose request names it.
-        line: where it stands in the file, from 1.
+        line: where it is in the file, from 1.
     """
 
     rule: str

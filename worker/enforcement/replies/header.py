@@ -77,7 +77,7 @@ def _key(text: str, name: str) -> str:
 
 
 def _listed(lines: Sequence[str]) -> str:
-    """Fields that stand in a list or in bold letters, as YAML; empty where they are not YAML."""
+    """Fields that are in a list or in bold letters, as YAML; empty where they are not YAML."""
     found = [one for line in lines if (one := _FIELD.match(line.strip()))]
     text = "\n".join(f"{one[1]}: {one[2]}" for one in found)
     return text if header_lines.mapping(text) else ""

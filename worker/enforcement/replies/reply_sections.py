@@ -36,7 +36,7 @@ _MAX_REMARKS = 8
 _MIN_WORDS = 3
 #: A longer text is not a section that was sent without its heading, in characters.
 _MAX_BODY = 20_000
-#: A paragraph of this length that stands in the answer already was repeated, not written for a section.
+#: A paragraph of this length that is in the answer already was repeated, not written for a section.
 _MIN_REPEATED = 12
 
 
@@ -249,7 +249,7 @@ def _body_alone(text: str, rest: str, answer: str, title: str) -> str:
 
 
 def _is_body(body: str, paragraphs: Sequence[str], answer: str, title: str) -> bool:
-    """True when text without a heading is surely a section's: nothing in it talks, asks, or stands in the answer."""
+    """True when text without a heading is surely a section's: nothing in it talks, asks, or is in the answer."""
     if len(body) > _MAX_BODY or len(body.split()) < _MIN_WORDS or not has_content(body):
         return False
     if any(is_remark(part) for part in paragraphs) or body.endswith("?"):

@@ -50,7 +50,7 @@ class Forbidden(Rule):
     bounded: ClassVar[bool] = True
     mends_files: ClassVar[bool] = True
 
-    words: tuple[str, ...] = option((), "Words and phrases that must not stand in the answer, in any letter case.")
+    words: tuple[str, ...] = option((), "Words and phrases that must not be in the answer, in any letter case.")
     secrets: bool = option(True, "Also look for private keys, and for keys and tokens of well-known services.")
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 @dataclass(frozen=True, kw_only=True)
 class Regex(Rule):
-    """Searches by Python's regular expressions; ``(?i)`` and other flags stand in the pattern.
+    """Searches by Python's regular expressions; ``(?i)`` and other flags are in the pattern.
 
     Python's engine may take exponential time over a pattern such as ``(a+)+$``: so the rule is not ``bounded``, and
     works in a child process that is ended when its time is over (``worker.enforcement.isolation``).

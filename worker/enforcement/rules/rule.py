@@ -23,7 +23,7 @@ def option(default: Any, what: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ResponseValidator):
-    """A validator whose options stand in its fields.
+    """A validator whose options are in its fields.
 
     Attributes:
         name: how issues, metrics and requests name this rule; the policy file may choose it.

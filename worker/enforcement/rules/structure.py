@@ -35,7 +35,7 @@ class Structure(Rule):
     sections: tuple[str, ...] = option((), "Headings that must be there; `Context|Kontext` names one section twice.")
     level: int = option(2, "The level of these headings; 0 for any.")
     filled: bool = option(True, "A section must have content besides its heading.")
-    ordered: bool = option(False, "The sections must stand in the template's order.")
+    ordered: bool = option(False, "The sections must be in the template's order.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """Finding and ending the processes of one run by the mark in their environment.
 
-A mark stands in the environment of an agent and so of everything it starts: it is found again after a double fork,
+A mark is in the environment of an agent and so of everything it starts: it is found again after a double fork,
 in its own session and process group. Only the standard library: the guard imports this.
 """
 

@@ -41,7 +41,7 @@ class OpenAiHttpRunner(ProcessRunner):
     """Asks ``HELIX_OPENAI_URL`` once. The service's model stands after ``:``, such as ``openai_http:qwen3``."""
 
     name = "openai_http"
-    #: It has no tools: what it is to know must stand in its prompt.
+    #: It has no tools: what it is to know must be in its prompt.
     reads_files = False
 
     def prepare(self, order: Order) -> Play | RunResult:

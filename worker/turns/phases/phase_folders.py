@@ -25,7 +25,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import PHASES, input_file, input_problem, phases_folder
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from worker.files.session_fence import Holding
+from worker.files.session_fence import FencedPlace
 from worker.files.workspace import delivery_name
 from worker.runners.base import Verdict
 from worker.verification import FeedbackChannel, Fence, phase_prompt
@@ -62,7 +62,7 @@ def phase_directory(root: Path, turn: Turn) -> Path:
     return root.resolve() / phases_folder(turn.request) / phase_of(turn).id
 
 
-def begin(holder: Holding, directory: Path, turn: Turn, history: Sequence[AttemptRecord]) -> None:
+def begin(holder: FencedPlace, directory: Path, turn: Turn, history: Sequence[AttemptRecord]) -> None:
     """Make a delivery's folder ready for its agent: the files it goes on from, and the feedback it must read.
 
     Raises:
@@ -132,7 +132,7 @@ def own_inputs(turn: Turn, root: Path) -> tuple[Path, ...]:
     return tuple(input_file(root.resolve(), turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 
 
-def publish_output(holder: Holding, turn: Turn, delivery: str) -> None:
+def publish_output(holder: FencedPlace, turn: Turn, delivery: str) -> None:
     """Make a delivery's output the phase's verified output. Doing it again changes nothing.
 
     Raises:
@@ -159,7 +159,7 @@ def put_feedback_away(workdir: Path, turn: Turn) -> None:
         log.warning("feedback.not_archived", reason=str(error))
 
 
-def _note(holder: Holding, turn: Turn, status: str) -> None:
+def _note(holder: FencedPlace, turn: Turn, status: str) -> None:
     """Which turn worked here last, for people and for ``turns phase list``."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     noted = {"phase": phase_of(turn).id, "turn_id": turn.turn_id, "status": status, "updated_at": now}

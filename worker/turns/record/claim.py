@@ -24,6 +24,7 @@ class Claim:
     """A turn held for one link of its chain.
 
     Attributes:
+        token: the fencing token: the store refuses writes with the token of an earlier claim.
         taken_at: when the claim was asked for, by ``time.monotonic()``.
         seconds_left: time to the turn's deadline at that moment, by the store's clock.
         accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.

@@ -110,7 +110,7 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Mov
     """What follows from the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
     left = demote(repaired.issues, policy_of(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
-    mended = TurnMended(
+    repair = TurnMended(
         attempt=best,
         changes=tuple(repaired.changes),
         fixed=tuple(repaired.fixed_issues),
@@ -121,7 +121,7 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Mov
         return Move(
             attempt=best,
             facts=facts,
-            events=[mended],
+            events=[repair],
             outcome=Outcome.PASSED_BY_FALLBACK,
             answer=Answer(response=repaired.text, step=repaired.step, step_source=repaired.step_source),
         )
@@ -130,7 +130,7 @@ def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Mov
         next=Link(FAIL, link.attempt),
         facts=facts | attempt_facts(remaining=left),
         fields=progress(failing=Failing(reason="the fallback could not repair every error")),
-        events=[mended] if repaired.changes else [],
+        events=[repair] if repaired.changes else [],
     )
 
 

@@ -1,7 +1,7 @@
 """Reading a verifier's verdict out of its answer. Pure. All but a valid verdict is "not verified", with a reason.
 
 The verdict is one JSON object with ``success`` (true or false, nothing else), ``nonce``, ``errors``, ``checks_passed``
-and ``feedback``. The nonce stands in the verifier's prompt only, so no text in the checked files can know it.
+and ``feedback``. The nonce is in the verifier's prompt only, so no text in the checked files can know it.
 """
 
 from __future__ import annotations
