@@ -122,7 +122,7 @@ async def test_each_link_in_place_is_told_as_the_child_of_the_one_before(bench: 
     told = Told()
     turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
     seat = bench.slots.enter(RUN_QUEUE)
-    bench.loop.result_of(bench.service.carry_out(Link(RUN, 1), turn_id, "s", seat=seat, told=told))
+    bench.loop.result_of(bench.service.carry_out(Link(RUN, 1), turn_id, "s", seat=seat, report=told))
     seat.leave()
     assert told.said == [
         *("running", "ended", str(Link(VALIDATE, 1)), "validating", "ended"),

@@ -137,18 +137,18 @@ class Engine:
         seat = self.slots.enter(QUEUES[link.task])
         self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
 
-    async def _carry_out(self, told: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
-        _TASK.set(told)
-        self._stories.add(told)
-        told.begin()
+    async def _carry_out(self, report: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:
+        _TASK.set(report)
+        self._stories.add(report)
+        report.begin()
         with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
             try:
-                await self.service.carry_out(link, turn_id, session_id, seat=seat, told=told)
+                await self.service.carry_out(link, turn_id, session_id, seat=seat, report=report)
             except Exception as error:  # the turn is delivered again; no other turn of this process is concerned
                 log.exception("turn.broke_off", link=str(link))
-                told.fail(error)
+                report.fail(error)
             finally:
-                self._stories.discard(told)
+                self._stories.discard(report)
                 seat.leave()
 
     def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
@@ -178,7 +178,7 @@ class Engine:
 
     def active(self) -> list[dict[str, Any]]:
         """The tasks that are carried out now, for operators. For any thread."""
-        return [told.info() for told in tuple(self._stories)]
+        return [report.info() for report in tuple(self._stories)]
 
     def _turned(self) -> None:
         """The loop turned: leases are kept as long as it does. A machine that is well again takes messages at once."""
@@ -225,8 +225,8 @@ class Engine:
 
         ``preferred``: the turn has waited before. So has another turn than the one at work: its session's next.
         """
-        told = _TASK.get()
-        task = told.task if told else None
+        report = _TASK.get()
+        task = report.task if report else None
         preferred = preferred or (task is not None and task.kwargs.get("turn_id") != turn_id)
         signatures = [
             self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)

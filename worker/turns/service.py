@@ -44,7 +44,7 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 Announce = Callable[[Link, str, str], None]
 
 
-class Telling(Protocol):
+class TaskReport(Protocol):
     """Reports the task that is carried out to operators: ``task_events.TaskStory``."""
 
     @property
@@ -69,7 +69,7 @@ class Telling(Protocol):
         ...
 
 
-class Untold:
+class NoTaskReport:
     """For callers without operators who watch."""
 
     task_id = ""
@@ -123,7 +123,7 @@ class TurnService:
         *,
         alone: bool = False,
         seat: Seat | None = None,
-        told: Telling | None = None,
+        report: TaskReport | None = None,
     ) -> None:
         """Carry out one link of a turn, and those after it in place as long as this process has a slot for them.
 
@@ -133,37 +133,37 @@ class TurnService:
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
-        told, seat = told or Untold(), seat or nowhere()
+        report, seat = report or NoTaskReport(), seat or nowhere()
         await arrive("task.received")
         if self._host.sick:  # received before it was known: somebody else is to have it
-            told.end(f"not here: {self._host.sick}")
+            report.end(f"not here: {self._host.sick}")
             await self._threads.files(self._announce, link, turn_id, session_id)
             return
-        claim = await self._claimed(link, turn_id, session_id, alone, told)
+        claim = await self._claimed(link, turn_id, session_id, alone, report)
         if claim is None:
             return
         with self._leases.hold(claim) as lease:
-            while following := await self._carried_out(lease, seat, alone, told):
+            while following := await self._carried_out(lease, seat, alone, report):
                 lease.go_on(following)
                 seat.settle(QUEUES[following.link.task])
                 structlog.contextvars.bind_contextvars(attempt=following.link.attempt)
-                told.follow(following.link)
+                report.follow(following.link)
 
-    async def _carried_out(self, lease: Lease, seat: Seat, alone: bool, told: Telling) -> Claim | None:
+    async def _carried_out(self, lease: Lease, seat: Seat, alone: bool, report: TaskReport) -> Claim | None:
         """Carry out the claimed link; the claim of the next one, when it is carried on in place."""
         claim = lease.claim
         link, turn = claim.link, claim.turn
         try:
             attempts = await self._ledger.attempts(claim)
-            told.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
+            report.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
             move = await self._work(lease, attempts)
             await arrive("link.decided")
-            link, move, done = await self._stored(lease, attempts, move, seat, alone, told)
+            link, move, done = await self._stored(lease, attempts, move, seat, alone, report)
         except Fenced:
-            await self._fenced(claim, told)
+            await self._fenced(claim, report)
             return None
         outcome = done.outcome if isinstance(done, Committed) else ""
-        told.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
+        report.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
         if not outcome:
             log.debug("turn.moved", link=str(link), next=str(move.next), delay_ms=move.delay_ms)
             if move.next and move.next.task == JUDGED_BY.get(link.task):
@@ -175,7 +175,7 @@ class TurnService:
         return None
 
     async def _stored(
-        self, lease: Lease, attempts: list[AttemptRecord], move: Move, seat: Seat, alone: bool, told: Telling
+        self, lease: Lease, attempts: list[AttemptRecord], move: Move, seat: Seat, alone: bool, report: TaskReport
     ) -> tuple[Link, Move, Claim | Committed]:
         """Store what a link led to; a run whose answer can be judged at once, with the verdict on it.
 
@@ -189,20 +189,20 @@ class TurnService:
         if move.next and move.next.task == VALIDATE and self._stays(lease, move, seat, alone):
             judged = await self._links.judged_at_once(lease, move, attempts)
         if judged is None:
-            return link, move, await self._store(lease, move, seat, alone, told)
-        told.end(flower_text.ending(turn, link, move, ""))
+            return link, move, await self._store(lease, move, seat, alone, report)
+        report.end(flower_text.ending(turn, link, move, ""))
         link = Link(VALIDATE, link.attempt)
-        told.follow(link)
-        told.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
+        report.follow(link)
+        report.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
         await arrive("link.decided")
         try:
-            return link, judged.verdict, await self._store(lease, judged.move, seat, alone, told)
+            return link, judged.verdict, await self._store(lease, judged.move, seat, alone, report)
         except JudgingPaused:
-            return link, replace(move, events=[]), await self._store(lease, move, seat, alone, told)
+            return link, replace(move, events=[]), await self._store(lease, move, seat, alone, report)
 
-    async def _store(self, lease: Lease, move: Move, seat: Seat, alone: bool, told: Telling) -> Claim | Committed:
+    async def _store(self, lease: Lease, move: Move, seat: Seat, alone: bool, report: TaskReport) -> Claim | Committed:
         if self._stays(lease, move, seat, alone):
-            return await self._ledger.advance(lease.claim, move, told.following(move.next))
+            return await self._ledger.advance(lease.claim, move, report.following(move.next))
         return await self._ledger.commit(lease.claim, move)
 
     def _stays(self, lease: Lease, move: Move, seat: Seat, alone: bool) -> bool:
@@ -217,30 +217,32 @@ class TurnService:
             return False
         return seat.may_go_on(QUEUES[move.next.task])
 
-    async def _claimed(self, link: Link, turn_id: str, session_id: str, alone: bool, told: Telling) -> Claim | None:
+    async def _claimed(
+        self, link: Link, turn_id: str, session_id: str, alone: bool, report: TaskReport
+    ) -> Claim | None:
         """The claim; None when the turn is not there to be taken."""
         try:
-            claim = await self._ledger.claim(turn_id, session_id, link, alone=alone, task=told.task_id)
+            claim = await self._ledger.claim(turn_id, session_id, link, alone=alone, task=report.task_id)
         except (ResponseError, ValueError) as error:
             await self._threads.files(self._blocking.put_aside, turn_id, error)
-            told.end("its record is damaged")
+            report.end("its record is damaged")
             return None
         if isinstance(claim, Claim):
             return claim
         if claim.why == "missing":
             log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
         log.info("turn.refused", link=str(link), why=claim.why)
-        told.end(f"nothing to do: {claim.why.replace('_', ' ')}")
+        report.end(f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "alone":
             await self._threads.runs(self._isolate, link, turn_id, session_id)
         return None
 
-    async def _fenced(self, claim: Claim, told: Telling) -> None:
+    async def _fenced(self, claim: Claim, report: TaskReport) -> None:
         if await self._ledger.knows(claim.turn.turn_id):
             log.warning("turn.fenced", link=str(claim.link))
         else:
             log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
-        told.end("WorkerLost: another worker has the turn", failed=True)
+        report.end("WorkerLost: another worker has the turn", failed=True)
 
     async def _go_on(self, claim: Claim, move: Move, done: Committed) -> None:
         """Announce the next link to Celery. Not vital: a reaper announces whatever is not announced here."""
