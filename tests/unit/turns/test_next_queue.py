@@ -18,7 +18,7 @@ def taken(waiting: dict[str, int], count: int) -> list[str]:
     """From which queues a worker takes its next messages, where so many wait in each: by pops of as many as it may."""
     which, left = NextQueue(), {queue: deque(range(waiting.get(queue, 0))) for queue in QUEUES}
     found: list[str] = []
-    for _ in range(count):  # each pop takes one at least
+    while len(found) < count:
         order = which.order(QUEUES)
         queue = next(queue for queue in order if left[queue])
         for _ in range(min(which.most(order), len(left[queue]))):
