@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import redis
+from redis.exceptions import ReadOnlyError
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
@@ -94,3 +96,36 @@ async def test_what_was_counted_is_folded_also_when_no_turn_is_unfinished_any_mo
     assert store.exists(keys.due, keys.pending) == 1
     reaper(short).look()
     assert not store.exists(keys.pending)
+
+
+async def test_while_no_turn_is_unfinished_a_reaper_looks_half_as_often(
+    client: TurnsClient, short: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polled, looks = reaper(short), 0
+    look = polled.look
+
+    def counted() -> None:
+        nonlocal looks
+        looks += 1
+        look()
+
+    monkeypatch.setattr(polled, "look", counted)
+    for _ in range(10):
+        polled.poll()
+    assert looks == 5
+    await client.submitter.submit(request())
+    for _ in range(10):
+        polled.poll()
+    assert looks in {14, 15}, "the first poll may have been left out"
+
+
+async def test_a_reaper_looks_each_time_while_the_store_is_away(
+    short: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polled = reaper(short)
+    polled.poll()
+    polled.poll()  # left out
+    monkeypatch.setattr(polled._backlog, "empty", Mock(side_effect=ReadOnlyError))
+    for _ in range(3):
+        with pytest.raises(ReadOnlyError):
+            polled.poll()

@@ -52,7 +52,8 @@ class Reaper:
         self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
         self._known_shards = 0
-        self._poller = Poller("reaper", lambda: self.look(), settings.reap_seconds)
+        self._idle = self._left_out = False
+        self._poller = Poller("reaper", self.poll, settings.reap_seconds)
 
     def start(self) -> None:
         """Start the thread."""
@@ -62,6 +63,17 @@ class Reaper:
         """Stop the thread."""
         self._poller.close()
 
+    def poll(self) -> None:
+        """Look, but leave out every other look while there is no unfinished turn: idle workers cost the store little.
+
+        Raises:
+            RedisError: the store does not answer.
+        """
+        self._left_out = self._idle and not self._left_out
+        if not self._left_out:
+            self._idle = False  # should the store not answer, nobody knows
+            self.look()
+
     def look(self) -> None:
         """Look once at everything that is due. While nothing is to be done, that is one command a shard.
 
@@ -70,7 +82,8 @@ class Reaper:
         Raises:
             RedisError: the store does not answer.
         """
-        if self._backlog.empty([Keys(self._settings.namespace, shard) for shard in range(self._shards())]):
+        self._idle = self._backlog.empty([Keys(self._settings.namespace, shard) for shard in range(self._shards())])
+        if self._idle:
             self._clocks.rest()
             return
         now, calm_seconds = self._calm.look()
