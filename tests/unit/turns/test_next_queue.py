@@ -21,6 +21,7 @@ def taken(waiting: dict[str, int], count: int) -> list[str]:
     while len(found) < count:
         order = which.order(QUEUES)
         queue = next(queue for queue in order if left[queue])
+        assert which.most(order) > 0, "a pop takes one at least"
         for _ in range(min(which.most(order), len(left[queue]))):
             left[queue].pop()
             which.took(queue)
