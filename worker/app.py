@@ -14,7 +14,10 @@ from celery import Celery, signals
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import celery_settings
+from worker.flows.rollback import FlowGuard
 from worker.logs import configure_logging
+from worker.notices.notifier import Notifier
+from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
 from worker.turns.record.store import require_shards
 from worker.turns.tasks.celery_internals import worker_settings
@@ -56,7 +59,9 @@ def settings_of_process() -> Settings:
 @cache
 def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
-    return Engine(settings_of_process(), app, name=app.conf.get(_NAME, ""))
+    settings = settings_of_process()
+    helpers = (Notifier(settings), FlowGuard(settings))
+    return Engine(settings, app, IsolatedLinks(settings), helpers, name=app.conf.get(_NAME, ""))
 
 
 app = create_app(settings_of_process())

@@ -20,6 +20,7 @@ from api_client.contract.turn import Outcome, TurnState
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import Meeting, judged, message
 from tests.support import wait_for, wait_until
+from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
 from worker.turns.tasks.celery_internals import Receiver
 
@@ -101,7 +102,8 @@ async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_i
 def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(replace(settings, shutdown_seconds=0), Celery("test", set_as_current=False))
+    settings = replace(settings, shutdown_seconds=0)
+    engine = Engine(settings, Celery("test", set_as_current=False), IsolatedLinks(settings))
     listening, woken, handed_over = threading.Event(), itertools.count(), threading.Event()
     listening.set()
     monkeypatch.setattr(engine.leases, "stop_all", lambda _reason: handed_over.set())
@@ -117,8 +119,9 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
 
 
 def test_being_asked_to_end_takes_no_lock_for_the_signal_may_find_its_own_handler_at_work(settings: Settings) -> None:
-    engine = Engine(settings, Celery("test", set_as_current=False), alone=True)
-    with engine.leases._lock, engine._lock:
+    isolated = IsolatedLinks(settings)
+    engine = Engine(settings, Celery("test", set_as_current=False), isolated, alone=True)
+    with engine.leases._lock, isolated._lock:
         asked = threading.Thread(target=engine.shut_down, daemon=True)
         asked.start()
         asked.join(20)

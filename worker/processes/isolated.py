@@ -12,13 +12,15 @@ import threading
 
 from api_client.contract.tasks import Link
 from worker.app import app, settings_of_process
+from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
 
 
 def main() -> None:
     """Carry out the link the command line names. SIGTERM hands the turn over without a strike."""
     task, attempt, turn_id, session_id = sys.argv[1:]
-    engine = Engine(settings_of_process(), app, alone=True)
+    settings = settings_of_process()
+    engine = Engine(settings, app, IsolatedLinks(settings), alone=True)
     signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     engine.start()
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from celery import Celery, chain
@@ -22,10 +20,6 @@ from kombu.exceptions import OperationalError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
 from api_client.contract.values.worker_order import WorkerOrder
-from worker.flows.rollback import FlowGuard
-from worker.notices.notifier import Notifier
-from worker.processes.exit_reports import ExitNotes
-from worker.processes.program import Program, bury, spawn
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
 from worker.turns.flower_text import worker_lost
@@ -53,13 +47,44 @@ _LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 _TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
 
 
-class Engine:
-    """One worker process's engine. ``alone`` says that the process carries out a single link and then ends.
+class Helper(Protocol):
+    """A thread beside the engine."""
 
-    ``name`` is Celery's for this process, so that it is the same in Flower, in the log, on pages and in records.
+    def start(self) -> None:
+        """Start it; it may decide that it has nothing to do."""
+
+    def close(self) -> None:
+        """Stop it."""
+
+
+class Isolated(Protocol):
+    """What carries out links in separate processes."""
+
+    def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
+        """Carry out a link, and wait for it."""
+
+    def hand_over(self) -> None:
+        """End every process and begin no other."""
+
+
+class Engine:
+    """One worker process's engine. ``worker/app.py`` makes it, with its helpers.
+
+    Attributes:
+        name: Celery's for this process, so that it is the same in Flower, in the log, on pages and in records.
     """
 
-    def __init__(self, settings: Settings, celery: Celery, *, name: str = "", alone: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        celery: Celery,
+        isolated: Isolated,
+        helpers: Sequence[Helper] = (),
+        *,
+        name: str = "",
+        alone: bool = False,
+    ) -> None:
+        """``alone``: the process carries out a single link and then ends."""
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
@@ -82,7 +107,7 @@ class Engine:
             build_runner,
             Judges(settings.validation_seconds),
             self.announce,
-            self.isolate,
+            isolated.carry_out,
             self.host,
         )
         self._taken, self._took_at = 0, 0.0
@@ -91,19 +116,16 @@ class Engine:
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._heartbeat: WorkerHeartbeat | None = None
-        self._leaving = False
         self._quiet_ordered = False
         #: Whether an operator ended this process, so that nobody is to start it again.
         self.stays_down = False
         self._reaper = (
             None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True), self._lost)
         )
-        self._helpers = () if alone else (Notifier(settings), FlowGuard(settings))
+        self._helpers = helpers
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
-        self._exits = ExitNotes(settings)
-        self._isolated: set[subprocess.Popen[bytes]] = set()
-        self._lock = threading.Lock()
+        self._isolated = isolated
 
     def start(self) -> None:
         """Start the threads, the loop, and the guard of the agents."""
@@ -242,29 +264,6 @@ class Engine:
         """A reaper took a turn from a dead worker, which cannot say that its task has ended."""
         self._events.failed(task_id, worker_lost(worker))
 
-    def isolate(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out ``link`` in a separate process, and wait for it: the turn has taken down workers before."""
-        arguments = [link.task, str(link.attempt), turn_id, session_id]
-        with self._lock:
-            if self._leaving:
-                return  # a reaper announces it again, to a worker that stays
-            process = spawn(
-                Program(
-                    name="alone",
-                    command=[sys.executable, "-P", "-m", "worker.processes.isolated", *arguments],
-                    # Not SIGKILL: our own death must not look like the turn's fault.
-                    death_signal=signal.SIGTERM,
-                )
-            )
-            self._isolated.add(process)
-        log.warning("turn.isolated", turn_id=turn_id, link=str(link), pid=process.pid)
-        process.wait()
-        with self._lock:
-            self._isolated.discard(process)
-        if code := bury(process):
-            self._exits.note(f"alone-{process.pid}@{socket.gethostname()}", process.pid, code)
-        log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
-
     def shut_down(self) -> None:
         """Let running agents finish for a while, then hand their turns over to other workers.
 
@@ -289,10 +288,7 @@ class Engine:
     def _hand_over(self) -> None:
         """Stop every run of this process, begun or about to begin; their turns go to other workers without a strike."""
         self.leases.stop_all("shutdown")
-        with self._lock:
-            self._leaving = True
-            for process in self._isolated:
-                process.terminate()
+        self._isolated.hand_over()
 
     def close(self) -> None:
         """Wait for the turns of this process, which were asked to stop; then stop threads and agents."""
