@@ -62,6 +62,8 @@ class Spending:
         Raises:
             BudgetExceeded: a budget that it counts for is spent.
         """
+        if not self._budgets:
+            return False
         scopes = scopes_of(request, self._budgets)
         record = keys_of(self._store.namespace, turn_id).turn(turn_id)
         # A turn that is stored already has its reservation, or is settled.

@@ -1,22 +1,17 @@
-"""What a turn's events say: one frozen dataclass per kind, and the wire form of their data.
+"""What a turn's events say: one frozen dataclass per kind. Their wire form is in ``events``.
 
 Workers and the store's Lua write events, relays and the command line read them. To add a kind: write its class here and
 add it to ``Body``; then ``make lint`` names every reader that must decide what to do with it.
-
-The wire form of a field is its name (without an underscore at its end). A field with a default is left out of the wire
-when it has that value, all others are always there. A reader gives what is missing, or of another type, the empty value
-of its type: an older version may have written the log, and a log must stay readable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
-from api_client.contract.issues.issue import ValidationIssue, issues_data, read_issues
-from api_client.contract.issues.turn_error import TurnError, error_data
-from api_client.contract.values.annotated import READ
+from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.issues.turn_error import TurnError
 
 
 class _Kind:
@@ -312,53 +307,3 @@ Body: TypeAlias = (
     | LogReset
     | Unknown
 )
-
-
-def body_of(kind: str, data: Mapping[str, Any]) -> Body:
-    """The typed form of an event's kind and data; ``Unknown`` for what this version does not know."""
-    found = _CLASSES.get(kind)
-    if found is None or data.get("version", 1) != found.VERSION:
-        return Unknown(KIND=kind, data=data)
-    body: Body = found(**{name: read(data.get(wire)) for wire, name, read, _ in _WIRES[kind]})
-    return body
-
-
-def data_of(body: Body) -> dict[str, Any]:
-    """The wire form of what an event says: a JSON-ready mapping, in the order of the fields."""
-    if isinstance(body, Unknown):
-        return dict(body.data)
-    given = ((wire, getattr(body, name), default) for wire, name, _, default in _WIRES[body.KIND])
-    version = {"version": body.VERSION} if body.VERSION != 1 else {}
-    data = version | {wire: value for wire, value, default in given if value != default}
-    for wire, written in _TYPED.get(body.KIND, ()):
-        data[wire] = written(data[wire])
-    return data
-
-
-#: How the fields are read, and written, that are more than a plain JSON value.
-_READ = {**READ, "tuple[ValidationIssue, ...]": read_issues, "TurnError | None": TurnError.from_dict}
-_WRITTEN: dict[str, Callable[[Any], Any]] = {
-    "tuple[ValidationIssue, ...]": issues_data,
-    "TurnError | None": error_data,
-}
-_CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
-#: Of each kind its fields: name on the wire, name in the class, how it is read, default (MISSING: always written).
-_WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
-    name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]
-    for name, kind in _CLASSES.items()
-}
-#: Of the kinds that have such fields: their names on the wire, and how they are written.
-_TYPED = {
-    name: typed
-    for name, kind in _CLASSES.items()
-    if (typed := [(each.name, _WRITTEN[str(each.type)]) for each in fields(kind) if str(each.type) in _WRITTEN])
-}
-
-
-def _documented(kind: type[Any]) -> str:
-    said = str(kind.__doc__).replace("``", "`")
-    return f"{said} data: {', '.join(wire for wire, *_ in _WIRES[kind.KIND])}"
-
-
-#: kind -> what it says, for people. A reader must ignore kinds it does not know: new ones may be added.
-KINDS = {name: _documented(kind) for name, kind in _CLASSES.items() if kind is not LogReset}

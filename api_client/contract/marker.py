@@ -1,7 +1,7 @@
 """The step marker: how it looks, how a text is shown without it. Worker and relay both use this module alone.
 
 Which markers of an answer count is decided once, by the worker's Markdown parser: those outside code, quotes and YAML
-headers (``worker.enforcement.documents.marker_scan``). The decision travels with the answer as *spans*.
+headers (``worker.enforcement.documents.document``). The decision travels with the answer as *spans*.
 
 Source: ADR-038 "Step Marker Validator"; ADR-034 phase 3.
 """

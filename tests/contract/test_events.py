@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.contract.event_kinds import KINDS, TurnQueued, TurnRetrying, Unknown, body_of, data_of
-from api_client.contract.events import Event, read_event_id
+from api_client.contract.event_kinds import TurnQueued, TurnRetrying, Unknown
+from api_client.contract.events import KINDS, Event, body_of, data_of, read_event_id
 from api_client.contract.turn import Outcome
 from worker.turns.transitions.encoding import encode
 from worker.turns.transitions.moves import Answer, Move

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from api_client.contract.escalation import DecisionKind, InboxDecision
-from api_client.contract.event_kinds import AttemptRejected, TurnFinished, body_of, data_of
+from api_client.contract.event_kinds import AttemptRejected, TurnFinished
+from api_client.contract.events import body_of, data_of
 from api_client.contract.issues.issue import Severity, ValidationIssue, error_codes, read_issues
 from api_client.contract.issues.turn_error import TurnError, error_data
 

@@ -8,7 +8,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 from api_client.contract.commands import Word, load_script
-from api_client.contract.event_kinds import AttemptRejected, Body, body_of
+from api_client.contract.event_kinds import AttemptRejected, Body
+from api_client.contract.events import body_of
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.tasks import (

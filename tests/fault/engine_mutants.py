@@ -175,7 +175,7 @@ MUTANTS = [
     # Numbered commands, and what a store forgets
     EngineMutant(
         "the first forgotten command is left out",
-        _RECORD + "numbered_commands.py",
+        _RECORD + "command.py",
         "self.commands[known : number - 1]",
         "self.commands[known + 1 : number - 1]",
         _UNIT + "test_outbox.py",

@@ -16,7 +16,8 @@ from typing import Any
 import hiredis
 
 from api_client.contract.commands import turn_keys
-from api_client.contract.event_kinds import AttemptOutput, Body, body_of
+from api_client.contract.event_kinds import AttemptOutput, Body
+from api_client.contract.events import body_of
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
 from api_client.contract.turn import TurnRequest
@@ -26,7 +27,7 @@ from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, Sent, commit_argument
 from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
-from worker.turns.record.numbered_commands import Outbox
+from worker.turns.record.command import Outbox
 from worker.turns.transitions.encoding import flat
 
 Ask = Generator[list[Command], list[Any], Any]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.event_kinds import KINDS
-from api_client.contract.events import Event
+from api_client.contract.events import KINDS, Event
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.tracing.caller import caller_span, traceparent_of

@@ -234,7 +234,7 @@ class AgentRun:
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
-            inputs=phase_folders.own_inputs(turn, settings.root),
+            inputs=() if turn.request.phase is None else phase_folders.own_inputs(turn, settings.root),
             witness=settings.witness,
             recorded=may_block and self._needs_folder(runner),
         )

@@ -35,8 +35,7 @@ from worker.turns.record.claim import JudgingPaused
 from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.after_judging import after_validation, cannot_judge
-from worker.turns.transitions.in_shadow import with_shadow
+from worker.turns.transitions.after_judging import after_validation, cannot_judge, with_shadow
 from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
 from worker.turns.transitions.usage import Usage, with_judging

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from worker.turns.record.numbered_commands import Outbox
+from worker.turns.record.command import Outbox
 
 
 def test_what_a_store_has_forgotten_is_sent_again_in_order() -> None:

@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from api_client.contract.event_kinds import KINDS
-from api_client.contract.events import Event
+from api_client.contract.events import KINDS, Event
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import read_spans
 from api_client.web.errors import ApiError

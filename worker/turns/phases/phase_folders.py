@@ -125,9 +125,7 @@ def input_files(turn: Turn, root: Path) -> dict[str, str]:
 
 
 def own_inputs(turn: Turn, root: Path) -> tuple[Path, ...]:
-    """The input files that earlier phases of the same owner wrote: their folder may be closed to other agents."""
-    if turn.request.phase is None:
-        return ()
+    """The input files of a phase that earlier ones of the same owner wrote: their folder may be closed to others."""
     paths = [PurePosixPath(path) for path in phase_of(turn).input_files]
     return tuple(input_file(root.resolve(), turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
-from worker.turns.record.command import Command
-from worker.turns.record.numbered_commands import Outbox
+from worker.turns.record.command import Command, Outbox
 
 
 class Fenced(Exception):

@@ -1,9 +1,15 @@
-"""A command to the store as a value: what is sent, and how its reply is read. Pure; who sends it is ``ledger``."""
+"""A command to the store as a value: what is sent, and how its reply is read. Pure; who sends it is ``ledger``.
+
+A holder's commands are numbered and kept until it gives the turn back, because a store may forget: a server whose power
+fails loses what was not yet on its disk, and a replica that takes over lacks what it had not yet received; both had
+answered. The store carries out no command before the one in front of it: it answers which number it has, and the holder
+sends the later ones again, each under its own number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from api_client.contract.commands import Word
@@ -35,3 +41,23 @@ class Command(Generic[T]):
 #: Several commands of which each follows from the results before it: yields commands, is sent their results, returns
 #: its own. So one text serves a blocking connection and an asynchronous one.
 Exchange: TypeAlias = Generator[Command[Any], Any, T]
+
+
+@dataclass(slots=True)
+class Outbox(Generic[T]):
+    """The commands of one claim, numbered 1, 2, 3, ..."""
+
+    commands: list[T] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """The number of the next command."""
+        return len(self.commands) + 1
+
+    def add(self, command: T) -> None:
+        """Keep a command. It is sent again with the same number."""
+        self.commands.append(command)
+
+    def between(self, known: int, number: int) -> list[T]:
+        """The commands behind number ``known`` and before ``number``, in order."""
+        return self.commands[known : number - 1]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from api_client.contract.event_kinds import body_of, data_of
+from api_client.contract.events import body_of, data_of
 from worker.turns.transitions.encoding import decode, encode
 from worker.turns.transitions.moves import Move
 

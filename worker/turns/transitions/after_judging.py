@@ -160,3 +160,15 @@ def cannot_judge(link: Link, reason: str) -> Move:
     """The validators cannot be made on this worker: the installation is wrong, and no other answer would help."""
     failing = Failing(outcome=Outcome.ERROR, code="config", reason=reason)
     return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields=progress(failing=failing))
+
+
+def with_shadow(turn: Turn, move: Move, issues: Sequence[ValidationIssue]) -> Move:
+    """The move with what the rules in shadow found in the answer; ``issues`` as their own severity has them."""
+    names = turn.request.applied.shadow if turn.request.applied else ()
+    if not names:
+        return move
+    rejecting = {issue.validator for issue in issues if issue.is_error}
+    counted = {counter("shadow.judged", name, model_of(turn)): 1 for name in names}
+    counted |= {counter("shadow.rejected", name, model_of(turn)): 1 for name in names if name in rejecting}
+    found = attempt_facts(shadow=tuple(issues))
+    return replace(move, facts=move.facts | found, counters={**move.counters, **counted})

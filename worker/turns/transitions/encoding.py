@@ -9,7 +9,8 @@ from typing import Any
 
 from api_client.contract.attempt import AttemptFacts
 from api_client.contract.commands import SHORT_BYTES, Word
-from api_client.contract.event_kinds import Body, data_of
+from api_client.contract.event_kinds import Body
+from api_client.contract.events import data_of
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.marker import Span
 from api_client.contract.record import ASKED, Changes, elsewhere
