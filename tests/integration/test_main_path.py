@@ -6,6 +6,15 @@ from pathlib import Path
 
 from tests.house.__main__ import check_out
 from tests.house.trace import main_path
+from tests.unit.test_documents import FILES, NAMED, STEPS
+
+#: What the walk in docs/ARCHITECTURE.md names of other turns: two servers, a lost message, the Claude CLI.
+OTHER_TURNS = {
+    "api_client/announcer.py",
+    "worker/turns/leases/reaper.py",
+    "worker/runners/claude/runner.py",
+    "worker/runners/claude/completion_gate.py",
+}
 
 
 def test_a_traced_turn_names_the_files_from_the_route_to_the_record_and_back(tmp_path: Path) -> None:
@@ -17,3 +26,11 @@ def test_a_traced_turn_names_the_files_from_the_route_to_the_record_and_back(tmp
     assert background
     assert set(background) < set(files) - {"api_client/web/routes/completions.py"}
     assert not any(name.startswith("worker/cli/") for name in files), "the command line is not on it"
+    walked = {
+        file
+        for _, text in STEPS
+        for name, _ in NAMED.findall(text)
+        for file in FILES
+        if f"/{file}".endswith(f"/{name}")
+    }
+    assert {file for file in walked if file.endswith(".py")} - set(files) == OTHER_TURNS, "the walk is the real path"

@@ -46,3 +46,27 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     made = {"phases.yaml", "tests/unit/NAME.py"}  # by users
     missing = {name for name in named - made if not any(f"/{file}".endswith(f"/{name.lstrip('./')}") for file in FILES)}
     assert not missing
+
+
+MAIN_PATH = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## The main path in 15")[2]
+STEPS = re.findall(r"^(\d)\. (.+?)(?=^\d\. |^Then |\Z)", MAIN_PATH.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
+#: A file of the product that a step names, and maybe the function or class of it to read.
+NAMED = re.compile(r"`((?:[\w-]+/)*[\w-]+\.(?:py|lua))`(?:,\s+`(\w+)`)?")
+
+
+def test_the_walk_along_the_main_path_has_nine_steps() -> None:
+    assert [number for number, _ in STEPS] == list("123456789")
+    assert all(NAMED.search(text) for _, text in STEPS)
+
+
+@pytest.mark.parametrize(("number", "text"), STEPS)
+def test_each_file_of_the_main_path_is_one_file_and_has_what_is_to_be_read_there(number: str, text: str) -> None:
+    for name, symbol in NAMED.findall(text):
+        found = [file for file in FILES if f"/{file}".endswith(f"/{name}")]
+        assert len(found) == 1, f"{name} names {found}"
+        if symbol:
+            code = (ROOT / found[0]).read_text(encoding="utf-8")
+            assert re.search(rf"^\s*(?:async def|def|class|local function) {symbol}\b", code, re.MULTILINE), (
+                name,
+                symbol,
+            )

@@ -46,7 +46,7 @@ COMMANDS = {
     "show": ("worker.cli.turns.turn:show", "Show a turn: state, outcome, answer, error."),
     "attempts": ("worker.cli.turns.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
     "cancel": ("worker.cli.turns.actions:cancel", "Stop a turn, or all that a filter names."),
-    "replay": ("worker.cli.turns.actions:replay", "Hand finished turns in again, as new turns."),
+    "replay": ("worker.cli.turns.actions:replay", "Submit finished turns again, as new turns."),
     "drop": ("worker.cli.turns.actions:drop", "Take turns off the dead letter list."),
     "audit": ("worker.cli.turns.actions:audit", "Who cancelled, replayed or dropped what, and when."),
     "export": (
