@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from types import FrameType
 from typing import Any, TextIO
 
 import structlog
@@ -17,6 +18,8 @@ from api_client.contract.values.redaction import redacted, redactor
 
 #: Loggers that are loud at "info" and say nothing an operator needs.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")
+#: Modules a line passes on its way.
+_OURS = ("structlog.", __name__)
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
@@ -37,21 +40,19 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    rendering = _rendering(settings, stream)
+    # Our own lines do not pass through the standard library, which takes three times as long for one.
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *name: _Lines(stream, *name),
         cache_logger_on_first_use=False,  # a second call must reach loggers that were used before
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), _drop_repeats, *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(settings, stream)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
     logging.captureWarnings(True)
@@ -60,6 +61,29 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+class _Lines:
+    """Writes lines to a stream, in the name of the module that speaks."""
+
+    def __init__(self, stream: TextIO, name: str = "") -> None:
+        self._stream = stream
+        self.name = name or _speaker()
+
+    def msg(self, line: str) -> None:
+        """Write a line, in one piece: other threads write lines too."""
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+    debug = info = warning = error = critical = exception = msg
+
+
+def _speaker() -> str:
+    """The name of the module that logs: the first one up the stack that is neither this one nor structlog's."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as the standard library finds it
+    while frame and frame.f_globals["__name__"].startswith(_OURS):
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"]) if frame else ""
 
 
 def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:

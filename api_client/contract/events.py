@@ -136,9 +136,11 @@ def data_of(body: Body) -> dict[str, Any]:
     """The wire form of what an event says: a JSON-ready mapping, in the order of the fields."""
     if isinstance(body, Unknown):
         return dict(body.data)
-    given = ((wire, getattr(body, name), default) for wire, name, _, default in _WIRES[body.KIND])
-    version = {"version": body.VERSION} if body.VERSION != 1 else {}
-    data = version | {wire: value for wire, value, default in given if value != default}
+    data: dict[str, Any] = {"version": body.VERSION} if body.VERSION != 1 else {}
+    for wire, name, _, default in _WIRES[body.KIND]:
+        value = getattr(body, name)
+        if value != default:
+            data[wire] = value
     for wire, written in _TYPED.get(body.KIND, ()):
         data[wire] = written(data[wire])
     return data

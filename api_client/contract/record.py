@@ -50,9 +50,9 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "bool": lambda value: "1" if value else "",
     "float": lambda seconds: str(int(seconds * 1000)),
     "Failing | None": lambda failing: failing.to_json() if failing else "{}",
-    "dict[str, Any]": json.dumps,
-    "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_data(issues)),
-    "tuple[str, ...]": json.dumps,
+    "dict[str, Any]": lambda mapping: json.dumps(mapping) if mapping else "{}",  # most are empty
+    "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_data(issues)) if issues else "[]",
+    "tuple[str, ...]": lambda texts: json.dumps(texts) if texts else "[]",
 }
 #: What is stored under another name than the field's, or read with the help of another field.
 _STORED_AS = {"turn_id": "id"}

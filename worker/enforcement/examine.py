@@ -70,7 +70,10 @@ def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
 
 def _copy(context: Mapping[str, Any]) -> dict[str, Any]:
     """A context of the validator's own: what it changes, no other validator sees."""
-    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in context.items()}
+    return {
+        key: dict(value) if not isinstance(value, str) and isinstance(value, Mapping) else value
+        for key, value in context.items()
+    }
 
 
 def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:

@@ -10,7 +10,7 @@ from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.content_guard import assemble, lost, still_lost
 from worker.enforcement.examine import examine
-from worker.enforcement.external.services import count_spending
+from worker.enforcement.external.services import NOTHING_SPENT, count_spending
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Policy, weighed
 from worker.enforcement.repair.repaired import repair_answer
@@ -40,12 +40,12 @@ def judge(
         feedback: the feedback the agent got before this run.
         fresh: it was asked again, not by the feedback of ``decide``.
     """
-    new = Attempt(number=len(history) + 1, text=text, answer=text, feedback=feedback, fresh=fresh)
+    new = Attempt(number=len(history) + 1, text=text, answer=text, complete=complete, feedback=feedback, fresh=fresh)
     if not complete:
-        return replace(new, complete=False)
+        return new
     with count_spending() as counted:
         judged = _judged(new, history, validators, dict(context or {}), policy, fresh=fresh)
-    return replace(judged, spent=counted.spent)
+    return replace(judged, spent=counted.spent) if counted.spent != NOTHING_SPENT else judged
 
 
 def _judged(

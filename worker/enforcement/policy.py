@@ -216,7 +216,11 @@ def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
 
 def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
     """The attempts, their issues as the policy weighs them."""
-    return [replace(attempt, issues=demote(attempt.issues, policy)) for attempt in history]
+    return [_weighed(attempt, demote(attempt.issues, policy)) for attempt in history]
+
+
+def _weighed(attempt: Attempt, issues: tuple[ValidationIssue, ...]) -> Attempt:
+    return attempt if issues == attempt.issues else replace(attempt, issues=issues)
 
 
 def _feedback(history: Sequence[Attempt], policy: Policy) -> str:

@@ -45,6 +45,8 @@ log = structlog.get_logger()
 
 Found = TypeVar("Found", Attempt, Repaired)
 
+#: Validators and rules that are ours.
+_OURS = frozenset({*BUILT_IN, *RULES})
 #: Characters of all texts of a case up to which our own validators run in the worker itself.
 MOST_CHARACTERS = 64 * 1024
 
@@ -109,7 +111,7 @@ def _of_file(made: _Made) -> tuple[ResponseValidator, ...]:
 
 
 def _all_ours(case: Case) -> bool:
-    return all(rule in BUILT_IN for rule in _rules(case))
+    return set(_rules(case)) <= set(BUILT_IN)
 
 
 def _rules(case: Case) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ def bounded(case: Case) -> bool:
     All of its validators are ours, they say themselves that their time grows with these texts alone and that they look
     at no file system, which may hang, and the texts are not long.
     """
-    if not all(rule in BUILT_IN or rule in RULES for rule in _rules(case)):
+    if not set(_rules(case)) <= _OURS:
         return False
     texts = {case.text, *(case.context.get("files") or {}).values()}
     for attempt in case.history:

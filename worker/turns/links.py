@@ -156,10 +156,11 @@ class Links:
             broken,
         )
         result = await run.run()
-        move = after_run(
+        return after_run(
             turn,
             link,
             result,
+            unsent=run.unsent,
             prompt=run.prompt,
             sent=result.sent.to_dict(self._redact) if result.sent else None,
             history=history,
@@ -171,7 +172,6 @@ class Links:
                 left=lease.deadline - time.monotonic(),
             ),
         )
-        return replace(move, events=[*run.unsent, *move.events])
 
     async def _stopped_before(self, turn: Turn) -> str:
         """How the turn ended that had to pass before this one; empty when it passed."""

@@ -108,7 +108,7 @@ class Validation:
         await arrive("validation.started")
 
         def decided() -> Move:
-            move = _decided(turn, link, history, attempt, this)
+            move = _decided(turn, link, case, attempt, this)
             return with_shadow(turn, with_judging(turn, move, attempt.spent), shadow)
 
         move = decided() if quick else await self._threads.checks(decided)
@@ -142,7 +142,7 @@ class Validation:
         except CannotJudge:
             return None
         await arrive("validation.started")
-        verdict = _decided(turn, Link(VALIDATE, run.attempt), history, attempt, this)
+        verdict = _decided(turn, Link(VALIDATE, run.attempt), case, attempt, this)
         both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
         if verdict.outcome is None or not verdict.outcome.success:
             return both
@@ -212,5 +212,5 @@ class Validation:
             raise CannotJudge(str(error)) from None
 
 
-def _decided(turn: Turn, link: Link, history: Sequence[Attempt], attempt: Attempt, record: AttemptRecord) -> Move:
-    return after_validation(turn, link, attempt, decide([*history, attempt], policy_of(turn)), Usage.of(record.usage))
+def _decided(turn: Turn, link: Link, case: Case, attempt: Attempt, record: AttemptRecord) -> Move:
+    return after_validation(turn, link, attempt, decide([*case.history, attempt], case.policy), Usage.of(record.usage))

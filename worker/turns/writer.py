@@ -68,6 +68,7 @@ class EventWriter:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Body] = []
         self._writing: asyncio.Task[None] | None = None
+        self._begins = False
         self._fenced = self._closing = False
         self._fault: Exception | None = None
 
@@ -81,7 +82,14 @@ class EventWriter:
                 self._waiting[-1] = replace(last, text=last.text + body.text)
             else:
                 self._waiting.append(body)
-        if self._writing is None:
+        if self._writing is None and not self._begins:
+            self._begins = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Begin to append; not when the run has ended meanwhile, and what it said is left to the commit."""
+        self._begins = False
+        if self._waiting and not self._closing and self._writing is None:
             self._writing = self._loop.create_task(self._write())
 
     async def close(self) -> list[Body]:
@@ -90,6 +98,8 @@ class EventWriter:
         Raises what made a part of it impossible, but a lost turn or store.
         """
         self._closing = _size(self._waiting) <= _LEFT
+        if not self._closing:
+            self._begin()
         while self._writing:
             await self._writing
         if self._fault:

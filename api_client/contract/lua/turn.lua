@@ -29,7 +29,7 @@
 --   epoch seq                          of the log: nonce of this record, number of the last event
 --   attempt delivery strikes retries announced not_before alive_at since
 --   created_at finished_at deadline_at deadline_ms parked_at decide_by decide_default decided decision
---   stop sealed                        cancelled; accepted and being published, and since when (too late to be cancelled)
+--   stop sealed                        cancelled; since when accepted and published (too late to be cancelled)
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
 --   held_back held_since probes        see pauses.lua

@@ -24,8 +24,8 @@ _LOOKS = (
     (re.compile(r"\b((?:sk|pk|rk|ghp|gho|xoxb|xoxp)[-_])[A-Za-z0-9_\-]{12,}"), r"\1" + MASK),
     (re.compile(r"\b(helix-)[A-Za-z0-9_\-]{32,}"), r"\1" + MASK),  # of `turns keys`
     (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/\-]{8,}=*"), r"\1" + MASK),
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@"), r"\1" + MASK + "@"),
 )
+_ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
 def secrets_of(settings: Settings) -> list[str]:
@@ -59,7 +59,7 @@ def redactor(settings: Settings) -> Callable[[str], str]:
             text = values.sub(MASK, text)
         for look, kept in _LOOKS:
             text = look.sub(kept, text)
-        return text
+        return _ADDRESS.sub(r"\1" + MASK + "@", text) if "://" in text else text  # it looks at every letter
 
     return redact
 

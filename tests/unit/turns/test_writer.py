@@ -31,6 +31,12 @@ def writer_of(log: Log) -> EventWriter:
     return EventWriter(log, Claim(turn, Link(RUN, 1), "token", time.monotonic(), 60.0))
 
 
+async def begun() -> None:
+    """The loop turns twice: it sees that the run goes on, and begins to append."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
 def says(text: str) -> AgentEvent:
     return AgentEvent(kind="output", text=text)
 
@@ -43,7 +49,7 @@ async def test_a_piece_is_sent_while_the_agent_runs() -> None:
     log = Log()
     writer = writer_of(log)
     writer.emit(says("a"))
-    await asyncio.sleep(0)
+    await begun()
     assert log.appends == [[AttemptOutput(attempt=1, text="a")]]
     log.open.set()
     assert await writer.close() == []
@@ -53,7 +59,7 @@ async def test_what_waits_when_the_agent_ends_is_left_to_the_commit() -> None:
     log = Log()
     writer = writer_of(log)
     writer.emit(says("a"))
-    await asyncio.sleep(0)
+    await begun()
     for event in (says("b"), says("c"), AgentEvent(kind="tool", text="Read"), says("d")):
         writer.emit(event)
     closing = asyncio.create_task(writer.close())
@@ -64,6 +70,16 @@ async def test_what_waits_when_the_agent_ends_is_left_to_the_commit() -> None:
     assert log.appends == [[AttemptOutput(attempt=1, text="a")]]
     tool = AttemptTool(attempt=1, name="Read", detail="")
     assert left == [AttemptOutput(attempt=1, text="bc"), tool, AttemptOutput(attempt=1, text="d")]
+
+
+async def test_what_a_run_says_that_ends_at_once_needs_no_task() -> None:
+    log = Log()
+    writer = writer_of(log)
+    writer.emit(says("a"))
+    assert await writer.close() == [AttemptOutput(attempt=1, text="a")]
+    await begun()
+    assert log.appends == []
+    assert len(asyncio.all_tasks()) == 1, "the test's"
 
 
 async def test_a_long_rest_is_appended_in_pieces_and_not_left_to_the_commit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -53,9 +54,14 @@ def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:
     Raises:
         ScriptError: the script is wrong or has nothing for this message.
     """
-    rules = script.load(root / Path(order.option).expanduser()) if order.option else script.built_in()
+    rules = script.load(_script(root, order.option)) if order.option else script.built_in()
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
     return script.steps_for(rules, next(asked, order.prompt), order.attempt, order.delivery)
+
+
+@functools.lru_cache(maxsize=32)
+def _script(root: Path, option: str) -> Path:
+    return root / Path(option).expanduser()
 
 
 def _environment(order: Order) -> dict[str, str]:

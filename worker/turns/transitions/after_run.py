@@ -12,7 +12,7 @@ from typing import Any
 
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
-from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
+from api_client.contract.event_kinds import AttemptCompleted, AttemptLost, Body
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
@@ -58,14 +58,15 @@ def after_run(
     sent: Mapping[str, Any] | None = None,
     history: Sequence[AttemptRecord] = (),
     stop: str = "",
+    unsent: Sequence[Body] = (),
     transient_retries: int,
     delays: Delays,
 ) -> Move:
     """What follows from an agent run.
 
     ``sent`` is what the agent was really sent, as it is stored (``Sent.to_dict``), where that is more than ``prompt``;
-    ``stop`` why the run was stopped, if it was; ``history`` the attempts before this one; ``delays`` how long to
-    wait after a passing error.
+    ``stop`` why the run was stopped, if it was; ``unsent`` its events that are not in the log yet; ``history`` the
+    attempts before this one; ``delays`` how long to wait after a passing error.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     facts = attempt_facts(
@@ -103,6 +104,7 @@ def after_run(
     return replace(
         move,
         fields=move.fields | used,
+        events=[*unsent, *move.events],
         counters=move.counters | _counted(turn, move, completion, usage),
         service=said,
         service_reason=completion.reason[:_QUOTED] if said == "failed" else "",

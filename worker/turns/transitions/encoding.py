@@ -118,11 +118,13 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "") -> EncodedMov
     places = {text: name for name, text in stored.items() if is_long(text)}
     facts: dict[str, str] = {}
     for name, text in move.facts.to_texts().items():
-        if stored.get(elsewhere(name)):
+        if stored and stored.get(elsewhere(name)):
             facts[elsewhere(name)] = ""
-        if name == "prompt" and text == asked and is_long(text):
+        if not is_long(text):
+            facts[name] = text
+        elif name == "prompt" and text == asked:
             facts[elsewhere(name)] = ASKED
-        elif is_long(text) and places.setdefault(text, name) != name:
+        elif places.setdefault(text, name) != name:
             facts[elsewhere(name)] = places[text]
         else:
             facts[name] = text
