@@ -12,33 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from api_client.contract.event_kinds import (
-    AttemptAccepted,
-    AttemptCompleted,
-    AttemptLost,
-    AttemptNote,
-    AttemptOutput,
-    AttemptRejected,
-    AttemptReset,
-    AttemptStarted,
-    AttemptTool,
-    GateChecked,
-    LogReset,
-    TurnDecided,
-    TurnEscalated,
-    TurnFallback,
-    TurnFinished,
-    TurnMended,
-    TurnParked,
-    TurnPaused,
-    TurnQueued,
-    TurnResumed,
-    TurnRetrying,
-    TurnStopping,
-    Unknown,
-    VerifierJudged,
-    VerifierStarted,
-)
+from api_client.contract import event_kinds as kinds
 from api_client.contract.events import Event
 from api_client.contract.issues.issue import ValidationIssue, error_codes
 from api_client.contract.turn import Outcome, Turn
@@ -51,21 +25,21 @@ _NO_ERROR = frozenset({Outcome.CANCELLED})
 #: What an attempt's or a turn's events say besides, without texts that somebody wrote.
 _ATTRIBUTES = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
 #: ``reason`` is a text an agent may have written, but for these kinds.
-_REASON_OF_OURS = (TurnRetrying, TurnEscalated, TurnParked, TurnStopping)
+_REASON_OF_OURS = (kinds.TurnRetrying, kinds.TurnEscalated, kinds.TurnParked, kinds.TurnStopping)
 _MOST_NOTES = 100
 #: What belongs to the span of an attempt.
 _OfAttempt: TypeAlias = (
-    AttemptOutput
-    | AttemptNote
-    | AttemptCompleted
-    | AttemptAccepted
-    | AttemptRejected
-    | AttemptLost
-    | AttemptTool
-    | AttemptReset
-    | GateChecked
-    | VerifierStarted
-    | VerifierJudged
+    kinds.AttemptOutput
+    | kinds.AttemptNote
+    | kinds.AttemptCompleted
+    | kinds.AttemptAccepted
+    | kinds.AttemptRejected
+    | kinds.AttemptLost
+    | kinds.AttemptTool
+    | kinds.AttemptReset
+    | kinds.GateChecked
+    | kinds.VerifierStarted
+    | kinds.VerifierJudged
 )
 
 
@@ -159,26 +133,33 @@ class _Walk:
         """Read one event."""
         at = event.at
         match event.body:
-            case TurnQueued() | TurnFinished() | LogReset() | Unknown():
+            case kinds.TurnQueued() | kinds.TurnFinished() | kinds.LogReset() | kinds.Unknown():
                 pass
-            case AttemptStarted() as body:
+            case kinds.AttemptStarted() as body:
                 self._started(event, body)
-            case TurnMended() as body:
+            case kinds.TurnMended() as body:
                 self._mended(at, body)
-            case TurnFallback():
+            case kinds.TurnFallback():
                 self._notes.append(_note(event))
                 self._mending = at
-            case TurnEscalated() as body:
+            case kinds.TurnEscalated() as body:
                 self._notes.append(_note(event))
                 self._model = body.model or self._model
-            case TurnRetrying() | TurnParked() | TurnDecided() | TurnPaused() | TurnResumed() | TurnStopping():
+            case (
+                kinds.TurnRetrying()
+                | kinds.TurnParked()
+                | kinds.TurnDecided()
+                | kinds.TurnPaused()
+                | kinds.TurnResumed()
+                | kinds.TurnStopping()
+            ):
                 self._notes.append(_note(event))
             case body:
                 if attempt := self._attempts.get(body.attempt):
                     self._of_attempt(attempt, event, body)
                     attempt.end = max(attempt.end, at)
 
-    def _started(self, event: Event, body: AttemptStarted) -> None:
+    def _started(self, event: Event, body: kinds.AttemptStarted) -> None:
         made = _Attempt(number=body.attempt, model=self._model, start=event.at, end=event.at)
         attempt = self._attempts.setdefault(body.attempt, made)
         attempt.deliveries += 1
@@ -188,27 +169,27 @@ class _Walk:
     def _of_attempt(self, attempt: _Attempt, event: Event, body: _OfAttempt) -> None:
         at = event.at
         match body:
-            case AttemptOutput() | AttemptNote():
+            case kinds.AttemptOutput() | kinds.AttemptNote():
                 pass  # somebody's text
-            case AttemptCompleted():
+            case kinds.AttemptCompleted():
                 attempt.verdict, attempt.judged_since = body.verdict, at
                 attempt.use(body.usage or {})
-            case AttemptAccepted() | AttemptRejected():
-                attempt.decision = "accepted" if isinstance(body, AttemptAccepted) else "rejected"
+            case kinds.AttemptAccepted() | kinds.AttemptRejected():
+                attempt.decision = "accepted" if isinstance(body, kinds.AttemptAccepted) else "rejected"
                 attempt.codes = error_codes(body.issues)
                 self._judged(attempt, at, body.issues)
-            case AttemptLost():
+            case kinds.AttemptLost():
                 attempt.use(body.usage or {})
                 attempt.notes.append(_note(event))
-            case AttemptTool():
+            case kinds.AttemptTool():
                 attempt.notes.append(Note(name=body.KIND, at=at, attributes={"gen_ai.tool.name": body.name}))
-            case AttemptReset():
+            case kinds.AttemptReset():
                 attempt.notes.append(_note(event))
-            case GateChecked():
+            case kinds.GateChecked():
                 self._gate(attempt, at, body)
-            case VerifierStarted():
+            case kinds.VerifierStarted():
                 self._verifier = (at, body.model)
-            case VerifierJudged():
+            case kinds.VerifierJudged():
                 self._verified(attempt, at, body)
 
     def _check(self, attempt: _Attempt, name: str, start: float, end: float, passed: bool, **more: Value) -> None:
@@ -231,17 +212,17 @@ class _Walk:
             codes = error_codes(issue for issue in issues if issue.validator == name)
             self._check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
 
-    def _gate(self, attempt: _Attempt, at: float, body: GateChecked) -> None:
+    def _gate(self, attempt: _Attempt, at: float, body: kinds.GateChecked) -> None:
         name = body.gate.partition(":")[0]
         codes, skipped = error_codes(body.issues), bool(body.skipped)
         self._check(attempt, name, attempt.judged_since or at, at, body.passed, codes=codes, skipped=skipped)
         attempt.judged_since = at
 
-    def _verified(self, attempt: _Attempt, at: float, body: VerifierJudged) -> None:
+    def _verified(self, attempt: _Attempt, at: float, body: kinds.VerifierJudged) -> None:
         start, model = self._verifier
         self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
 
-    def _mended(self, at: float, body: TurnMended) -> None:
+    def _mended(self, at: float, body: kinds.TurnMended) -> None:
         attributes: dict[str, Value] = {"helix.changes": len(body.changes), "helix.attempt.number": body.attempt}
         span = Span(
             key="fallback", name="fallback", start=self._mending or at, end=at, parent="", attributes=attributes

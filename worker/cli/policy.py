@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.reading import read_text
+from worker.cli.reading import read_text, root_option
 from worker.enforcement.policies import (
     AppliesTo,
     Entry,
@@ -73,14 +73,7 @@ def subject_options(function: Any) -> Any:
 
 @policy.command()
 @click.argument("file")
-@click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
-    envvar="HELIX_ROOT",
-    show_default="HELIX_ROOT, else the current folder",
-    help="Where rules in plain files are looked for.",
-)
+@root_option("Where rules in plain files are looked for.")
 @json_option
 def check(file: str, root: Path, as_json: bool) -> None:
     """Check a policy FILE (`-` for standard input). Exit code 2 when it cannot be used, with every problem.

@@ -1,14 +1,28 @@
-"""How commands read the texts they are given: UTF-8, of bounded size, and refused in one line."""
+"""How commands read the texts they are given: UTF-8, of bounded size, and refused in one line; and ``--root``."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 #: Larger than every text that is read: an answer has 4 Mi characters at most. `/dev/zero` has no end.
 _MOST_BYTES = 64 * 2**20
+
+
+def root_option(meaning: str) -> Callable[[Any], Any]:
+    """The option ``--root``, a folder; ``meaning`` is its help."""
+    return click.option(
+        "--root",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        default=Path(),
+        envvar="HELIX_ROOT",
+        show_default="HELIX_ROOT, else the current folder",
+        help=meaning,
+    )
 
 
 def read_text(file: str) -> str:

@@ -11,7 +11,7 @@ from api_client.contract.settings import load
 from worker.cli.findings import FORMATS, write
 from worker.cli.output import json_option
 from worker.cli.policy import read_file
-from worker.cli.reading import read_text
+from worker.cli.reading import read_text, root_option
 from worker.enforcement import (
     Policy,
     ResponseValidator,
@@ -31,14 +31,7 @@ NO = 1  # exit code: the answer is "no"
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
-    envvar="HELIX_ROOT",
-    show_default="HELIX_ROOT, else the current folder",
-    help="The project that paths in ADRs are relative to.",
-)
+@root_option("The project that paths in ADRs are relative to.")
 @click.option(
     "--validator",
     "names",

@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_client.contract.event_kinds import (
-    AttemptCompleted,
-    AttemptLost,
-    AttemptReset,
-    AttemptStarted,
-    AttemptTool,
-    TurnFinished,
-    TurnMended,
-    TurnPaused,
-    TurnQueued,
-    TurnResumed,
-    TurnRetrying,
-)
+from api_client.contract import event_kinds as kinds
 from api_client.contract.events import Event
 from api_client.web.openwebui.status import proof_of, queued_behind, status_event, status_of
 from api_client.web.streaming.words import say
@@ -54,17 +42,17 @@ class Progress:
         """The line for what happened."""
         self._note(event)
         body = event.body
-        if isinstance(body, TurnFinished) and body.success:
+        if isinstance(body, kinds.TurnFinished) and body.success:
             text = proof_of(body, self._changes, self._locale, checked=self._checked)
             return self._show(status_event(text, done=True))
-        if isinstance(body, AttemptStarted) and self._reason:
+        if isinstance(body, kinds.AttemptStarted) and self._reason:
             return None
         status = status_of(event, self._locale, self._pages)
         if status is None:
             return None
-        retrying = isinstance(body, TurnRetrying) and body.reason != "transient"
-        self._reason = retrying or isinstance(body, AttemptLost | AttemptReset)
-        self._works = status if isinstance(body, AttemptStarted | AttemptTool) else None
+        retrying = isinstance(body, kinds.TurnRetrying) and body.reason != "transient"
+        self._reason = retrying or isinstance(body, kinds.AttemptLost | kinds.AttemptReset)
+        self._works = status if isinstance(body, kinds.AttemptStarted | kinds.AttemptTool) else None
         return self._show(status)
 
     def writing(self) -> Status | None:
@@ -112,15 +100,15 @@ class Progress:
 
     def _note(self, event: Event) -> None:
         match event.body:
-            case TurnQueued() | TurnResumed():
+            case kinds.TurnQueued() | kinds.TurnResumed():
                 self.queued, self._since, self._fewest = True, event.at, None
-            case TurnPaused():
+            case kinds.TurnPaused():
                 self.queued, self._since = False, 0.0
-            case AttemptStarted():
+            case kinds.AttemptStarted():
                 self.queued, self._since, self._minutes = False, event.at, 0
-            case AttemptCompleted():
+            case kinds.AttemptCompleted():
                 self._since = 0.0
-            case TurnMended(changes=changes):
+            case kinds.TurnMended(changes=changes):
                 self._changes = list(changes)
             case _:  # changes nothing here
                 pass
