@@ -45,7 +45,8 @@ def measure(plan: Plan, say: Say) -> dict[str, Any]:
                 for row in random.sample(rows, len(rows)):
                     started = time.monotonic()
                     with Running(row, store, peers, folder, waiting=False) as running:
-                        figures = _row(running, plan)
+                        idle = _idle(running, plan) if number == 0 else {}
+                        figures = idle | _row(running, plan)
                         if number == 0:
                             found["commands"][row.name] = {
                                 kind: running.commands(kind, plan.watched) for kind in plan.kinds
@@ -63,7 +64,6 @@ def _row(running: Running, plan: Plan) -> dict[str, float]:
     """One row of one round, every variant; figures by name: ``rejected.p50_ms`` and the like."""
     figures = {"ready_s": running.ready_seconds}
     running.turns(plan.kinds[-1], in_flight=10, seconds=5.0, most=_WARM_UP)
-    figures |= running.idle(plan.idle)
     for kind in plan.kinds:
         alone = running.turns(kind, in_flight=1, seconds=plan.alone)
         figures |= {f"{kind}.{name}": alone[name] for name in ("p50_ms", "first_event_ms")}
@@ -73,6 +73,13 @@ def _row(running: Running, plan: Plan) -> dict[str, float]:
         streamed = running.turns(work.STREAM, in_flight=10, seconds=plan.stream)
         figures |= {"stream.pieces_per_s": streamed["pieces_per_s"], "stream.others": streamed["others"]}
     return figures
+
+
+def _idle(running: Running, plan: Plan) -> dict[str, float]:
+    """What the row's worker costs while nothing is to be done."""
+    running.turns(plan.kinds[-1], in_flight=10, seconds=5.0, most=_WARM_UP)
+    time.sleep(plan.rest)
+    return running.idle(plan.idle)
 
 
 def _waiting(

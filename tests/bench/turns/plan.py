@@ -18,7 +18,8 @@ class Plan:
     Attributes:
         rows: names of ``ROWS``. alone: seconds of turns one at a time. together: seconds of ``in_flight`` at once.
         stream: seconds of streamed answers, 0 for none. watched: turns whose commands MONITOR counts, once a row.
-        idle: seconds without work. wait: seconds a thousand turns have to begin; 0 leaves that out.
+        rest: seconds until what turns left behind is done. idle: seconds without work, looked at once.
+        wait: seconds a thousand turns have to begin; 0 leaves that out.
     """
 
     rounds: int = 5
@@ -29,7 +30,8 @@ class Plan:
     in_flight: int = 50
     stream: float = 2.0
     watched: int = 20
-    idle: float = 3.0
+    rest: float = 3.0
+    idle: float = 10.0
     wait: float = 30.0
     durability: str = "everysec"
 
@@ -44,7 +46,8 @@ class Plan:
             together=2.0,
             stream=0.0,
             watched=10,
-            idle=0.5,
+            rest=2.0,
+            idle=4.0,
             wait=0.0,
             durability=self.durability,
         )

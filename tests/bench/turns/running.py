@@ -159,8 +159,9 @@ class Running:
         after, took = self._spent(), time.perf_counter() - started
         return {
             "idle_pss_mb": self.memory_mb(),
-            "idle_commands_per_s": (after["commands"] - before["commands"]) / took,
-            "idle_round_trips_per_s": (after["round_trips"] - before["round_trips"]) / took,
+            # One of them is ours.
+            "idle_commands_per_s": (after["commands"] - before["commands"] - 1) / took,
+            "idle_round_trips_per_s": (after["round_trips"] - before["round_trips"] - 1) / took,
             "idle_cpu_ms_per_s": (after["worker_cpu_ms"] - before["worker_cpu_ms"]) / took,
         }
 
