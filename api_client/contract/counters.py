@@ -97,6 +97,7 @@ COUNTERS = {
 }
 
 
+@lru_cache(maxsize=4096)  # few, and asked for again in each turn
 def counter(name: str, *labels: str) -> str:
     """The field of a counter. Labels come in the order of ``COUNTERS``.
 

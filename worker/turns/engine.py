@@ -163,15 +163,16 @@ class Engine:
         _TASK.set(report)
         self._stories.add(report)
         report.begin()
-        with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
-            try:
-                await self.service.carry_out(link, turn_id, session_id, seat=seat, report=report)
-            except Exception as error:  # the turn is delivered again; no other turn of this process is concerned
-                log.exception("turn.broke_off", link=str(link))
-                report.fail(error)
-            finally:
-                self._stories.discard(report)
-                seat.leave()
+        # Of this task alone: its context ends with it.
+        structlog.contextvars.bind_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt)
+        try:
+            await self.service.carry_out(link, turn_id, session_id, seat=seat, report=report)
+        except Exception as error:  # the turn is delivered again; no other turn of this process is concerned
+            log.exception("turn.broke_off", link=str(link))
+            report.fail(error)
+        finally:
+            self._stories.discard(report)
+            seat.leave()
 
     def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
         """Carry out one link, in a process that does nothing else, and wait for it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from api_client.contract.attempt import AttemptFacts
@@ -27,6 +27,7 @@ class EncodedMove:
         fields, facts: of the turn and of the move's attempt, as they are stored.
         response: the answer; empty where ``response_in`` says which fact has it, such as ``2:text``.
         markers: the step markers that count in the answer.
+        answer: the fields of a finished turn's record; none while it goes on.
     """
 
     move: Move
@@ -35,6 +36,10 @@ class EncodedMove:
     response: str
     response_in: str
     markers: tuple[Span, ...]
+    answer: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answer", self._answer())
 
     def arguments(self) -> dict[str, Word]:
         """What ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
@@ -56,16 +61,15 @@ class EncodedMove:
             "service_reason": move.service_reason,
             "n_fields": 2 * len(self.fields),
             "n_facts": 2 * len(self.facts),
-            "n_answer": 2 * len(self._answer()),
+            "n_answer": 2 * len(self.answer),
         }
 
     def rest(self) -> list[str]:
         """The arguments without a name: fields, facts, the answer's fields, events."""
-        pairs = [*self.fields.items(), *self.facts.items(), *self._answer().items()]
+        pairs = [*self.fields.items(), *self.facts.items(), *self.answer.items()]
         return [text for pair in pairs for text in pair] + flat(self.move.events)
 
     def _answer(self) -> dict[str, str]:
-        """The fields of a finished turn's record."""
         if self.move.outcome is None:
             return {}
         return {
