@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
-from worker.files.session_fence import HELD
+from worker.files.session_fence import HELD, Place
 from worker.files.workspace import check_session_done
 from worker.turns.publisher import Publisher
 
@@ -64,6 +64,26 @@ async def test_in_a_session_in_which_agents_worked_with_files_it_is_fenced_as_th
     bench.carry_out(turn_id, JUDGE)
     assert (session(bench) / "output" / "response.md").read_text() == BETTER
     assert not late.exists(), "who held the folder before can no longer write"
+
+
+async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.runner.needs_folder = True
+    put, places = Publisher._put, []
+
+    def overtaken(publisher: Publisher, holder: Place, *rest: object) -> None:
+        if not places:
+            places.extend((session(bench) / HELD).iterdir())
+            places[0].rmdir()
+        put(publisher, holder, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Publisher, "_put", overtaken)
+    turn = await bench.outcome(says(GOOD))
+    assert turn.outcome is Outcome.PASSED
+    assert len(places) == 1, "the place of the run was kept for the answer"
+    assert check_session_done(session(bench))
+    assert list((session(bench) / HELD).iterdir()) == []
 
 
 async def test_a_cancel_before_the_seal_publishes_nothing(bench: Bench) -> None:

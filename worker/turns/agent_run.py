@@ -236,7 +236,7 @@ class AgentRun:
             kill_grace_seconds=settings.kill_grace_seconds,
             inputs=() if turn.request.phase is None else phase_folders.own_inputs(turn, settings.root),
             witness=settings.witness,
-            recorded=may_block and self._needs_folder(runner),
+            recorded=may_block and folders.is_recorded(runner),
         )
         return runner, order
 

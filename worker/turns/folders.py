@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from api_client.contract.attempt import AttemptRecord
@@ -26,7 +26,7 @@ from worker.files.workspace import (
     take_answer_back,
     written,
 )
-from worker.runners.base import BuildRunner, needs_folder
+from worker.runners.base import Adopts, AnyRunner, BuildRunner, needs_folder
 from worker.turns.phases import phase_folders
 from worker.turns.phases.phase_folders import phase_directory
 from worker.turns.transitions.moves import judged, policy_of
@@ -45,13 +45,30 @@ def folder_of(settings: Settings, turn: Turn) -> Path:
 
 def works_in_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
     """Whether agents of this turn may have written files; where only another worker knows, they may."""
+    runner = _runner(settings, turn, runners)
+    return runner is None or needs_folder(runner)
+
+
+def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
+    """Whether runs of this turn may have been recorded; where only another worker knows, they may."""
+    runner = _runner(settings, turn, runners)
+    return runner is None or is_recorded(runner)
+
+
+def is_recorded(runner: AnyRunner) -> bool:
+    """Whether runs of a runner are recorded: where agents work in a folder, and a finished run can be adopted."""
+    return needs_folder(runner) and isinstance(runner, Adopts)
+
+
+def _runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
+    """The runner of the turn's agents; None where only another worker knows, or where there may be several."""
     model = settings.models.get(turn.request.model)
     if model is None or turn.request.phase is not None or turn.stage:
-        return True
+        return None
     try:
-        return needs_folder(runners(model)[0])
+        return runners(model)[0]
     except SettingsError:
-        return True
+        return None
 
 
 def begin(
@@ -143,6 +160,12 @@ def delivery_of(turn: Turn, record: AttemptRecord) -> str:
 def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Path:
     """That folder. Raises as ``folder_of``."""
     return folder_of(settings, turn) / "attempts" / delivery_of(turn, record)
+
+
+def written_before(settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]) -> dict[str, str]:
+    """Which of an answer's ``files`` its attempt did not write itself. Raises as ``folder_of``."""
+    own = delivered(settings, turn, record).files if files else {}
+    return {name: text for name, text in files.items() if own.get(name) != text}
 
 
 def delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:

@@ -127,7 +127,7 @@ class Links:
         attempt = claim.link.attempt
         if taken_over or claim.link.task in _RUNS:
             ended = range(1 if taken_over else attempt, attempt + 1)
-            if folders.works_in_files(self._settings, claim.turn, self._runners):
+            if folders.may_be_recorded(self._settings, claim.turn, self._runners):
                 await self._threads.files(folders.forget_runs, self._settings, claim.turn, ended)
 
     def _in_checks(self, work: BlockingWork) -> Work:

@@ -65,11 +65,10 @@ class Publisher:
     ) -> Move:
         """As ``publish``, with the files that belong to the answer and that this attempt did not write itself."""
         turn = lease.claim.turn
-        other: dict[str, str] = {}
-        if files and move.outcome and move.outcome.success:
-            written = folders.delivered(self._settings, turn, record).files
-            other = {name: text for name, text in files.items() if written.get(name) != text}
-        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=other)
+        mended = dict[str, str]()
+        if move.outcome and move.outcome.success:
+            mended = folders.written_before(self._settings, turn, record, files or {})
+        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=mended)
         return self.publish(lease, accepted)
 
     async def accept(self, lease: Lease, accepted: Accepted) -> Move:

@@ -94,7 +94,7 @@ class Validation:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         delivered, lost = Written(), list[ValidationIssue]()
-        if in_files := folders.works_in_files(self._settings, turn, self._runners):
+        if folders.works_in_files(self._settings, turn, self._runners):
             delivered, lost = await self._threads.files(folders.kept, self._settings, turn, attempts)
         history = judged(before)
         try:
@@ -114,9 +114,11 @@ class Validation:
         move = decided() if quick else await self._threads.checks(decided)
         if move.outcome is None or not move.outcome.success:
             return move
-        if in_files:
-            return await self._threads.files(self._publisher.accept_with_files, lease, move, this, delivered.files)
-        return await self._publisher.accept(lease, Accepted(move=move, delivery=folders.delivery_of(turn, this)))
+        mended = dict[str, str]()
+        if delivered.files:
+            mended = await self._threads.files(folders.written_before, self._settings, turn, this, delivered.files)
+        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, this), mended=mended)
+        return await self._publisher.accept(lease, accepted)
 
     async def at_once(self, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
         """Judge the answer of a run that has just ended, and is not stored yet; None: it is to be stored first.
