@@ -98,6 +98,19 @@ async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent_a
     await check(paid, client, turn_id, meeting, delivery=delivery)
 
 
+async def test_a_finished_run_of_a_turn_that_was_cancelled_when_its_worker_had_died_leaves_no_recording(
+    paid: Settings, client: TurnsClient, points: Points, worker_process: StartWorker
+) -> None:
+    points.arm("agent.ended", "kill")
+    worker_process(settings=paid)
+    turn_id = await client.submitter.submit(QUESTION)
+    await points.passed("agent.ended")
+    await client.canceller.cancel(turn_id)
+    turn = await client.reader.result(turn_id, timeout=240)
+    assert turn.outcome is Outcome.CANCELLED
+    await wait_until(lambda: recordings(paid) == [])
+
+
 async def test_a_guard_killed_after_its_agent_finished_starts_no_second_agent(
     paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
 ) -> None:

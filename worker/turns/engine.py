@@ -22,6 +22,7 @@ from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Lin
 from api_client.contract.values.worker_order import WorkerOrder
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
+from worker.turns import folders
 from worker.turns.flower_text import worker_lost
 from worker.turns.judges import Judges
 from worker.turns.leases.host import Host
@@ -120,7 +121,9 @@ class Engine:
         #: Whether an operator ended this process, so that nobody is to start it again.
         self.stays_down = False
         self._reaper = (
-            None if alone else Reaper(settings, self.name, partial(self.announce, preferred=True), self._lost)
+            None
+            if alone
+            else Reaper(settings, self.name, partial(self.announce, preferred=True), self._lost, self._given_up)
         )
         self._helpers = helpers
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
@@ -264,6 +267,11 @@ class Engine:
     def _lost(self, task_id: str, worker: str) -> None:
         """A reaper took a turn from a dead worker, which cannot say that its task has ended."""
         self._events.failed(task_id, worker_lost(worker))
+
+    def _given_up(self, turn_id: str) -> None:
+        """A reaper ended a turn whose worker is gone: what is recorded of its runs is needed no more."""
+        if turn := self._blocking.turn(turn_id):
+            folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
         """Let running agents finish for a while, then hand their turns over to other workers.

@@ -33,7 +33,8 @@ _LOOK_AT_MOST, _REAP_AT_MOST = 1000, 100
 class Reaper:
     """A thread that looks at due turns.
 
-    It reports to ``lost`` the Celery task from which it took a turn, and that task's worker.
+    It reports to ``lost`` the Celery task from which it took a turn, and that task's worker, and to ``ended`` the id
+    of a turn that it ended.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class Reaper:
         worker: str,
         announce: Callable[[Link, str, str], None],
         lost: Callable[[str, str], object] = lambda task_id, worker: None,
+        ended: Callable[[str], object] = lambda turn_id: None,
     ) -> None:
         self._settings = settings
         store = connect(settings, answer_seconds=2.0, resends=0)
         self._ledger = Ledger(settings, worker, store)
         self._announce = announce
-        self._lost = lost
+        self._lost, self._ended = lost, ended
         self._calm = Calm(settings, store)
         self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
@@ -126,3 +128,4 @@ class Reaper:
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
             if found.head and (link := self._ledger.next_link(found.head)):
                 self._announce(link, found.head, found.session_id)
+            self._ended(turn_id)
