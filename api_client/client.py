@@ -92,7 +92,7 @@ class TurnsClient:
         self._announcer.close()
 
     async def replay(self, turn_id: str, *, model: str = "", prompt: str = "") -> str:
-        """Hand a finished turn in again, as a new turn of its session; returns the new id. Twice makes one turn.
+        """Submit a finished turn again, as a new turn of its session; returns the new id. Twice makes one turn.
 
         With ``model`` another model is asked, with ``prompt`` another message is sent; each is a separate replay.
 

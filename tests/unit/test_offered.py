@@ -11,6 +11,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.offered import BUILT_IN, askable, not_offered, offered_validators
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import TurnRequest
+from api_client.contract.values.worker_reports import WorkerReport
 from api_client.turns.admission import check
 from worker.cli.checks.machine import validators
 from worker.cli.checks.workers import same_validators
@@ -71,8 +72,9 @@ def test_doctor_tells_an_active_one_that_nobody_offers_here() -> None:
 
 
 def test_doctor_tells_a_worker_that_lacks_what_another_one_offers() -> None:
-    told = [{"name": "one", "validators": ["a", "b"]}, {"name": "two", "validators": ["a"]}, {"name": "old"}]
-    (finding,) = same_validators(told)
+    one, two = WorkerReport(name="one", validators=("a", "b")), WorkerReport(name="two", validators=("a",))
+    old = WorkerReport(name="old")
+    (finding,) = same_validators([one, two, old])
     assert (finding.state, finding.message) == ("wrong", "two lacks b")
-    assert [each.state for each in same_validators(told[:1])] == ["ok"]
-    assert list(same_validators(told[2:])) == []
+    assert [each.state for each in same_validators([one])] == ["ok"]
+    assert list(same_validators([old])) == []

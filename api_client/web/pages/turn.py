@@ -130,13 +130,13 @@ async def cancel_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: F
 
 @router.post("/turns/{turn_id}/replay")
 async def replay_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Hand the turn in again, and show the new turn. Twice makes one."""
+    """Submit the turn again, and show the new turn. Twice makes one."""
     return await _replayed(relay, visitor, turn_id, Change())
 
 
 @router.post("/turns/{turn_id}/replay-changed")
 async def replay_changed_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
-    """Hand the turn in again, by another model or with another message, and show the new turn. Twice makes one."""
+    """Submit the turn again, by another model or with another message, and show the new turn. Twice makes one."""
     message = form.get("message", "").replace("\r\n", "\n")
     if not message.strip():
         raise ApiError(400, "the message is empty", param="message", code="invalid_value")

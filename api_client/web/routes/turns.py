@@ -84,7 +84,7 @@ async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Aske
 
 @router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=operation(ReplayBody))
 async def replay_turn(turn_id: Named, request: Request, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
-    """Hand a finished turn in again, as a new turn: as it was, by another ``model``, or with another ``message``.
+    """Submit a finished turn again, as a new turn: as it was, by another ``model``, or with another ``message``.
 
     The same replay asked for twice makes one new turn.
     """

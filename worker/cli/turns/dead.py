@@ -81,11 +81,11 @@ def _words_of(death: Death) -> str:
     return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
 
 
-@dead.command(short_help="Hand a dead letter in again.")
+@dead.command(short_help="Submit a dead letter again.")
 @turn_argument()
 @json_option
 def replay(turn_id: str, as_json: bool) -> None:
-    """Hand a dead letter in again as a new turn, and take it off the list. Twice makes one new turn."""
+    """Submit a dead letter again as a new turn, and take it off the list. Twice makes one new turn."""
     turn = with_client(lambda client: client.reader.get(turn_id))
     if turn.outcome is not Outcome.DEAD:
         raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
