@@ -6,7 +6,8 @@
 --
 -- KEYS 1   TURN      hash    the record: see below
 --      2   LOG       stream  the events, of each command an entry, a line per event
---      3   ATTEMPTS  hash    the attempts' facts: 2:text, 2:issues, ...
+--      3   ATTEMPTS  hash    the attempts' facts: 2:text, 2:issues, ...; 2:text~TOKEN is a very long one, which its
+--                            writer stored before the command that names it (2:text_in)
 --      4   TEXTS     hash    request and accepted, where they are long: read only when they are needed
 --      5   SESSION   list    ids of the session's turns that have not ended, the one in work first
 --      6   DUE       zset    when somebody must look at a turn

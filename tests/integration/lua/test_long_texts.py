@@ -17,7 +17,9 @@ from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.integration.lua.by_hand import claimed, log_of, request
 from worker.enforcement.documents.step import marker_spans
-from worker.turns.record.claim import Claim, Refusal
+from worker.turns.record.async_ledger import AsyncLedger
+from worker.turns.record.changes import Changes
+from worker.turns.record.claim import Behind, Claim, Fenced, Refusal
 from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Answer, Move, attempt_facts
@@ -43,6 +45,21 @@ async def judging(client: TurnsClient, ledger: Ledger) -> Claim:
     return following
 
 
+def taken_over(client: TurnsClient, ledger: Ledger, store: redis.Redis, turn_id: str, link: Link) -> Claim:
+    """Another worker's claim of a turn whose holder was lost."""
+    keys = keys_of(client.settings.namespace, turn_id)
+    store.hset(keys.turn(turn_id), "lease_until", 1)
+    store.zadd(keys.due, {turn_id: 1})
+    assert ledger.reap(turn_id, may_take=True).what == "announce"
+    return claimed(ledger, turn_id, link)
+
+
+def written_ahead(store: redis.Redis, claim: Claim, namespace: str) -> list[str]:
+    """The facts of the turn's attempts that bear a token, as they are stored."""
+    key = keys_of(namespace, claim.turn.turn_id).attempts(claim.turn.turn_id)
+    return sorted(name.decode() for name in store.hkeys(key) if b"~" in name)
+
+
 def sizes(store: redis.Redis, turn_id: str, namespace: str) -> dict[str, int]:
     """Bytes of every stored value above 10 kB, by where it lies."""
     keys = keys_of(namespace, turn_id)
@@ -63,7 +80,7 @@ async def test_an_answer_lies_in_the_store_once_and_every_reader_finds_it(
     ledger.seal(claim, Accepted(move=PASSED, delivery="d").to_json(claim.facts(1)))
     ledger.commit(claim, PASSED)
     stored = sizes(store, turn_id, client.settings.namespace)
-    assert set(stored) == {":texts request", ":attempts 1:text"}
+    assert set(stored) == {":texts request", f":attempts 1:text~{claim.token}"}
     turn = await client.reader.get(turn_id)
     assert (turn.response, turn.request.prompt) == (ANSWER, MESSAGE)
     assert turn.markers == marker_spans(ANSWER)
@@ -91,7 +108,8 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     assert ledger.reap(turn_id, may_take=True).what == "announce"
     later = ledger.claim(turn_id, "s-1", Link(VALIDATE, 1))
     assert isinstance(later, Claim)
-    found = Accepted.from_json(later.accepted, lambda _: {"text": ANSWER})
+    ledger._exchange(ledger._changes.attempts_of(later))
+    found = Accepted.from_json(later.accepted, later.facts)
     assert found.move == move
     assert found.mended == sealed.mended
     ledger.commit(later, found.move)
@@ -123,3 +141,158 @@ async def test_no_key_of_a_finished_turn_with_long_texts_lives_for_ever(
     assert isinstance(ledger.claim(turn_id, "s-1", Link(RUN, 1)), Refusal)
     keys = keys_of(client.settings.namespace, turn_id)
     assert all(store.pttl(name) > 0 for name in (keys.turn(turn_id), keys.texts(turn_id), keys.log(turn_id)))
+
+
+async def test_what_a_holder_wrote_ahead_and_did_not_come_to_name_is_removed_by_the_next(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    lost = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    turn_id, namespace = lost.turn.turn_id, client.settings.namespace
+    command = next(Changes(client.settings, "lost").advance(lost, RUN_ENDED, 0.0))
+    store.execute_command(*command.words)  # and then it died
+    assert written_ahead(store, lost, namespace) == [f"1:text~{lost.token}"]
+    later = taken_over(client, ledger, store, turn_id, Link(RUN, 1))
+    [record] = ledger._exchange(ledger._changes.attempts_of(later))
+    assert record.text == ""
+    judged = ledger.advance(later, RUN_ENDED)
+    assert isinstance(judged, Claim)
+    assert written_ahead(store, later, namespace) == [f"1:text~{later.token}"]
+    assert not judged.left_behind
+    ledger.commit(judged, PASSED)
+    with pytest.raises(Fenced):
+        ledger.advance(lost, RUN_ENDED)  # it only froze: what it writes now goes with the turn
+    assert (await client.reader.get(turn_id)).response == ANSWER
+    keys = keys_of(namespace, turn_id)
+    assert store.pttl(keys.attempts(turn_id)) > 0
+
+
+async def test_who_read_the_attempts_and_was_superseded_removes_nothing(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    late = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    late.attempts = None  # as in any delivery but the first
+    holder = taken_over(client, ledger, store, late.turn.turn_id, Link(RUN, 1))
+    steps = Changes(client.settings, "holder").advance(holder, RUN_ENDED, 0.0)
+    store.execute_command(*next(steps).words)
+    ledger._exchange(ledger._changes.attempts_of(late))
+    assert late.left_behind == [f"1:text~{holder.token}"]
+    judging = ledger.advance(holder, RUN_ENDED)
+    assert isinstance(judging, Claim)
+    with pytest.raises(Fenced):
+        ledger.commit(late, RUN_ENDED)
+    ledger.commit(judging, PASSED)
+    assert (await client.reader.get(late.turn.turn_id)).response == ANSWER
+
+
+async def test_a_move_whose_text_the_store_has_lost_is_not_written_but_sent_again_with_it(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    changes, key = Changes(client.settings, "w"), keys_of(client.settings.namespace, claim.turn.turn_id)
+    before = store.hgetall(key.turn(claim.turn.turn_id))
+    steps = changes.advance(claim, RUN_ENDED, 0.0)
+    ahead = next(steps)  # answered by a server that died with it
+    command = steps.send(None)
+    said = ledger._do(command)
+    assert said == Behind(0)
+    assert store.hgetall(key.turn(claim.turn.turn_id)) == before
+    assert steps.send(said) is not command
+    for each in (ahead, command):
+        said = ledger._do(each)
+    assert steps.send(None) is command
+    with pytest.raises(StopIteration) as end:
+        steps.send(said)
+    assert isinstance(end.value.value, Claim)
+    ledger.commit(end.value.value, PASSED)
+    assert (await client.reader.get(claim.turn.turn_id)).response == ANSWER
+
+
+async def test_a_very_long_text_that_the_store_forgot_is_sent_again_with_the_move_that_names_it(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    keys, turn_id = keys_of(client.settings.namespace, claim.turn.turn_id), claim.turn.turn_id
+    names = [keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id)]
+    before = {name: store.dump(name) for name in names}
+    following = ledger.advance(claim, RUN_ENDED)
+    assert isinstance(following, Claim)
+    for name, dump in before.items():  # its power failed
+        store.restore(name, 0, dump, replace=True)
+    ledger.commit(following, PASSED)
+    assert (await client.reader.get(turn_id)).response == ANSWER
+    [record] = await client.reader.attempts(turn_id)
+    assert record.text == ANSWER
+
+
+async def test_a_lost_reply_to_a_move_with_a_very_long_text_changes_nothing(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    changes, turn_id = Changes(client.settings, "w"), claim.turn.turn_id
+    steps = changes.advance(claim, RUN_ENDED, 0.0)
+    ahead = next(steps)
+    command = steps.send(None)
+    keys = keys_of(client.settings.namespace, turn_id)
+    seen = []
+    for _ in range(2):
+        for each in (ahead, command):
+            ledger._do(each)
+        seen.append((store.hgetall(keys.attempts(turn_id)), store.xlen(keys.log(turn_id))))
+    assert seen[0] == seen[1]
+
+
+async def test_a_holder_of_a_dropped_turn_leaves_no_text_in_the_store(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
+    store.delete(keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
+    with pytest.raises(Fenced):
+        ledger.advance(claim, RUN_ENDED)
+    assert not store.exists(keys.attempts(turn_id))
+
+
+async def test_the_loops_holder_of_a_dropped_turn_leaves_none_either(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
+    store.delete(keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
+    on_loop = AsyncLedger(client.settings, "w")
+    with pytest.raises(Fenced):
+        await on_loop.advance(claim, RUN_ENDED)
+    await on_loop.close()
+    assert not store.exists(keys.attempts(turn_id))
+
+
+async def test_who_repeats_a_move_that_counted_and_is_fenced_by_then_removes_no_text(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
+    turn_id, changes = claim.turn.turn_id, Changes(client.settings, "w")
+    steps = changes.advance(claim, RUN_ENDED, 0.0)
+    ahead = next(steps)
+    command = steps.send(None)
+    for each in (ahead, command):
+        ledger._do(each)  # whose reply was lost
+    later = taken_over(client, ledger, store, turn_id, Link(VALIDATE, 1))
+    ledger._exchange(ledger._changes.attempts_of(later))
+    ledger.commit(later, PASSED)
+    with pytest.raises(Fenced):
+        ledger._exchange(changes._sent(claim, command))
+    assert (await client.reader.get(turn_id)).response == ANSWER
+
+
+async def test_a_run_whose_text_the_landed_format_has_goes_on(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    claim = await judging(client, ledger)
+    turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
+    store.hdel(keys.attempts(turn_id), "1:text_in", f"1:text~{claim.token}")
+    store.hset(keys.attempts(turn_id), "1:text", ANSWER)
+    later = taken_over(client, ledger, store, turn_id, Link(VALIDATE, 1))
+    [record] = ledger._exchange(ledger._changes.attempts_of(later))
+    assert record.text == ANSWER
+    ledger.commit(later, PASSED)
+    assert (await client.reader.get(turn_id)).response == ANSWER
+    assert written_ahead(store, later, client.settings.namespace) == []

@@ -11,7 +11,7 @@ from api_client.contract.record import attempts_of
 from api_client.contract.turn import Outcome
 from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.encoding import decode, encode
+from worker.turns.transitions.encoding import decode, encode, left_behind
 from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.moves import Answer, Move, attempt_facts
 
@@ -93,3 +93,58 @@ def test_a_run_that_is_asked_to_go_on_is_no_longer_shown_with_the_users_message(
     facts = {**stored, **encode(Move(attempt=1, facts=attempt_facts(prompt=OTHER)), stored, LONG).facts}
     [record] = attempts_of({1: facts}, LONG)
     assert record.prompt == OTHER
+
+
+VERY_LONG = LONG * 3
+
+
+@pytest.mark.parametrize(
+    ("move", "stored", "facts", "ahead", "place"),
+    [
+        (Move(attempt=2, facts=attempt_facts(text=VERY_LONG)), {}, {"text_in": "text~me"}, ["text~me"], ""),
+        (
+            ending(VERY_LONG, answer=VERY_LONG),
+            {"text": OTHER},
+            {"answer_in": "answer~me"},
+            ["answer~me"],
+            "2:answer~me",
+        ),
+        (
+            ending(VERY_LONG, decision="accept"),
+            {"text": OTHER},
+            {"decision": "accept"},
+            ["response~me"],
+            "2:response~me",
+        ),
+        (
+            ending(VERY_LONG, answer=VERY_LONG),
+            {"text_in": "text~other", "text~other": VERY_LONG},
+            {"answer_in": "text~other"},
+            [],
+            "2:text~other",
+        ),
+        (ending(VERY_LONG, answer=VERY_LONG), {"text": VERY_LONG}, {"answer_in": "text"}, [], "2:text"),
+        (Move(attempt=2, facts=attempt_facts(text=LONG)), {}, {"text": LONG}, [], ""),
+    ],
+    ids=["a run's", "spliced", "edited by a person", "as the agent said it", "of the landed format", "not that long"],
+)
+def test_a_very_long_text_is_written_before_its_move_under_the_writers_token(
+    move: Move, stored: dict[str, str], facts: dict[str, str], ahead: list[str], place: str
+) -> None:
+    wire = encode(move, stored, token="me")
+    assert (wire.facts, list(wire.ahead), wire.response_in) == (facts, ahead, place)
+    assert wire.arguments()["ahead"] == " ".join(ahead)
+    assert not any(len(word) > len(LONG) for word in map(str, (*wire.arguments().values(), *wire.rest())))
+    known = {**stored, **wire.ahead, **wire.facts}
+    [record] = attempts_of({2: known})
+    if "answer" in move.facts.values:
+        assert record.answer == VERY_LONG
+    if "text" in move.facts.values:
+        assert record.text == move.facts.values["text"]
+    assert left_behind(known) == ["response~me"] * (place == "2:response~me")
+    assert encode(move, known, token="me").ahead == {}
+
+
+def test_what_was_written_ahead_of_no_move_is_known_by_its_name() -> None:
+    facts = {"text_in": "text~a", "text~a": VERY_LONG, "text~b": OTHER, "answer_in": "", "answer~b": OTHER}
+    assert left_behind(facts) == ["text~b", "answer~b"]

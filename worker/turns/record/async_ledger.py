@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from redis.exceptions import NoScriptError, RedisError
@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from worker.turns.record.changes import Changes
-from worker.turns.record.claim import Claim, Committed, Refusal
+from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
 from worker.turns.record.command import Command, Exchange
 from worker.turns.record.connection import Connection
 from worker.turns.record.store import Patience
@@ -114,9 +114,14 @@ class AsyncLedger:
 
     async def _exchange(self, exchange: Exchange[T]) -> T:
         """Send commands that follow from each other, each until the store answers."""
-        result: Any = None
         try:
+            command = next(exchange)
             while True:
-                result = await self._wait_for(exchange.send(result))
+                try:
+                    result = await self._wait_for(command)
+                except Fenced as error:
+                    command = exchange.throw(error)
+                else:
+                    command = exchange.send(result)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]

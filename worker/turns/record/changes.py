@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, JudgingPaused, Paused, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
-from worker.turns.transitions.encoding import EncodedMove, encode, flat
+from worker.turns.transitions.encoding import EncodedMove, encode, flat, left_behind
 from worker.turns.transitions.moves import Move
 
 log = structlog.get_logger()
@@ -136,7 +137,7 @@ class Changes:
         def read(reply: Any) -> Behind | Paused | Committed:
             return _not_done(reply) or _committed(reply)
 
-        sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt)
+        sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt, claim.token)
         result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
         return result
 
@@ -155,11 +156,11 @@ class Changes:
             following = Claim(turn, move.next or claim.link, claim.token, taken_at, _seconds_left(turn, reply))
             following.outbox = claim.outbox
             if claim.attempts is not None:
-                following.attempts = claim.attempts | {move.attempt: known | sent.facts}
+                following.attempts = claim.attempts | {move.attempt: known | sent.ahead | sent.facts}
             return following
 
         known = claim.facts(move.attempt)
-        sent = encode(move, known, claim.turn.request.prompt)
+        sent = encode(move, known, claim.turn.request.prompt, claim.token)
         command = self._commit(claim, sent, read, keep=True, task=task)
         result: Claim | Committed = yield from self._numbered(claim, command)
         return result
@@ -168,8 +169,13 @@ class Changes:
         self, claim: Claim, sent: EncodedMove, read: Callable[[Any], T], *, keep: bool, task: str = ""
     ) -> Command[T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep), "task": task}
+        words["left"] = " ".join(claim.left_behind)
         words |= self._breakers(claim.turn.stage_model or claim.turn.request.model)
-        return self._command("commit", *_ids(claim), read, words | sent.arguments(), sent.rest())
+        command = self._command("commit", *_ids(claim), read, words | sent.arguments(), sent.rest())
+        if not sent.ahead:
+            return command
+        texts = [part for name, text in sent.ahead.items() for part in (f"{sent.move.attempt}:{name}", text)]
+        return replace(command, ahead=("HSET", self._attempts(claim), *texts))
 
     def _breaker_of(self, model: str) -> dict[str, Word]:
         settings = self._settings.of_model(model)
@@ -179,17 +185,29 @@ class Changes:
         """Send a numbered command, and again what the store has forgotten of those before it."""
         number = claim.outbox.number
         claim.outbox.add(command)
-        said: Any = yield command
+        said: Any = yield from self._sent(claim, command)
         while isinstance(said, Behind):
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
             for forgotten in claim.outbox.between(said.known, number):
-                if (yield forgotten) == Paused():
+                if (yield from self._sent(claim, forgotten)) == Paused():
                     raise Fenced  # judged before the pause, and forgotten since: who takes the turn next finds it so
-            said = yield command
+            said = yield from self._sent(claim, command)
         if said == Paused():
             claim.outbox.commands.pop()
             raise JudgingPaused
         return said
+
+    def _sent(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
+        """Send a command, and before it the texts it names. Who takes the turn next removes those nobody names."""
+        if not command.ahead:
+            return (yield command)
+        yield Command(_nothing, command.ahead)
+        try:
+            return (yield command)
+        except Fenced:
+            if not (yield self.knows(claim.turn.turn_id)):  # dropped meanwhile: they would lie there for ever
+                yield Command(_nothing, ("HDEL", command.ahead[1], *command.ahead[2::2]))
+            raise
 
     def seal(self, claim: Claim, accepted: str) -> Command[bool]:
         """Accept an answer, which is published next; False when the turn was cancelled.
@@ -256,8 +274,12 @@ class Changes:
     def attempts_of(self, claim: Claim) -> Exchange[list[AttemptRecord]]:
         """The attempts of a claimed turn: read once, since then the holder knows what it wrote."""
         if claim.attempts is None:
-            key = keys_of(self._settings.namespace, claim.turn.turn_id).attempts(claim.turn.turn_id)
+            key = self._attempts(claim)
             claim.attempts = yield Command(lambda stored: read_facts(_mapping(stored)), ("HGETALL", key))
+            for number, facts in claim.attempts.items():
+                for name in left_behind(facts):
+                    del facts[name]
+                    claim.left_behind.append(f"{number}:{name}")
         return attempts_of(claim.attempts, claim.turn.request.prompt)
 
     def next_link(self, turn_id: str) -> Command[Link | None]:
@@ -280,6 +302,9 @@ class Changes:
     def knows(self, turn_id: str) -> Command[bool]:
         """Whether the store has this turn's record."""
         return Command(bool, ("EXISTS", self._record(turn_id)))
+
+    def _attempts(self, claim: Claim) -> str:
+        return keys_of(self._settings.namespace, claim.turn.turn_id).attempts(claim.turn.turn_id)
 
     def _record(self, turn_id: str) -> str:
         return keys_of(self._settings.namespace, turn_id).turn(turn_id)

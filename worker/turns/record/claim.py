@@ -29,6 +29,8 @@ class Claim:
         accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
         attempts: what is stored about each attempt, by its number, as far as the holder has read or written it; None:
             not read yet.
+        left_behind: facts such as ``2:text~TOKEN`` that an earlier holder wrote and did not come to name: the next
+            commit removes them.
         outbox: the numbered commands the holder sent, those of links before this one too.
     """
 
@@ -39,6 +41,7 @@ class Claim:
     seconds_left: float
     accepted: str = ""
     attempts: dict[int, dict[str, str]] | None = None
+    left_behind: list[str] = field(default_factory=list)
     outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
 
     def facts(self, attempt: int) -> dict[str, str]:

@@ -26,12 +26,14 @@ class Command(Generic[T]):
         words: of a plain command, all its words, such as ``("HGETALL", key)``; of a script, its arguments.
         script: the name of the Lua script, or empty.
         keys: the keys of the script.
+        ahead: another plain command's words, which is sent before it each time: long texts that the script names.
     """
 
     read: Callable[[Any], T]
     words: tuple[Word, ...]
     script: str = ""
     keys: tuple[str, ...] = ()
+    ahead: tuple[Word, ...] = ()
 
     def sent(self, sha: str) -> tuple[Word, ...]:
         """A script's command as it goes over the wire; ``sha`` names its text."""

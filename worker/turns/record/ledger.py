@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from worker.turns.record.changes import Changes
-from worker.turns.record.claim import Claim, Committed, Reaped, Refusal
+from worker.turns.record.claim import Claim, Committed, Fenced, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
 from worker.turns.record.store import connect, patiently
 from worker.turns.transitions.moves import Move
@@ -63,11 +63,16 @@ class Ledger:
 
     def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
         """Send commands that follow from each other: each until the store answers, or once."""
-        result: Any = None
         send = self._wait_for if patient else self._do
         try:
+            command = next(exchange)
             while True:
-                result = send(exchange.send(result))
+                try:
+                    result = send(command)
+                except Fenced as error:
+                    command = exchange.throw(error)
+                else:
+                    command = exchange.send(result)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 

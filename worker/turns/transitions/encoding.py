@@ -1,4 +1,9 @@
-"""A move as the store takes it: texts by name. A long text is stored once, and other facts name its place. Pure."""
+"""A move as the store takes it: texts by name. A long text is stored once, and other facts name its place. Pure.
+
+A very long one is written before its move, by a plain command, as a fact that nobody reads until the move names it:
+carried through Lua it would hold up the server twice as long. The fact's name ends with the writer's token
+(``text~TOKEN``), so what a writer left that lost its turn is never taken for another's.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,10 @@ from api_client.contract.turn import Outcome, Progress
 from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.moves import Answer, Move
 
+#: A longer text is written before its move; a shorter one costs Lua next to nothing.
+AHEAD_BYTES = 65_536
+_OF = "~"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedMove:
@@ -25,6 +34,7 @@ class EncodedMove:
 
     Attributes:
         fields, facts: of the turn and of the move's attempt, as they are stored.
+        ahead: facts of the attempt that are to be stored before.
         response: the answer; empty where ``response_in`` says which fact has it, such as ``2:text``.
         markers: the step markers that count in the answer.
         answer: the fields of a finished turn's record; none while it goes on.
@@ -33,6 +43,7 @@ class EncodedMove:
     move: Move
     fields: dict[str, str]
     facts: dict[str, str]
+    ahead: dict[str, str]
     response: str
     response_in: str
     markers: tuple[Span, ...]
@@ -48,6 +59,7 @@ class EncodedMove:
             "next": str(move.next or ""),
             "state": move.state.value,
             "attempt": move.attempt,
+            "ahead": " ".join(self.ahead),
             "delay_ms": move.delay_ms,
             "park_ms": int(move.park_seconds * 1000),
             "outcome": move.outcome.value if move.outcome else "",
@@ -113,14 +125,25 @@ class EncodedMove:
         }
 
 
-def encode(move: Move, stored: Mapping[str, str], asked: str = "") -> EncodedMove:
+def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = "") -> EncodedMove:
     """The move with its long texts by reference, where a fact of its attempt has them.
 
     ``stored`` are the attempt's facts so far, and win over the move's: a text that is there is not sent again. An
     answer that no fact has becomes one. ``asked`` is the user's message: a prompt that is it is in the request.
+    ``token`` is of the claim that writes it; without one, no text is written before.
     """
     places = {text: name for name, text in stored.items() if is_long(text)}
-    facts: dict[str, str] = {}
+    facts, ahead = dict[str, str](), dict[str, str]()
+
+    def place_of(name: str, text: str) -> str:
+        """The fact that has the text: an earlier one, a new one that is written ahead, or ``name`` itself."""
+        if text not in places:
+            places[text] = name
+            if token and _exceeds(text, AHEAD_BYTES):
+                places[text] = f"{name}{_OF}{token}"
+                ahead[places[text]] = text
+        return places[text]
+
     for name, text in move.facts.to_texts().items():
         if stored and stored.get(elsewhere(name)):
             facts[elsewhere(name)] = ""
@@ -128,13 +151,13 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "") -> EncodedMov
             facts[name] = text
         elif name == "prompt" and text == asked:
             facts[elsewhere(name)] = ASKED
-        elif places.setdefault(text, name) != name:
+        elif place_of(name, text) != name:
             facts[elsewhere(name)] = places[text]
         else:
             facts[name] = text
     response, place = move.answer.response, ""
     if is_long(response):
-        name = places.setdefault(response, "response")
+        name = place_of("response", response)
         if name == "response":
             facts[name] = response
         response, place = "", f"{move.attempt}:{name}"
@@ -142,6 +165,7 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "") -> EncodedMov
         move=move,
         fields=move.fields.to_texts(),
         facts=facts,
+        ahead=ahead,
         response=response,
         response_in=place,
         markers=marker_spans(move.answer.response) if move.answer.step else (),
@@ -202,7 +226,17 @@ def flat(events: Sequence[Body]) -> list[str]:
 
 def is_long(text: str) -> bool:
     """Whether a text is stored apart."""
-    return len(text) > SHORT_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > SHORT_BYTES
+    return _exceeds(text, SHORT_BYTES)
+
+
+def _exceeds(text: str, most: int) -> bool:
+    return len(text) > most // 4 and len(text.encode("utf-8", "surrogatepass")) > most
+
+
+def left_behind(facts: Mapping[str, str]) -> list[str]:
+    """Those of an attempt's facts that were written ahead of a move that never came."""
+    named = {place for name, place in facts.items() if name.endswith(elsewhere(""))}
+    return [name for name in facts if _OF in name and name not in named]
 
 
 def _lines(counters: dict[str, int]) -> str:

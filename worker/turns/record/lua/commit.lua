@@ -1,10 +1,12 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
--- args: token nth# keep task next state attempt delay_ms# park_ms# outcome told counters end_counters run_ended judged
--- args: judged_ms# service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
+-- args: token nth# keep task next state attempt ahead left delay_ms# park_ms# outcome told counters end_counters
+-- args: run_ended judged judged_ms# service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
+-- ahead: facts of the attempt that were written just before, by a plain command, such as text~TOKEN
+-- left: such facts of moves that never came, with their attempts
 -- park_ms: above 0, the turn waits so long for a decision in the inbox
 -- outcome: '' while it goes on  told: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
@@ -32,6 +34,10 @@ end
 if run_ended == '1' and judged == '1' and not is_sealed() and in_force('queue|check') then
   return { 'paused', '', '' }
 end
+-- The store took them, and lost them since.
+for name in string.gmatch(ahead, '%S+') do
+  if redis.call('HEXISTS', ATTEMPTS, attempt .. ':' .. name) == 0 then return { 'behind', nth - 1, '' } end
+end
 -- Whose run ended: read before this very command hands the turn on to another model.
 local worked = works()
 
@@ -53,6 +59,7 @@ local from, to = take(n_fields)
 for i = from, to, 2 do set(ARGV[i], ARGV[i + 1]) end
 from, to = take(n_facts)
 for i = from, to, 2 do fact(attempt, ARGV[i], ARGV[i + 1]) end
+for name in string.gmatch(left, '%S+') do share('HDEL', ATTEMPTS, name) end
 local answer = {}
 from, to = take(n_answer)
 for i = from, to do answer[#answer + 1] = ARGV[i] end
