@@ -1,4 +1,4 @@
-"""A worker is killed while many turns wait: its turns start again before those that never ran."""
+"""While many turns wait, those that have waited before start first: of a killed worker, and of a running session."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ TURNS, SLOTS = 120, 4
 #: So many turns that never ran may start between the loss of a run and its next start: of 100 and more that wait.
 MOST_BEFORE = 20
 SCRIPT = """
+- when: "held"
+  attempts:
+    - - wait_for: {meet}/go
+      - say: "fertig.\\n\\n<!-- STEP: done -->"
 - attempts:
     - - wait: 1.0
       - say: "fertig.\\n\\n<!-- STEP: done -->"
@@ -66,3 +70,18 @@ async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> N
         [again] = [run["at"] for run in runs if run["turn"] == turn_id and run["delivery"] == 2]
         before = [run for run in runs if run["delivery"] == 1 and taken < run["at"] < again]
         assert len(before) <= MOST_BEFORE, f"{len(before)} turns that never ran were started before {turn_id}"
+
+
+async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_others(stage: Stage) -> None:
+    async with TurnsClient(stage.settings) as client:
+        first = await client.submitter.submit(message("held", "s-running"))
+        await wait_until(lambda: witnessed(stage, "start"))
+        others = [await client.submitter.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
+        following = await client.submitter.submit(message("hello", "s-running"))
+        (stage.meet / "go").touch()
+        turns = await asyncio.gather(*(client.reader.result(each, timeout=240) for each in (first, *others, following)))
+    assert {turn.outcome for turn in turns} == {Outcome.PASSED}
+    [ended] = [run["at"] for run in witnessed(stage, "end") if run["turn"] == first]
+    starts = {run["turn"]: run["at"] for run in witnessed(stage, "start")}
+    before = [turn_id for turn_id in others if ended < starts[turn_id] < starts[following]]
+    assert len(before) <= MOST_BEFORE, f"{len(before)} turns that never ran were started before it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -59,6 +60,21 @@ async def test_leases_of_several_shards_are_renewed_together(
     found = Beats(several, store).renew(claims)
     assert {said for said, _ in found.values()} == {"held"}
     assert len({keys_of(several.namespace, claim.turn.turn_id) for claim in claims}) > 1
+
+
+async def test_three_hundred_leases_are_renewed_by_two_commands(
+    client: TurnsClient, settings: Settings, store: redis.Redis
+) -> None:
+    claims, beats = await held(client, settings, 300), Beats(settings, store)
+    beats.open()
+
+    def called() -> int:
+        info: dict[str, Any] = store.info("commandstats")  # type: ignore[assignment]
+        return int(info.get("cmdstat_evalsha", {}).get("calls", 0))
+
+    before = called()
+    said = beats.renew(claims)
+    assert (len(said), called() - before) == (300, 2)
 
 
 async def test_the_deadline_is_looked_at_before_a_lease_ends(
