@@ -135,7 +135,7 @@ url = "http://x"
         "HELIX_SHARDS='no': must be a whole number",
         ".helix/helix.toml:1: locale: must be one of de, en",
         ".helix/helix.toml:2: lease_second: no such setting; did you mean lease_seconds?",
-        ".helix/helix.toml:3: api_keys: a secret stands in a separate file: api_keys_file = ...",
+        ".helix/helix.toml:3: api_keys: a secret is in a separate file: api_keys_file = ...",
         ".helix/helix.toml:4: root: no such setting",
         ".helix/helix.toml:5: reap_seconds: no such setting",
         ".helix/helix.toml:7: model.a.runner: a block names its runner",
