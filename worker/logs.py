@@ -5,6 +5,7 @@ The standard library's loggers (Celery, kombu, uvicorn, redis) go through the sa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from types import FrameType
@@ -71,9 +72,10 @@ class _Lines:
         self.name = name or _speaker()
 
     def msg(self, line: str) -> None:
-        """Write a line, in one piece: other threads write lines too."""
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        """Write a line, in one piece: other threads write too. A line that cannot be written is lost, no turn is."""
+        with contextlib.suppress(Exception):  # a full disk, a closed pipe: the standard library's handlers go on too
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
     debug = info = warning = error = critical = exception = msg
 

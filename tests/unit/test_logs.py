@@ -74,6 +74,22 @@ def test_an_exception_is_one_line_in_json(stream: io.StringIO) -> None:
     assert all("ValueError" in json.dumps(line["exception"]) for line in lines(stream))
 
 
+@pytest.mark.parametrize(
+    "trouble", [ValueError("I/O operation on closed file"), OSError(28, "No space left on device")]
+)
+def test_a_line_that_cannot_be_written_hurts_nobody(
+    trouble: Exception, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise trouble
+
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # the standard library would print a traceback
+    configure_logging(json_settings(), Broken())
+    structlog.get_logger("worker").error("turn.broken")
+    logging.getLogger("redis").error("a library's line")
+
+
 def test_less_severe_lines_are_left_out(stream: io.StringIO) -> None:
     configure_logging(json_settings("warning"), stream)
     for logger in (structlog.get_logger("x"), logging.getLogger("y")):
