@@ -92,7 +92,7 @@ def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
         for kind, data in re.findall(r"emit\('([a-z.]+)',((?:.|\n)*?)\}'\)", path.read_text()):
             found[kind] = re.findall(r'"(\w+)":', data)
     # The answer in the event of the end comes from the worker as text.
-    found["turn.finished"] += json.loads("{" + str(encode(ENDS, {}).arguments()["told"]) + "}")
+    found["turn.finished"] += json.loads("{" + str(encode(ENDS, {}).arguments()["ending"]) + "}")
     empty = {kind: list(data_of(body_of(kind, {}))) for kind in found}
     by_the_store = {
         "turn.queued",

@@ -88,9 +88,9 @@ local function hold_back(name, pause)
   local stands = name ~= 'breaker|' .. works()
   if number('held_since') > 0 and not stands then count_in() end
   if number('held_since') == 0 and stands then set('held_since', NOW) end
-  local told = name .. ' ' .. int(pause.until_ms) .. ' ' .. pause.reason
-  if turn.held_back ~= told then
-    set('held_back', told)
+  local reason = name .. ' ' .. int(pause.until_ms) .. ' ' .. pause.reason
+  if turn.held_back ~= reason then
+    set('held_back', reason)
     emit('turn.paused', '{"what":' .. cjson.encode(string.match(name, '^%a+')) .. ',"reason":' ..
       cjson.encode(pause.reason) .. ',"until":' .. int(math.floor(pause.until_ms / 1000)) .. '}')
   end

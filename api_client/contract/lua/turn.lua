@@ -162,8 +162,8 @@ local function is_sealed() return (turn.sealed or '') ~= '' or (turn.accepted or
 local end_pause -- see pauses.lua
 
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
--- answer: {name, text, ...} for the record  told: the same as JSON, for the event
-local function finish(outcome, answer, told)
+-- answer: {name, text, ...} for the record  ending: the same as JSON, for the event
+local function finish(outcome, answer, ending)
   local line = redis.call('LRANGE', SESSION, 0, 1)
   -- One that only waited leaves the session's head, which may be at work, as it is.
   local head = line[1] == ID and line[2] or ''
@@ -194,7 +194,7 @@ local function finish(outcome, answer, told)
   took('time.turn', NOW - number('created_at') - number('still_ms'))
   emit('turn.finished', '{"outcome":"' .. outcome .. '","success":' ..
     tostring(string.sub(outcome, 1, 6) == 'passed') ..
-    ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) .. ',' .. told .. '}')
+    ',"attempts":' .. int(number('attempt')) .. ',"deliveries":' .. int(number('delivery')) .. ',' .. ending .. '}')
   return head
 end
 

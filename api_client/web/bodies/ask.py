@@ -48,7 +48,7 @@ _T = TypeVar("_T", int, float)
 
 
 class PolicyFor:
-    """The policy files as they are for one caller. This one has none; ``routes.policy_for`` has the settings'."""
+    """The policy files as they are for one caller. This one has none; ``submitting.policy_for`` has the settings'."""
 
     def askable(self, model: str) -> tuple[str, ...]:
         """The rules that a request for the model may name; empty where no policy file says."""

@@ -22,7 +22,7 @@ class Accepted:
     Attributes:
         move: the move that ends the turn.
         delivery: the folder's name of the accepted delivery.
-        repaired: files of earlier deliveries and of the fallback, by name; they stand for those this delivery wrote.
+        mended: files of earlier deliveries and of the fallback, by name; they stand for those this delivery wrote.
     """
 
     move: Move

@@ -63,7 +63,7 @@ class EncodedMove:
             "delay_ms": move.delay_ms,
             "park_ms": int(move.park_seconds * 1000),
             "outcome": move.outcome.value if move.outcome else "",
-            "told": self._finished_data() if move.outcome else "",
+            "ending": self._finished_data() if move.outcome else "",
             "counters": _lines(move.counters),
             "end_counters": _lines(move.end_counters),
             "run_ended": int(move.run_ended),

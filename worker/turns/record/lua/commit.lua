@@ -1,6 +1,6 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
--- args: token nth# keep task next state attempt ahead left delay_ms# park_ms# outcome told counters end_counters
+-- args: token nth# keep task next state attempt ahead left delay_ms# park_ms# outcome ending counters end_counters
 -- args: run_ended judged judged_ms# service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
@@ -8,7 +8,7 @@
 -- ahead: facts of the attempt that were written just before, by a plain command, such as text~TOKEN
 -- left: such facts of moves that never came, with their attempts
 -- park_ms: above 0, the turn waits so long for a decision in the inbox
--- outcome: '' while it goes on  told: the answer as JSON, for the last event
+-- outcome: '' while it goes on  ending: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
 -- service...: what the run reports about its model's service, see pauses.lua
 -- run_ended, judged: 1 when an agent run ended with this, an answer was judged
@@ -84,7 +84,7 @@ if (turn.stop or '') ~= '' and outcome ~= turn.stop then
   head = give_up(outcome)
 elseif outcome ~= '' then
   count_lines(end_counters)
-  head = finish(outcome, answer, told)
+  head = finish(outcome, answer, ending)
 else
   outcome = called_off(state == 'queued')
   local at_once = next ~= '' and delay_ms <= 0 and park_ms <= 0
