@@ -1,4 +1,4 @@
-"""The parts of one worker process, put together: service, leases, reaper, the guard of its agents."""
+"""Puts the parts of one worker process together: service, leases, reaper, the guard of its agents."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from worker.turns.threads import Threads
 
 log = structlog.get_logger()
 
-#: How often and how long at most a worker that ends waits until it takes no more messages, in seconds.
+#: How often, and for how long at most, an ending worker checks that it takes no more messages, in seconds.
 _LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 
 
-#: The task whose link is carried out: what it announces is announced as its child.
+#: The task whose link is being carried out: its announcements become its children.
 _TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
 
 
@@ -52,27 +52,27 @@ class Helper(Protocol):
     """A thread beside the engine."""
 
     def start(self) -> None:
-        """Start it; it may decide that it has nothing to do."""
+        """Start it; it may find nothing to do."""
 
     def close(self) -> None:
         """Stop it."""
 
 
 class Isolated(Protocol):
-    """What carries out links in separate processes."""
+    """Carries out links in separate processes."""
 
     def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
         """Carry out a link, and wait for it."""
 
     def hand_over(self) -> None:
-        """End every process and begin no other."""
+        """End every process and start no more."""
 
 
 class Engine:
     """One worker process's engine. ``worker/app.py`` makes it, with its helpers.
 
     Attributes:
-        name: Celery's for this process, so that it is the same in Flower, in the log, on pages and in records.
+        name: Celery's name of this process; Flower, the log, pages and records show the same.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Engine:
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._heartbeat: WorkerHeartbeat | None = None
         self._quiet_ordered = False
-        #: Whether an operator ended this process, so that nobody is to start it again.
+        #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
         self._reaper = (
             None
@@ -142,14 +142,14 @@ class Engine:
             helper.start()
 
     def take(self, task: Task) -> None:
-        """Take a task that was received. In the Celery worker's loop: it returns at once.
+        """Take a received task. Runs in the Celery worker's loop, so it returns at once.
 
         Raises:
             ValueError: this is not a link of a turn. KeyError: an argument is missing.
         """
         if task.name == PROBE:
             self._taken += 1
-            if nonce := str(task.kwargs["nonce"]):  # a worker's own probe is answered by being taken
+            if nonce := str(task.kwargs["nonce"]):  # a worker's own probe needs no reply
                 queue = str(task.kwargs["queue"])
                 self.loop.begin(lambda: self._threads.files(self._blocking.answer_probe, queue, nonce))
             return
@@ -178,7 +178,7 @@ class Engine:
             seat.leave()
 
     def carry_out_alone(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out one link, in a process that does nothing else, and wait for it."""
+        """Carry out one link in a process that does nothing else, and wait for it."""
 
         async def carry_out() -> None:
             with structlog.contextvars.bound_contextvars(turn_id=turn_id, session_id=session_id, attempt=link.attempt):
@@ -187,11 +187,11 @@ class Engine:
         self.loop.result_of(carry_out())
 
     def next_queues(self, queues: Sequence[str]) -> list[str]:
-        """From which queues to take the next message; from none while sick, or ordered to take nothing new."""
+        """The queues to take the next message from; none while the host is sick or an operator ordered it."""
         return [] if self.host.sick or self._quiet_ordered else self.slots.order(queues)
 
     def _obey(self, order: str) -> bool:
-        """Do as an operator ordered; whether this process takes no new turns. In the heartbeat's thread."""
+        """Follow an operator's order. Returns whether this process takes no new turns. In the heartbeat's thread."""
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
@@ -203,11 +203,11 @@ class Engine:
         return self._quiet_ordered
 
     def active(self) -> list[dict[str, Any]]:
-        """The tasks that are carried out now, for operators. For any thread."""
+        """The current tasks, for operators. Any thread may call it."""
         return [report.info() for report in tuple(self._stories)]
 
     def _turned(self) -> None:
-        """The loop turned: leases are kept as long as it does. A machine that is well again takes messages at once."""
+        """The loop turned, which keeps the leases. A machine that is well again takes messages at once."""
         self.leases.turned()
         sick = bool(self.host.sick)
         if self._was_sick and not sick:
@@ -215,11 +215,11 @@ class Engine:
         self._was_sick = sick
 
     def _look_around(self) -> None:
-        """In the Celery worker's loop: it was woken, because a slot got free or events are to be sent."""
+        """Runs in the Celery worker's loop after a slot became free or events have to be sent."""
         self.receiver.send(self._events.drain())
 
     def start_heartbeat(self, queues: Sequence[str], ready_file: Path | None) -> None:
-        """From now on tell supervisor and operators that this worker takes messages from ``queues``."""
+        """Start to report to supervisor and operators that this worker takes messages from ``queues``."""
         work = Work(
             name=self.name,
             queues=tuple(queues),
@@ -238,7 +238,7 @@ class Engine:
         self._heartbeat.start()
 
     def _probe(self, queue: str) -> None:
-        """Publish a message that does nothing. A failure tells nothing: the broker is away."""
+        """Publish a message that does nothing. A failure only means that the broker is away."""
         try:
             kwargs = {"queue": queue, "nonce": ""}
             # declare: none of the queues, which costs the broker eight commands for each probe.
@@ -249,7 +249,7 @@ class Engine:
     def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
         """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again.
 
-        ``preferred``: the turn has waited before. So has another turn than the one at work: its session's next.
+        ``preferred``: the turn has waited before. So has the session's next turn, if it is not the one at work.
         """
         report = _TASK.get()
         task = report.task if report else None
@@ -265,18 +265,18 @@ class Engine:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 
     def _lost(self, task_id: str, worker: str) -> None:
-        """A reaper took a turn from a dead worker, which cannot say that its task has ended."""
+        """A reaper took a turn from a dead worker, which cannot report the end of its task."""
         self._events.failed(task_id, worker_lost(worker))
 
     def _given_up(self, turn_id: str) -> None:
-        """A reaper ended a turn whose worker is gone: what is recorded of its runs is needed no more."""
+        """A reaper ended a turn whose worker is gone: remove the recordings of its runs."""
         if turn := self._blocking.turn(turn_id):
             folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
         """Let running agents finish for a while, then hand their turns over to other workers.
 
-        For signal handlers: it takes no lock, because a second signal may find the first one's handler at work.
+        For signal handlers: it takes no lock, because a second signal may interrupt the first one's handler.
         """
         os.write(self._ask, b".")
 
@@ -288,19 +288,19 @@ class Engine:
             self._hand_over()
 
     def _wait_until_cancelled(self) -> None:
-        """Wait until Celery takes no more messages: what is handed over before that can come back to us."""
+        """Wait until Celery takes no more messages: turns handed over before that could come back."""
         give_up = time.monotonic() + _CANCEL_SECONDS
         while self.receiver.listens and time.monotonic() < give_up:
             self.receiver.wake()
             threading.Event().wait(_LOOK_SECONDS)
 
     def _hand_over(self) -> None:
-        """Stop every run of this process, begun or about to begin; their turns go to other workers without a strike."""
+        """Stop every run of this process, started or about to start; other workers get their turns without a strike."""
         self.leases.stop_all("shutdown")
         self._isolated.hand_over()
 
     def close(self) -> None:
-        """Wait for the turns of this process, which were asked to stop; then stop threads and agents."""
+        """Wait for the turns of this process, which have been asked to stop; then stop threads and agents."""
         self.loop.wait_idle()
         self.receiver.send(self._events.drain(all_of_them=True))
         if self._heartbeat:

@@ -1,7 +1,7 @@
-"""What each link of a turn's chain does: from a claimed turn to the move that follows.
+"""The work of each link of a turn's chain: from a claimed turn to its next move.
 
-Agents run as coroutines of the process's event loop, or in threads when their runner blocks. What touches
-files, judges or waits for programs runs in threads: those methods are not coroutines.
+Agents run as coroutines of the process's event loop, or in threads if their runner blocks. Methods that touch files,
+judge answers or wait for programs are not coroutines: they run in threads.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Links:
         """Carry out the claimed link; ``attempts`` are the turn's so far.
 
         Raises:
-            Fenced: another worker has the turn. SettingsError, PhaseError: the installation is wrong.
+            Fenced: another worker has the turn. SettingsError, PhaseError: the set-up is wrong.
         """
         task = lease.claim.link.task
         if task in {VALIDATE, FALLBACK, PHASE_VERIFY}:
@@ -120,9 +120,9 @@ class Links:
         return await self._validation.at_once(lease, run, attempts)
 
     async def settle(self, claim: Claim, *, taken_over: bool) -> None:
-        """The link is committed: what was recorded of runs, in case their worker dies, is needed no more.
+        """Remove the recordings of runs after the link is committed: no worker has to adopt them any more.
 
-        ``taken_over``: another process may have carried out the link before, and died before it came to this.
+        ``taken_over``: another process may have done the link and died before it removed them.
         """
         attempt = claim.link.attempt
         if taken_over or claim.link.task in _RUNS:
@@ -174,7 +174,7 @@ class Links:
         )
 
     async def _stopped_before(self, turn: Turn) -> str:
-        """How the turn ended that had to pass before this one; empty when it passed."""
+        """The outcome of the turn that had to pass before this one; empty when it passed."""
         before = await self._ledger.turn(turn.request.after)
         if before is None or before.outcome is None:
             return "unknown"
@@ -198,7 +198,7 @@ class Links:
         return self._publisher.accept_with_files(lease, move, best, {**delivered.files, **repaired.files})
 
     def _verify(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Check a phase's output: its gates, each reported as it ends, then a verifier where it asks for one."""
+        """Check a phase's output: its gates, each reported as it ends, then a verifier if it asks for one."""
         turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
         this = attempts[-1]
         if this.number != link.attempt:
@@ -224,7 +224,7 @@ class Links:
         return self._publisher.accept_with_files(lease, move, this)
 
     def _resume(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Carry out what was decided on a parked turn."""
+        """Carry out a person's decision on a parked turn."""
         turn, link = lease.claim.turn, lease.claim.link
         records = {record.number: record for record in attempts}
         best = records.get(turn.best or link.attempt)
@@ -239,7 +239,7 @@ class Links:
         return self._publisher.accept_with_files(lease, move, best, delivered.files)
 
     def _fail(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """End the turn honestly, with what its user can do."""
+        """End the turn as failed, and tell its user what to do."""
         turn, link = lease.claim.turn, lease.claim.link
         records = {record.number: record for record in attempts}
         shown = records.get(turn.best or link.attempt)
@@ -249,7 +249,7 @@ class Links:
         return after_giving_up(turn, link, turn.failing or Failing(), issues)
 
     def _put_feedback_away(self, turn: Turn) -> None:
-        """Keep a phase's last feedback. Where its folder has vanished there is none, and the turn ends all the same."""
+        """Keep a phase's last feedback. If its folder has vanished, there is none to keep, and the turn still ends."""
         try:
             phase_folders.put_feedback_away(folders.folder_of(self._settings, turn), turn)
         except (SettingsError, PhaseError) as error:

@@ -1,7 +1,7 @@
-"""Carrying out the links of turns' chains: claim, do the work (``links.py``), commit, announce what follows.
+"""Carries out the links of turns' chains: claim, work (``links.py``), commit, announce the next link.
 
-Whatever happens twice or late is refused by the claim or the commit; whatever stops half-way is delivered again by a
-reaper. So all of it is written as if it ran once, and may die at any line.
+The claim or the commit refuses what happens twice or late; a reaper delivers again what stops half-way. So the code
+reads as if each link ran once, and may die at any line.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ log = structlog.get_logger()
 
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
 
-#: Tells Celery of a turn's next link: the link, the turn's id, its session's. Blocks.
+#: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
 Announce = Callable[[Link, str, str], None]
 
 
 class TaskReport(Protocol):
-    """Reports the task that is carried out to operators: ``task_events.TaskStory``."""
+    """Shows operators the current task: ``task_events.TaskStory``."""
 
     @property
     def task_id(self) -> str:
@@ -53,24 +53,24 @@ class TaskReport(Protocol):
         ...
 
     def state(self, state: str, words: str) -> None:
-        """What is being done, and the words for it."""
+        """The task's new state, and words for people."""
         ...
 
     def end(self, words: str, *, failed: bool = False) -> None:
-        """It is over; the words say how it ended."""
+        """The task has ended; the words say how."""
         ...
 
     def following(self, link: Link | None) -> str:
-        """The Celery task's id of the link after it, should it be carried out here too; empty when nobody watches."""
+        """The Celery task's id of the next link, if it is carried out here too; empty when nobody watches."""
         ...
 
     def follow(self, link: Link) -> None:
-        """The task after it is carried out here too, in place."""
+        """The next task is carried out here too, in place."""
         ...
 
 
 class NoTaskReport:
-    """For callers without operators who watch."""
+    """For callers whose tasks no operator watches."""
 
     task_id = ""
 
@@ -125,17 +125,17 @@ class TurnService:
         seat: Seat | None = None,
         report: TaskReport | None = None,
     ) -> None:
-        """Carry out one link of a turn, and those after it in place as long as this process has a slot for them.
+        """Carry out one link of a turn, and the next ones in place as long as this process has a slot for them.
 
-        A link that is not carried on in place is announced. ``seat`` is the turn's place in this process; without one,
-        no link is carried on. ``alone`` says that this process does nothing else.
+        A link that is not carried out in place is announced. ``seat`` is the turn's place in this process; without one,
+        only the first link is carried out. ``alone``: this process does nothing else.
 
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
         report, seat = report or NoTaskReport(), seat or nowhere()
         await arrive("task.received")
-        if self._host.sick:  # received before it was known: somebody else is to have it
+        if self._host.sick:  # received before it was known: leave it to another worker
             report.end(f"not here: {self._host.sick}")
             await self._threads.files(self._announce, link, turn_id, session_id)
             return
@@ -150,7 +150,7 @@ class TurnService:
                 report.follow(following.link)
 
     async def _carried_out(self, lease: Lease, seat: Seat, alone: bool, report: TaskReport) -> Claim | None:
-        """Carry out the claimed link; the claim of the next one, when it is carried on in place."""
+        """Carry out the claimed link. Returns the claim of the next one, if that is carried out in place."""
         claim = lease.claim
         link, turn = claim.link, claim.turn
         try:
@@ -177,9 +177,9 @@ class TurnService:
     async def _stored(
         self, lease: Lease, attempts: list[AttemptRecord], move: Move, seat: Seat, alone: bool, report: TaskReport
     ) -> tuple[Link, Move, Claim | Committed]:
-        """Store what a link led to; a run whose answer can be judged at once, with the verdict on it.
+        """Store a link's move; for a run whose answer can be judged at once, together with the verdict.
 
-        Returns the last link that was carried out, what followed from it, and what the store answered.
+        Returns the last link carried out, its move, and the store's reply.
 
         Raises:
             Fenced: another worker has the turn.
@@ -206,9 +206,9 @@ class TurnService:
         return await self._ledger.commit(lease.claim, move)
 
     def _stays(self, lease: Lease, move: Move, seat: Seat, alone: bool) -> bool:
-        """Whether the next link is carried on in place: at once, by this process, when it has a free slot for it.
+        """Whether this process carries out the next link at once, in place; it needs a free slot for that.
 
-        A link that is to be delivered again is for others too, and the delivery before the last strike is for a process
+        Other processes may take a link that is delivered again, and the delivery before the last strike needs a process
         that does nothing else.
         """
         if move.next is None or move.outcome or move.delay_ms or move.park_seconds or move.next == lease.claim.link:
@@ -220,7 +220,7 @@ class TurnService:
     async def _claimed(
         self, link: Link, turn_id: str, session_id: str, alone: bool, report: TaskReport
     ) -> Claim | None:
-        """The claim; None when the turn is not there to be taken."""
+        """The claim; None when the turn cannot be taken."""
         try:
             claim = await self._ledger.claim(turn_id, session_id, link, alone=alone, task=report.task_id)
         except (ResponseError, ValueError) as error:
@@ -245,7 +245,7 @@ class TurnService:
         report.end("WorkerLost: another worker has the turn", failed=True)
 
     async def _go_on(self, claim: Claim, move: Move, done: Committed) -> None:
-        """Announce the next link to Celery. Not vital: a reaper announces whatever is not announced here."""
+        """Announce the next link to Celery. Not vital: a reaper announces what this misses."""
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
@@ -257,7 +257,7 @@ class TurnService:
             await self._threads.files(self._announce, move.next, turn_id, session_id)
 
     async def _work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Carry out the claimed link. What is wrong with the installation ends the turn as an error of the set-up."""
+        """Carry out the claimed link. A wrong set-up ends the turn as an error of kind ``config``."""
         link = lease.claim.link
         try:
             if lease.claim.accepted:

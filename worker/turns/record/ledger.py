@@ -1,4 +1,4 @@
-"""The ledger: sends the commands of ``changes`` over blocking connections. Used by many threads at once."""
+"""The ledger: sends the commands of ``changes`` over blocking connections. Many threads may use it at once."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-#: Errors of a store that takes no writes at all: no fault of the turn.
+#: Errors of a store that takes no writes at all; the turn is not at fault.
 _REFUSALS = (OutOfMemoryError, ReadOnlyError)
-#: A turn whose record cannot be handled is looked at again so much later.
+#: Seconds until a turn with an unreadable record is looked at again.
 _DAMAGED_SECONDS = 60.0
 
 
 class Ledger:
     """The turn records in Redis, as one worker reads and changes them.
 
-    Every method raises ``redis.exceptions.RedisError`` when the store stays away, unless it says otherwise.
+    Every method raises ``redis.exceptions.RedisError`` when the store stays away, unless its docstring says so.
     """
 
     def __init__(self, settings: Settings, worker: str, store: redis.Redis | None = None) -> None:
@@ -62,7 +62,7 @@ class Ledger:
         return result
 
     def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
-        """Send commands that follow from each other: each until the store answers, or once."""
+        """Send commands, each made from the reply to the one before: until the store answers, or once."""
         send = self._wait_for if patient else self._do
         try:
             command = next(exchange)
@@ -79,15 +79,15 @@ class Ledger:
     def claim(
         self, turn_id: str, session_id: str, link: Link, *, alone: bool = False, task: str = ""
     ) -> Claim | Refusal:
-        """Take the turn for ``link``, if it is the turn's next link and nobody holds it.
+        """Take the turn for ``link``, if that is its next link and no worker holds it.
 
-        A turn that is one strike from being dead is refused as ``alone`` to every process that also does other work.
+        A turn one strike from a dead letter is refused as ``alone`` to each process that also does other work.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
         return self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone, task=task))
 
     def beat(self, claim: Claim) -> str:
-        """Keep the lease; returns why the turn is to stop, or an empty text.
+        """Renew the lease. Returns why the turn has to stop, or an empty text.
 
         Raises:
             Fenced: the turn is no longer ours.
@@ -95,9 +95,9 @@ class Ledger:
         return self._do(self._changes.beat(claim))
 
     def confirm(self, claim: Claim) -> float:
-        """Make sure that the turn is still ours, and keep its lease; waits while the store is away.
+        """Check that the turn is still ours, and renew its lease; waits while the store is away.
 
-        Returns when the store was asked, by ``time.monotonic()``.
+        Returns the time of the question, by ``time.monotonic()``.
 
         Raises:
             Fenced: the turn is no longer ours.
@@ -113,7 +113,7 @@ class Ledger:
     def append(self, claim: Claim, events: list[Body]) -> None:
         """Add events to the turn's log, in order, each exactly once; waits while the store is away.
 
-        Earlier ones that the store has forgotten are added again before. Not for two threads with one claim.
+        Earlier events that the store has forgotten are added again first. Not for two threads with one claim.
 
         Raises:
             Fenced: the turn is no longer ours.
@@ -121,7 +121,7 @@ class Ledger:
         self._exchange(self._changes.append(claim, events))
 
     def seal(self, claim: Claim, accepted: str) -> bool:
-        """Accept an answer, which is published next; False when the turn was stopped before.
+        """Accept an answer before it is published; False when the turn was stopped first.
 
         From then on the turn can only end with ``accepted``, under any holder. Waits while the store is away.
 
@@ -131,7 +131,7 @@ class Ledger:
         return self._wait_for(self._changes.seal(claim, accepted))
 
     def commit(self, claim: Claim, move: Move) -> Committed:
-        """Write what was decided and give the lease back; waits while the store is away.
+        """Store a move and give the lease back; waits while the store is away.
 
         Raises:
             Fenced: the turn is no longer ours; nothing was written.
@@ -139,7 +139,7 @@ class Ledger:
         return self._exchange(self._changes.commit(claim, move))
 
     def advance(self, claim: Claim, move: Move, task: str = "") -> Claim | Committed:
-        """As ``commit``, and go on with the next link under the same token; see ``Changes.advance``.
+        """As ``commit``, and claim the next link under the same token; see ``Changes.advance``.
 
         Raises:
             Fenced: the turn is no longer ours; nothing was written.
@@ -147,7 +147,7 @@ class Ledger:
         return self._exchange(self._changes.advance(claim, move, time.monotonic(), task))
 
     def due(self, shard: int, limit: int = 100) -> list[str]:
-        """Ids of turns that somebody must look at now, the longest waiting first."""
+        """Ids of the turns that are due now, the longest waiting first."""
         seconds, micros = self._redis.time()
         now = seconds * 1000 + micros // 1000
         key = Keys(self.settings.namespace, shard).due
@@ -155,7 +155,7 @@ class Ledger:
         return [turn_id.decode() for turn_id in found]
 
     def recall(self, shard: int) -> None:
-        """Have every unfinished turn of a shard looked at now: the clock was set back, and all times seem far away."""
+        """Make every unfinished turn of a shard due now: the clock was set back, so all times seem far away."""
         key = Keys(self.settings.namespace, shard).due
         ids: list[Any] = self._redis.zrange(key, 0, -1)
         now = int(self.server_time() * 1000)
@@ -163,10 +163,10 @@ class Ledger:
             self._redis.zadd(key, {turn_id.decode(): now for turn_id in ids}, xx=True, lt=True)
 
     def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
-        """Put a turn aside for a while whose record is damaged, so that it holds up no other turn.
+        """Put off a turn whose record is damaged, so that it does not hold up others.
 
         Raises:
-            ResponseError: the store takes no writes at all: the turn is not at fault.
+            ResponseError: the store takes no writes at all; the turn is not at fault.
         """
         if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
             raise error
@@ -174,12 +174,12 @@ class Ledger:
         self.put_off(turn_id, _DAMAGED_SECONDS)
 
     def put_off(self, turn_id: str, seconds: float) -> None:
-        """Have a turn looked at later, if it is to be looked at at all; its record is not touched."""
+        """Make a turn due later, if it is due at all; its record does not change."""
         at = int((self.server_time() + seconds) * 1000)
         self._redis.zadd(keys_of(self.settings.namespace, turn_id).due, {turn_id: at}, xx=True)
 
     def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
-        """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
+        """Handle one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
         session_id = self._do(self._changes.session_of(turn_id))
         return self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
 
@@ -189,7 +189,7 @@ class Ledger:
             pass
 
     def lost_task(self, turn_id: str) -> tuple[str, str]:
-        """The Celery task that a dead worker had of a turn that was taken from it, and that worker; empty for none.
+        """The Celery task of a turn that was taken from a dead worker, and that worker; empty for none.
 
         The first to ask gets the answer.
         """
@@ -202,11 +202,11 @@ class Ledger:
         return task_id, worker
 
     def cancel(self, turn_id: str, session_id: str) -> None:
-        """Call a turn off, because a later one of its session is to interrupt it."""
+        """Cancel a turn, because a later one of its session interrupts it."""
         self._do(self._changes.cancel(turn_id, session_id))
 
     def answer_probe(self, queue: str, nonce: str) -> None:
-        """Write down that this worker claimed a probe."""
+        """Record that this worker claimed a probe."""
         key = Keys(self.settings.namespace).probe(nonce)
         self._redis.hsetnx(key, queue, self.worker)
         self._redis.expire(key, 60)
@@ -216,7 +216,7 @@ class Ledger:
         return self._exchange(self._changes.turn(turn_id))
 
     def next_link(self, turn_id: str) -> Link | None:
-        """The link that comes next for a turn, such as the one that leads its session now; None when there is none."""
+        """A turn's next link, for example of the turn now first in its session; None when it has none."""
         try:
             return self._do(self._changes.next_link(turn_id))
         except RedisError:
