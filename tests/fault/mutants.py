@@ -185,8 +185,8 @@ MUTANTS = [
     Mutant(
         "an agent's time begins with the submit",
         "commit",
-        "NOW - number('since'), '|' .. worked",
-        "NOW - number('created_at'), '|' .. worked",
+        "run_ended_at - number('since'), '|' .. worked",
+        "run_ended_at - number('created_at'), '|' .. worked",
     ),
     Mutant("a delivery is not counted", "turn", "number('delivery') + 1)", "number('delivery'))"),
     # Submit
