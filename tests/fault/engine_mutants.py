@@ -46,8 +46,8 @@ MUTANTS = [
     EngineMutant(
         "a reaper that has just begun waits anew",
         _LEASES + "lua/calm.lua",
-        "since = tonumber(told[1] or ''), tonumber(told[2] or '')",
-        "since = tonumber(told[1] or ''), nil",
+        "since = tonumber(kept[1] or ''), tonumber(kept[2] or '')",
+        "since = tonumber(kept[1] or ''), nil",
         _STORE + "test_calm.py",
         "test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew",
     ),

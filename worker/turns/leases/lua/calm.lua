@@ -7,8 +7,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function int(value) return string.format('%.0f', value) end
 
-local told = redis.call('HMGET', KEYS[1], 'seen', 'calm_since')
-local seen, since = tonumber(told[1] or ''), tonumber(told[2] or '')
+local kept = redis.call('HMGET', KEYS[1], 'seen', 'calm_since')
+local seen, since = tonumber(kept[1] or ''), tonumber(kept[2] or '')
 -- Nobody looked for too long, so maybe no holder could beat either; or the clock was set.
 if not seen or not since or now < seen or now - seen > tonumber(ARGV[1]) then since = now end
 redis.call('HSET', KEYS[1], 'seen', int(now), 'calm_since', int(since))
