@@ -21,8 +21,8 @@ from tests.tiers import pytest_collection_modifyitems, pytest_terminal_summary  
 from worker.processes.broker import EmbeddedBroker
 
 # A commit's tests are the same in each run. `make properties` looks for new examples.
-hypothesis.settings.register_profile("same", derandomize=True, database=None)
-hypothesis.settings.register_profile("new", print_blob=True)
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
+hypothesis.settings.register_profile("new", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 

@@ -17,7 +17,7 @@ _PIECE = 65_536
 
 
 @dataclass
-class EncodedMove:
+class Wire:
     """One link and what is wrong with it at the moment.
 
     Attributes:
@@ -98,7 +98,7 @@ class EncodedMove:
                 await writer.drain()
 
 
-async def _obey(wires: dict[str, EncodedMove], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _obey(wires: dict[str, Wire], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Carry out orders: ``{"link": name or "*", "do": a key of _ORDERS, "by": number}``."""
     while line := await reader.readline():
         order = json.loads(line)
@@ -110,19 +110,19 @@ async def _obey(wires: dict[str, EncodedMove], reader: asyncio.StreamReader, wri
     writer.close()
 
 
-def _deafen(wire: EncodedMove, _: float) -> None:
+def _deafen(wire: Wire, _: float) -> None:
     wire.deaf = True
 
 
-def _delay(wire: EncodedMove, by: float) -> None:
+def _delay(wire: Wire, by: float) -> None:
     wire.delay = by
 
 
-def _throttle(wire: EncodedMove, by: float) -> None:
+def _throttle(wire: Wire, by: float) -> None:
     wire.rate = by
 
 
-_ORDERS: dict[str, Callable[[EncodedMove, float], None]] = {
+_ORDERS: dict[str, Callable[[Wire, float], None]] = {
     "heal": lambda wire, _: wire.heal(),
     "cut": lambda wire, _: wire.cut(),
     "stall": lambda wire, _: wire.stall(),
@@ -147,7 +147,7 @@ async def tell(control: str, link: str, do: str, by: float = 0.0) -> None:
 
 
 async def _main(control: str, links: dict[str, list[str]]) -> None:
-    wires = {name: EncodedMove(listen, upstream) for name, (listen, upstream) in links.items()}
+    wires = {name: Wire(listen, upstream) for name, (listen, upstream) in links.items()}
     for wire in wires.values():
         await wire.serve()
 

@@ -11,7 +11,7 @@ import hiredis
 from tests.fault import scripts
 from tests.fault.schedule import Schedule
 from tests.fault.scripts import Mutant
-from tests.fault.wire import EncodedMove, Group, Steps, run_all
+from tests.fault.wire import Group, Steps, Wire, run_all
 
 #: Schedules side by side on each of two connections.
 _SIDE_BY_SIDE = 24
@@ -27,7 +27,7 @@ class Interleaver:
         self.counts: Counter[str] = Counter()
         self.ran = 0
         self._heard: dict[bytes, list[bytes]] = {}
-        self._wires = [EncodedMove(socket_path, self._hear) for _ in range(2)]
+        self._wires = [Wire(socket_path, self._hear) for _ in range(2)]
         texts = scripts.command_texts(mutant)
         self._shas = {name: scripts.sha(text) for name, text in texts.items()}
         loads = [("SCRIPT", "LOAD", text) for text in (scripts.LOOK, scripts.FORGET, scripts.TAKE_ALL, *texts.values())]

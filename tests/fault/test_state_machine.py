@@ -27,7 +27,7 @@ from tests.fault.model import Model
 from tests.fault.mutants import MUTANTS
 from tests.fault.schedule import REQUESTS, SESSIONS
 from tests.fault.scripts import ANNOUNCE_MS, LEASE_MS, Mutant
-from tests.fault.wire import Command, EncodedMove
+from tests.fault.wire import Command, Wire
 from tests.records import pending
 from worker.processes.broker import EmbeddedBroker
 
@@ -55,7 +55,7 @@ _MOVES = sorted({name for names in CHOICES.values() for name in names} | {"calle
 class LedgerMachine(RuleBasedStateMachine):
     """Every rule sends one command to the server and to the model, and compares."""
 
-    wire: EncodedMove
+    wire: Wire
     shas: dict[str, str]
 
     def __init__(self) -> None:
@@ -311,7 +311,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 def machine(server: EmbeddedBroker, texts: dict[str, str]) -> type[LedgerMachine]:
     """The machine on a server, with these command texts."""
-    wire = EncodedMove(str(server.socket), lambda _bell, _wire: None)
+    wire = Wire(str(server.socket), lambda _bell, _wire: None)
     wire.ask(("CONFIG", "SET", "appendonly", "no"), *(("SCRIPT", "LOAD", text) for text in texts.values()))
     shas = {name: scripts.sha(text) for name, text in texts.items()}
     return type("Machine", (LedgerMachine,), {"wire": wire, "shas": shas})

@@ -20,7 +20,7 @@ Steps = Generator[list[Command], list[Any], None]
 Hear = Callable[[bytes, bytes], None]
 
 
-class EncodedMove:
+class Wire:
     """One connection to the store's unix socket."""
 
     def __init__(self, path: str, hear: Hear) -> None:
@@ -62,7 +62,7 @@ class EncodedMove:
 class Group:
     """Schedules that run side by side on one connection. ``make`` gives new ones until there are no more."""
 
-    def __init__(self, wire: EncodedMove, make: Callable[[], Steps | None], size: int) -> None:
+    def __init__(self, wire: Wire, make: Callable[[], Steps | None], size: int) -> None:
         self._wire = wire
         self._make = make
         self.running: list[tuple[Steps, list[Command]]] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.proxy import EncodedMove
+from tests.chaos.proxy import Wire
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -21,17 +21,17 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @asynccontextmanager
-async def connected(wire: EncodedMove) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(wire: Wire) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_unix_connection(wire.listen.removeprefix("unix:"))
     yield reader, writer
     writer.close()
 
 
 @pytest.fixture
-async def wire(tmp_path: Path) -> AsyncIterator[EncodedMove]:
+async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(await asyncio.start_unix_server(echo, tmp_path / "far"))
-        made = EncodedMove(f"unix:{tmp_path / 'near'}", f"unix:{tmp_path / 'far'}")
+        made = Wire(f"unix:{tmp_path / 'near'}", f"unix:{tmp_path / 'far'}")
         await made.serve()
         yield made
         made.cut()
@@ -48,13 +48,13 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-async def test_what_comes_in_comes_out_at_the_other_end(wire: EncodedMove) -> None:
+async def test_what_comes_in_comes_out_at_the_other_end(wire: Wire) -> None:
     async with connected(wire) as (reader, writer):
         writer.write(b"hello")
         assert await answer(reader) == b"hello"
 
 
-async def test_a_delay_holds_up_each_direction(wire: EncodedMove) -> None:
+async def test_a_delay_holds_up_each_direction(wire: Wire) -> None:
     wire.delay = 0.1
     async with connected(wire) as (reader, writer):
         begun = time.monotonic()
@@ -63,7 +63,7 @@ async def test_a_delay_holds_up_each_direction(wire: EncodedMove) -> None:
         assert time.monotonic() - begun >= 0.2
 
 
-async def test_a_stalled_link_keeps_its_connections_and_passes_everything_once_healed(wire: EncodedMove) -> None:
+async def test_a_stalled_link_keeps_its_connections_and_passes_everything_once_healed(wire: Wire) -> None:
     async with connected(wire) as (reader, writer):
         wire.stall()
         writer.write(b"hello")
@@ -73,7 +73,7 @@ async def test_a_stalled_link_keeps_its_connections_and_passes_everything_once_h
         assert await answer(reader) == b"hello"
 
 
-async def test_a_deaf_link_loses_answers_and_is_cut_when_it_heals(wire: EncodedMove) -> None:
+async def test_a_deaf_link_loses_answers_and_is_cut_when_it_heals(wire: Wire) -> None:
     async with connected(wire) as (reader, writer):
         wire.deaf = True
         writer.write(b"hello")
@@ -83,7 +83,7 @@ async def test_a_deaf_link_loses_answers_and_is_cut_when_it_heals(wire: EncodedM
         assert await ended(reader)
 
 
-async def test_a_cut_resets_every_connection_and_new_ones_work(wire: EncodedMove) -> None:
+async def test_a_cut_resets_every_connection_and_new_ones_work(wire: Wire) -> None:
     async with connected(wire) as (reader, writer):
         writer.write(b"hello")
         assert await answer(reader) == b"hello"
@@ -95,7 +95,7 @@ async def test_a_cut_resets_every_connection_and_new_ones_work(wire: EncodedMove
 
 
 async def test_without_a_far_end_a_connection_is_reset(tmp_path: Path) -> None:
-    wire = EncodedMove(f"unix:{tmp_path / 'near'}", f"unix:{tmp_path / 'nowhere'}")
+    wire = Wire(f"unix:{tmp_path / 'near'}", f"unix:{tmp_path / 'nowhere'}")
     await wire.serve()
     async with connected(wire) as (reader, _):
         assert await ended(reader)

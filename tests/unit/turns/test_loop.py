@@ -47,9 +47,10 @@ def test_what_holds_up_the_loop_for_50_ms_is_reported_once_and_shown_for_a_minut
 
 def test_a_loop_that_waits_is_not_held_up(loop: Loop) -> None:
     woken = threading.Event()
-    loop.later(3 * BLOCKED_SECONDS, woken.set)
+    waits = 40 * BLOCKED_SECONDS  # longer than a busy machine holds anybody up
+    loop.later(waits, woken.set)
     assert woken.wait(60)
-    assert loop.worst_block < 3 * BLOCKED_SECONDS or loop.worst_block == 0
+    assert loop.worst_block < waits
 
 
 def test_work_begun_at_one_moment_wakes_the_loop_once_and_is_done_in_order(
