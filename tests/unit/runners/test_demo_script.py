@@ -53,9 +53,9 @@ def test_a_good_answer_carries_its_marker(name: str) -> None:
     assert text(name).endswith("<!-- STEP: what -->\n")
 
 
-def test_the_marker_comes_after_feedback_only() -> None:
+def test_the_marker_comes_after_feedback_only_and_alone() -> None:
     assert "STEP" not in text("marker_after_feedback")
-    assert text("marker_after_feedback", 2) == text("marker_after_feedback") + "\n<!-- STEP: why -->\n"
+    assert text("marker_after_feedback", 2) == "<!-- STEP: why -->"
 
 
 def test_one_agent_dies_in_mid_answer_at_its_first_attempt_only() -> None:
@@ -95,4 +95,5 @@ def test_every_other_answer_takes_one_to_three_seconds() -> None:
     for rule in RULES:
         for number, played in enumerate(rule.lists):
             slow = rule.name == "worker_killed" and number == 0
-            assert slow or 0.9 <= seconds(played) <= 3, rule.name
+            short = (rule.name, number) == ("marker_after_feedback", 1)  # only the marker
+            assert slow or short or 0.9 <= seconds(played) <= 3, rule.name
