@@ -80,14 +80,18 @@ def test_an_exception_is_one_line_in_json(stream: io.StringIO) -> None:
 def test_a_line_that_cannot_be_written_hurts_nobody(
     trouble: Exception, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tried: list[str] = []
+
     class Broken(io.StringIO):
-        def write(self, _text: str) -> int:
+        def write(self, text: str) -> int:
+            tried.append(text)
             raise trouble
 
     monkeypatch.setattr(logging, "raiseExceptions", False)  # the standard library would print a traceback
     configure_logging(json_settings(), Broken())
     structlog.get_logger("worker").error("turn.broken")
     logging.getLogger("redis").error("a library's line")
+    assert ["turn.broken" in tried[0], "a library's line" in tried[1]] == [True, True]
 
 
 def test_less_severe_lines_are_left_out(stream: io.StringIO) -> None:
