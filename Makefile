@@ -88,7 +88,7 @@ chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS
 
 e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it and print its endings
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \
-	  $(BIN)/python -m pytest tests/claude --ignore tests/claude/test_endings.py $(PYTEST_ARGS) && $(BIN)/python -m tests.claude; \
+	  $(BIN)/python -m tests.again tests/claude --ignore tests/claude/test_endings.py $(PYTEST_ARGS) && $(BIN)/python -m tests.claude; \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 # The SDK's wheel carries the CLI, byte for byte that of the npm package; a wheel needs no node and no npm.
@@ -110,7 +110,7 @@ e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is in
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; \
 	problem=$$($(BIN)/python -c 'from worker.runners.guard import box; print(box.network_obstacle())'); \
 	if test -n "$$problem"; then echo "skipped: $$problem"; else \
-	  $(BIN)/python -m pytest $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.probe; fi
+	  $(BIN)/python -m tests.again $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.probe; fi
 BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
   tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
 

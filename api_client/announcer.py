@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-import structlog
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PROBE, Link, celery_settings, chain_of
+from api_client.module_log import ModuleLog
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 #: A caller waits so long for the broker; then the reapers' announcement has to do.
 _PATIENCE_SECONDS = 0.5

@@ -11,12 +11,14 @@ from typing import Any
 
 import hiredis
 import redis.asyncio as aioredis
-import structlog
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from api_client.connection import QUICK_SIGN_IN, Connection
 from api_client.contract.commands import Script, Word, load_script, turn_keys
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
@@ -24,11 +26,15 @@ from api_client.contract.settings import Settings, require_store
 from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
 from api_client.contract.words.store_refusals import refusal_of
+from api_client.module_log import ModuleLog
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 #: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
+#: How long until a command is sent again, in seconds, and after which errors: its reply may be lost, its master gone.
+_RESEND_SECONDS = 0.04
+_RESENT_AFTER = (RedisConnectionError, RedisTimeoutError, ReadOnlyError)
 #: What confirms a write, each within less than ``_ANSWER_SECONDS``, and how often it is asked for.
 _CONFIRMATIONS: dict[str, tuple[str | int, ...]] = {"power": ("WAITAOF", 1, 0, 600), "replicated": ("WAIT", 1, 600)}
 _CONFIRM_TRIES = 3
@@ -89,6 +95,7 @@ def open_store(settings: Settings) -> aioredis.Redis:
         "socket_timeout": _ANSWER_SECONDS,
         "retry": Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
         "max_connections": _MOST_CONNECTIONS,
+        **QUICK_SIGN_IN,
     }
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
@@ -106,14 +113,18 @@ def open_store(settings: Settings) -> aioredis.Redis:
 class Store:
     """Connections for everybody on one event loop; who asks through it gets an answer or ``StoreUnavailable``.
 
+    What every turn asks goes over one connection (``send``, ``change``), at a third of the processor time. The rest has
+    a connection for each command, so it may wait there (WAIT), listen, or bring megabytes.
+
     Attributes:
-        settings: with a store set. redis: the connections, for ``ask``.
+        settings: with a store set. redis: the connections for the rest, for ``ask``.
         shards: the keys of every shard.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = require_store(settings)
         self.redis = open_store(settings)
+        self._connection = Connection(settings, connect_seconds=_CONNECT_SECONDS, answer_seconds=_ANSWER_SECONDS)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
         self._known_shards, self._asking_shards = False, asyncio.Lock()
 
@@ -129,6 +140,7 @@ class Store:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._connection.close()
         await self.redis.aclose()
 
     async def ask(self, answer: Awaitable[Any]) -> Any:
@@ -197,12 +209,33 @@ class Store:
         keys = [*turn_keys(self.namespace, turn_id, session_id), *more_keys]
         return await self.ask(self._run(command, (len(keys), *keys, *command.words(turn_id, values))))
 
-    async def _run(self, command: Script, words: tuple[Any, ...]) -> Any:
+    async def send(self, *words: Word) -> Any:
+        """The reply to one command, as the server gives it. It may be carried out twice. Raises as ``ask``."""
+        return await self.ask(self._sent(words))
+
+    async def hash(self, key: str) -> dict[bytes, bytes]:
+        """A whole hash, empty where there is none. Raises as ``ask``."""
+        reply = await self.send("HGETALL", key)
+        return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # RESP3, RESP2
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
+        """The reply of a script that stands alone. It may be carried out twice. Raises as ``ask``."""
+        return await self.ask(self._run(script, (len(keys), *keys, *arguments)))
+
+    async def _run(self, command: Script, words: tuple[Word, ...]) -> Any:
+        words = ("EVALSHA", command.sha, *words)
         try:
-            return await self.redis.evalsha(command.sha, *words)
+            return await self._sent(words)
         except NoScriptError:
-            await self.redis.script_load(command.text)
-            return await self.redis.evalsha(command.sha, *words)
+            await self._sent(("SCRIPT", "LOAD", command.text))
+            return await self._sent(words)
+
+    async def _sent(self, words: tuple[Word, ...]) -> Any:
+        try:
+            return await self._connection.ask(*words)
+        except _RESENT_AFTER:
+            await asyncio.sleep(_RESEND_SECONDS)
+            return await self._connection.ask(*words)
 
     async def settle(self, turn_id: str, seq: int) -> None:
         """With ``power`` (``replicated``) wait until the disk (a replica) has the turn up to its event ``seq``.
@@ -213,9 +246,9 @@ class Store:
         Raises:
             StoreUnavailable: it was not confirmed in time, or the store lost it.
         """
-        keys = keys_of(self.namespace, turn_id)
         if (wait := _CONFIRMATIONS.get(self.settings.durability)) is None:
             return
+        keys = keys_of(self.namespace, turn_id)
         for _ in range(_CONFIRM_TRIES):
             pipe = self.redis.pipeline(transaction=False)
             pipe.set(f"{keys.due}:settled", "1", px=60_000)

@@ -11,20 +11,19 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-import structlog
-
 from api_client.budgets.budget import DAY_SECONDS, Spent
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.values.notices import Notice
+from api_client.module_log import ModuleLog
 from api_client.pauses.pause import BREAKER, Pause
 from api_client.workers.alerts import STUCK_SECONDS
 from api_client.workers.standing import Standing
 
 Data: TypeAlias = dict[str, str | int | float]
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 #: Between two looks, in seconds; breakers stay open for longer. What is stuck takes a look at every unfinished turn.
 _LOOK_SECONDS, _STUCK_LOOK_SECONDS = 5.0, 30.0

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 #: So many failed tests get a second run.
-MOST_AGAIN = 5
+MOST_AGAIN = 10
 #: pytest's exit code for "tests were run, and some failed".
 SOME_FAILED = 1
 

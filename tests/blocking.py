@@ -1,7 +1,7 @@
-"""Calls that may block, made in a worker's event loop: an engine's test fails for them, however fast they were.
+"""What holds up a worker's event loop: an engine's test fails for it.
 
-Seen by Python's audit events, so that no test depends on how long something took (``worker/turns/loop.py`` measures
-that in a running worker).
+Calls that may block are seen by Python's audit events, however fast they were: no test depends on how long something
+took (``worker/turns/loop.py`` measures that in a running worker). What computes for too long: ``tests/long_steps.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from tests.long_steps import LongSteps
+from worker.turns.loop import Loop
 
 #: Audit events of calls that wait for a disk, a process or another host.
 BLOCKING = {
@@ -49,14 +52,22 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 
 
 @contextmanager
-def nothing_blocks(thread: int) -> Iterator[None]:
-    """Fail when a call that may block is made in the thread with this identity while the block runs."""
+def nothing_blocks(loop: Loop) -> Iterator[None]:
+    """Fail when something holds up the loop while the block runs: a call that may block, or a long computation."""
     if not _installed.is_set():
         _installed.set()
         sys.addaudithook(_hook)
+    thread, steps = loop.result_of(_identity()), LongSteps()
     found = _watching[thread] = []
+    loop.result_of(steps.watch())
     try:
         yield
     finally:
+        loop.result_of(steps.leave())
         del _watching[thread]
+    found += steps.found()
     assert not found, "the event loop was held up by:\n" + "\n".join(found)
+
+
+async def _identity() -> int:
+    return threading.get_ident()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -13,17 +14,54 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
+from celery.worker.control import Panel
+from kombu.transport.redis import Channel, Transport
 
+from api_client import store
 from api_client.contract.settings import Settings
 from tests.inline import offer
-from tests.support import processes_with, wait_for
+from tests.plain import plain_environment
+from tests.support import command_of, processes_with, wait_for
 from tests.tiers import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401 - hooks of pytest
 from worker.processes.broker import EmbeddedBroker
+
+plain_environment()
 
 # A commit's tests are the same in each run. `make properties` looks for new examples.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("new", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("same")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that a test runs in this process sets up logging: the next test must not go without its lines."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture(autouse=True)
+def _kombu_as_it_was() -> Iterator[None]:
+    """An engine in this process changes how kombu reads each queue: the next test's clients must not read like that."""
+    changed = ((Channel, "_brpop_start"), (Channel, "_brpop_read"), (Transport, "brpop_timeout"))
+    before, commands = [getattr(*each) for each in changed], dict(Panel.data)
+    yield
+    for (owner, name), value in zip(changed, before, strict=True):
+        setattr(owner, name, value)
+    Panel.data.clear()
+    Panel.data.update(commands)
+
+
+@pytest.fixture(autouse=True)
+def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A client in this process waits for a store that a busy machine holds up, unless its impatience is the matter."""
+    with pytest.MonkeyPatch.context() as patched:  # one of its own: a test's own is to be undone when the test says
+        if request.node.get_closest_marker("impatient") is None:
+            for name in ("_CONNECT_SECONDS", "_ANSWER_SECONDS", "_PATIENCE_SECONDS"):
+                patched.setattr(store, name, 60.0)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +144,7 @@ class WorkerProcess:
         """The id of the ``turns worker`` process (the supervisor of its processes)."""
         return self.process.pid
 
-    def wait_ready(self, seconds: float = 60.0) -> None:
+    def wait_ready(self, seconds: float = 180.0) -> None:
         """Wait until its processes consume."""
         wait_for(lambda: self._ready.exists() or self.process.poll() is not None, seconds)
         assert self.process.poll() is None, self.log_file.read_text()
@@ -115,7 +153,7 @@ class WorkerProcess:
         """Its processes by their numbers, ``"1"`` first, with their process ids."""
         found = {}
         for child in _children_of(self.pid):
-            command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            command = command_of(child).decode().split("\0")
             if "-n" in command:
                 name = command[command.index("-n") + 1].partition("@")[0]
                 found[name.rpartition("-")[2]] = child
@@ -142,7 +180,7 @@ class WorkerProcess:
         """Wait until it has ended, or end it by force."""
         if self.process.poll() is None:
             try:
-                self.process.wait(20)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(60)
@@ -158,8 +196,11 @@ def end_all(workers: Iterable[WorkerProcess]) -> None:
 
 
 def _children_of(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task")
-    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 @pytest.fixture
@@ -189,7 +230,7 @@ def worker_process(settings: Settings) -> Iterator[Callable[..., WorkerProcess]]
 
 def _check_nothing_left(marker: str) -> None:
     try:
-        wait_for(lambda: not processes_with(marker), 10)  # not longer: what ends by itself some day was left too
+        wait_for(lambda: not processes_with(marker))
     except AssertionError:
         left = processes_with(marker)
         for pid in left:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -20,6 +19,7 @@ from typing import Any, Self
 
 import yaml
 
+from tests.ports import free_port
 from tests.support import wait_for
 
 PROMETHEUS = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
@@ -52,9 +52,7 @@ class Prometheus:
 
     def __init__(self, folder: Path, relay_url: str, *, times: float) -> None:
         assert PROMETHEUS
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         (folder / "alerts.yml").write_text(faster(RULE_FILE.read_text(), times))
         every = f"{SCRAPE_SECONDS}s"

@@ -19,7 +19,7 @@ from api_client.contract.settings import Settings
 
 #: A condition that holds at all holds within so long, also on a machine that stutters: no measure of our speed. Where a
 #: mutant is in the sources most conditions never hold (``tests/fault/mutant_runs.py``).
-WAIT_SECONDS = float(os.environ.get("TESTS_WAIT_SECONDS", "60"))
+WAIT_SECONDS = float(os.environ.get("TESTS_WAIT_SECONDS", "120"))
 
 
 async def wait_until(
@@ -72,6 +72,14 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def command_of(pid: int) -> bytes:
+    """A process's command line with NUL between its words; empty when it has gone. A fork has its parent's at first."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def processes_with(marker: str) -> dict[int, str]:

@@ -66,6 +66,7 @@ LONG = {
     "test_rules_in_box.py",
     "test_shadow.py",
     "test_shards.py",
+    "test_starting.py",
     "test_stuck.py",
     "test_supervisor.py",
     "test_task_events.py",

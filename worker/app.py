@@ -18,6 +18,7 @@ from worker.flows.rollback import FlowGuard
 from worker.logs import configure_logging
 from worker.notices.notifier import Notifier
 from worker.processes.isolation import IsolatedLinks
+from worker.processes.program import REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.record.store import require_shards
 from worker.turns.tasks.celery_internals import worker_settings
@@ -52,7 +53,7 @@ def settings_of_process() -> Settings:
     try:
         require_shards(settings)
     except SettingsError as error:
-        sys.exit(f"turns: {error}")
+        sys.exit(REFUSED if os.environ.get(SUPERVISED) else f"turns: {error}")
     return settings
 
 
@@ -71,7 +72,7 @@ app = create_app(settings_of_process())
 def _on_init(sender: Any, **_: Any) -> None:
     app.conf[_NAME] = sender.hostname
     slots = engine().slots
-    engine().receiver.install(app, engine().next_queues, slots.took, engine().active, slots.most)
+    engine().receiver.install(app, engine().next_queues, slots.took, engine().active, slots.most, engine().takes)
     engine().start()
 
 

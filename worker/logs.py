@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 from types import FrameType
 from typing import Any, TextIO
@@ -19,6 +20,11 @@ from api_client.contract.values.redaction import redacted, redactor
 
 #: Loggers that are loud at "info" and say nothing an operator needs.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")
+#: What every line has, in front of the fields.
+_COLUMNS = ("timestamp", "level", "event", "logger")
+#: What structlog's own renderer shows in another way than fields.
+_ITS_OWN = frozenset({"exc_info", "exception", "stack", "logger_name"})
+_NEEDS_QUOTES = re.compile(r"""[ \t=\r\n"']""")
 #: Modules a line passes on its way.
 _OURS = ("structlog.", __name__)
 
@@ -105,7 +111,25 @@ def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
         )
         return [faults, mask_fields, structlog.processors.JSONRenderer(), mask_line]
     colors = stream.isatty()
-    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback), mask_line]
+    console = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+    return [console if colors else plain_lines(console), mask_line]
+
+
+def plain_lines(console: Processor) -> Processor:
+    """As ``console``, which writes no colours; a line without a traceback takes a quarter of the time."""
+
+    def render(logger: Any, method: str, event: EventDict) -> Any:
+        if not _ITS_OWN.isdisjoint(event):
+            return console(logger, method, event)
+        timestamp, level, name, speaker = (event.pop(key) for key in _COLUMNS)
+        values = " ".join([f"{key}={_shown(event[key])}" for key in sorted(event)])
+        return f"{timestamp} [{level:<9}] {name!s:<30} [{speaker}] {values}".rstrip(" ")
+
+    return render
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) and not _NEEDS_QUOTES.search(value) else repr(value)
 
 
 def _drop_repeats(_logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,8 @@ class Rules:
 
     Args:
         rules: validators, or names of validators that are offered here.
-        policy: a policy file's text or path, instead of rules.
+        policy: a policy file's path (a ``Path``, or a text that ends in ``.yaml`` or ``.yml``), or its text; instead of
+            rules.
         root: what paths in answers are relative to.
         locale: language of messages. Rules that run programs or ask models use the settings of the environment.
     """
@@ -65,13 +67,17 @@ class Rules:
             build_validators([rule], root=Path(root), locale=locale)[0] if isinstance(rule, str) else rule
             for rule in rules
         )
+        for each in self.validators:
+            if isinstance(each, type) or not callable(getattr(each, "validate", None)):
+                raise TypeError(f"{each!r} is not a validator; a class is called: MyRule()")
         if policy:
             self._read(policy, Path(root))
 
     def _read(self, policy: str | Path, root: Path) -> None:
         from worker.enforcement.policies import Subject, choose, read_policy
 
-        text = policy.read_text() if isinstance(policy, Path) else policy
+        named = isinstance(policy, Path) or policy.endswith((".yaml", ".yml"))
+        text = Path(policy).read_text(encoding="utf-8") if named else str(policy)
         chosen = choose(read_policy(text), Subject(), root=root, locale=self.locale)
         self.validators, self.policy = chosen.validators, chosen.policy
 
@@ -123,7 +129,16 @@ class Rules:
             locale=self.locale,
             validation_seconds=0,  # in this process: a test's debugger and coverage follow the rule
         )
-        return asyncio.run(enforcer.run_with_enforcement(session_id="test", prompt=prompt))
+
+        def enforced() -> EnforcementResult:
+            return asyncio.run(enforcer.run_with_enforcement(session_id="test", prompt=prompt))
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return enforced()
+        with ThreadPoolExecutor(1) as thread:  # the test is asynchronous: its own loop is taken
+            return thread.submit(enforced).result()
 
     def check_corpus(self, folder: str | Path) -> int:
         """Judge every ``accepted/*.md`` and ``rejected/*.md`` of a folder; returns how many there were.

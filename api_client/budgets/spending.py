@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from api_client.budgets.budget import DAY_SECONDS, MICRO, Spent, day_of, scopes_of, spent_of
+from api_client.contract.commands import plain_script
 from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.turn import TurnRequest, TurnState
+from api_client.module_log import ModuleLog
 from api_client.store import Store
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
-_RESERVE, _SETTLE = (Path(__file__).with_name(f"{name}.lua") for name in ("reserve", "settle"))
+_RESERVE, _SETTLE = (plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
 #: Days are kept so long: a turn may end a week after it was submitted.
 _KEEP_MS = 35 * DAY_SECONDS * 1000
 #: A reservation whose turn is not there after so many seconds: its relay died before it could store the turn.
@@ -52,8 +52,6 @@ class Spending:
         self._store = store
         self._budgets = store.settings.budgets
         self._keys = Keys(store.namespace)
-        self._reserve = store.redis.register_script(_RESERVE.read_text())
-        self._settle = store.redis.register_script(_SETTLE.read_text())
         self._settled_at = float("-inf")
 
     async def reserve(self, turn_id: str, request: TurnRequest) -> bool:
@@ -67,7 +65,7 @@ class Spending:
         scopes = scopes_of(request, self._budgets)
         record = keys_of(self._store.namespace, turn_id).turn(turn_id)
         # A turn that is stored already has its reservation, or is settled.
-        if not scopes or await self._store.ask(self._store.redis.exists(record)):
+        if not scopes or await self._store.send("EXISTS", record):
             return False
         await self.settle()
         now = await self._now()
@@ -76,7 +74,7 @@ class Spending:
         most = int(request.cost_budget_usd * MICRO) if request.cost_budget_usd else ""
         keys = [self._keys.spending(day), self._keys.reservations]
         args = [turn_id, day, most, label(request.model), _KEEP_MS, *limits]
-        said, *details = await self._store.ask(self._reserve(keys=keys, args=args))
+        said, *details = await self._store.run(_RESERVE, keys, args)
         if said == b"reserved":
             return True
         scope, spent, limit = details[0].decode(), int(details[1]) / MICRO, int(details[2]) / MICRO
@@ -85,13 +83,13 @@ class Spending:
 
     async def release(self, turn_id: str) -> None:
         """The turn was not stored: nothing is set aside for it any more."""
-        text = await self._store.ask(self._store.redis.hget(self._keys.reservations, turn_id))
+        text = await self._store.send("HGET", self._keys.reservations, turn_id)
         if text:
             await self._charge(_read(turn_id, text.decode()), 0, "")
 
     async def settle(self) -> None:
         """Charge what turns have cost, in place of what was set aside for them."""
-        names = await self._store.ask(self._store.redis.hgetall(self._keys.reservations))
+        names = await self._store.hash(self._keys.reservations)
         if not names or (len(names) > _MANY and time.monotonic() - self._settled_at < 1.0):
             return
         self._settled_at = time.monotonic()
@@ -116,15 +114,15 @@ class Spending:
             return []
         await self.settle()
         day = day_of(await self._now())
-        stored = await self._store.ask(self._store.redis.hgetall(self._keys.spending(day)))
+        stored = await self._store.hash(self._keys.spending(day))
         return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
 
     async def _charge(self, reserved: _Open, cost: int, ended: int | str) -> None:
         keys = [self._keys.spending(reserved.day), self._keys.reservations]
-        await self._store.ask(self._settle(keys=keys, args=[reserved.turn_id, reserved.text, cost, ended]))
+        await self._store.run(_SETTLE, keys, [reserved.turn_id, reserved.text, cost, ended])
 
     async def _now(self) -> float:
-        seconds, micros = await self._store.ask(self._store.redis.time())
+        seconds, micros = await self._store.send("TIME")
         return float(seconds) + float(micros) / 1e6
 
 

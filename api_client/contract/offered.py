@@ -41,6 +41,11 @@ def askable(active: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*offered_validators(), *active)))
 
 
+def is_askable(name: str, active: Collection[str]) -> bool:
+    """Whether a request may have this name. Installed packages are asked only for one that we and the settings lack."""
+    return name in BUILT_IN or name in active or name in installed_validators()
+
+
 def not_offered(name: str, offered: Sequence[str]) -> str:
     """The message about a name nobody offers: the likely one, and all there are."""
     near = get_close_matches(name, offered, n=1)

@@ -57,33 +57,31 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
 #: What is stored under another name than the field's, or read with the help of another field.
 _STORED_AS = {"turn_id": "id"}
 _APART = {"markers", "number"}
-Plan = tuple[tuple[str, str, Callable[[str], Any], bool], ...]
+Reader = tuple[str, Callable[[str], Any]]
 
 
-def _plan(record: type[Turn | AttemptRecord]) -> Plan:
-    """Of each field: its name, its stored name, how it is read, and whether it has to be there."""
-    return tuple(
-        (
-            each.name,
-            _STORED_AS.get(each.name, each.name),
-            _READ[str(each.type)],
-            each.default is MISSING and each.default_factory is MISSING,
-        )
+def _readers(record: type[Turn | AttemptRecord]) -> dict[str, Reader]:
+    """By each field's stored name: its name, and how it is read."""
+    return {
+        _STORED_AS.get(each.name, each.name): (each.name, _READ[str(each.type)])
         for each in fields(record)
         if each.name not in _APART
-    )
-
-
-_TURN, _ATTEMPT = _plan(Turn), _plan(AttemptRecord)
-
-
-def _values(plan: Plan, raw: Mapping[str, str], **known: Any) -> dict[str, Any]:
-    found = {
-        name: read(raw[stored])
-        for name, stored, read, needed in plan
-        if name not in known and (needed or stored in raw)
     }
-    return found | known
+
+
+_ATTEMPT = _readers(AttemptRecord)
+_TURN = {name.encode(): reader for name, reader in _readers(Turn).items()}
+_NEEDED = frozenset(each.name for each in fields(Turn) if each.default is MISSING and each.default_factory is MISSING)
+
+
+def _turn_values(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """The fields of a turn among stored ones, by their names."""
+    found = {}
+    for key, value in stored.items():
+        if reader := _TURN.get(key):
+            name, read = reader
+            found[name] = read(value.decode("utf-8", "replace"))
+    return found
 
 
 def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = None) -> Turn:
@@ -94,22 +92,25 @@ def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = 
     Raises:
         ValueError: it is not a turn's record.
     """
-    raw = {key.decode(): value.decode("utf-8", "replace") for key, value in stored.items()}
     try:
-        markers = read_spans(json.loads(raw.get("markers") or "null"), raw.get("response", ""))
-        known = {"request": request} if request else {}
-        return Turn(**_values(_TURN, raw, markers=markers, **known))
-    except KeyError as error:
-        raise ValueError(f"not a turn's record: {error.args[0]} is missing") from error
+        if request:
+            values = _turn_values({name: text for name, text in stored.items() if name != b"request"})
+            values["request"] = request
+        else:
+            values = _turn_values(stored)
+        if response := values.get("response"):
+            values["markers"] = read_spans(json.loads(stored.get(b"markers") or "null"), response)
+        if missing := _NEEDED - values.keys():
+            raise ValueError(f"not a turn's record: {min(missing)} is missing")
+        return Turn(**values)
     except (AttributeError, TypeError) as error:  # JSON of another shape
         raise ValueError(f"not a turn's record: {error}") from error
 
 
 def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
     """A turn that is not finished, with the fields that were stored since. Raises as ``decode_turn``."""
-    raw = {key.decode(): value.decode("utf-8", "replace") for key, value in changed.items()}
     try:
-        return replace(turn, **{name: read(raw[stored]) for name, stored, read, _ in _TURN if stored in raw})
+        return replace(turn, **_turn_values(changed))
     except (AttributeError, TypeError) as error:  # JSON of another shape
         raise ValueError(f"not a turn's record: {error}") from error
 
@@ -149,9 +150,17 @@ def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
 
 def attempts_of(facts: Mapping[int, Mapping[str, str]], asked: str = "") -> list[AttemptRecord]:
     """The attempts of which these facts are stored, as ``decode_attempts``."""
-    return [
-        AttemptRecord(**_values(_ATTEMPT, _with_texts(facts[number], asked), number=number)) for number in sorted(facts)
-    ]
+    return [attempt_of(number, facts[number], asked) for number in sorted(facts)]
+
+
+def attempt_of(number: int, facts: Mapping[str, str], asked: str = "") -> AttemptRecord:
+    """One attempt of which these facts are stored. Raises as ``decode_attempts``."""
+    found: dict[str, Any] = {}
+    for stored, text in _with_texts(facts, asked).items():
+        if reader := _ATTEMPT.get(stored):
+            name, read = reader
+            found[name] = read(text)
+    return AttemptRecord(number=number, **found)
 
 
 def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:

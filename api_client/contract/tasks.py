@@ -127,6 +127,7 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         "broker_transport_options": {
             "priority_steps": [0],  # one list for each queue: nothing is published with another priority
             "visibility_timeout": 3600,
+            "unacked_restore_interval": 86_400,  # nothing is ever unacknowledged
             "global_keyprefix": f"{settings.namespace}:celery:",
             "socket_timeout": 30,
             "socket_connect_timeout": 5,

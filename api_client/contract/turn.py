@@ -160,8 +160,8 @@ class TurnRequest:
 
         What came later than the first version stands there only if it is used: the body of an idempotency key stays.
         """
-        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        data = {name: value for name, value in given.items() if value or name not in _LATER}
+        names = self.__dataclass_fields__
+        data = {name: value for name in names if (value := getattr(self, name)) or name not in _LATER}
         return json.dumps(data, ensure_ascii=False, sort_keys=True, default=asdict)
 
     @classmethod

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
 from api_client.audit import Audit
 from api_client.contract.keys import Keys
+from api_client.module_log import ModuleLog
 from api_client.pauses.pause import BREAKER, WHATS, Pause, check_pause, check_place, read_pauses
 from api_client.store import Store
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 _CHANGE = Path(__file__).with_name("change.lua")
 
@@ -41,7 +40,7 @@ class Pauses:
         check_pause(pause, self._store.settings, now)
         await self._audit.note("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}")
         await self._write({pause.field: pause.stored()})
-        log.warning("pause.began", what=pause.what, name=pause.name, until=pause.until, reason=pause.reason)
+        log.info("pause.began", what=pause.what, name=pause.name, until=pause.until, reason=pause.reason)
         return pause
 
     async def resume(self, what: str, name: str = "", *, by: str) -> bool:
@@ -53,7 +52,8 @@ class Pauses:
         await self._audit.note("resume", by=by, detail=f"{what} {name}".rstrip())
         ends = [Pause(what=each, name=name) for each in ((what, BREAKER, "errors") if what == "model" else (what,))]
         ended = await self._write({each.field: "" for each in ends})
-        log.warning("pause.ended", what=what, name=name)
+        if ended:
+            log.info("pause.ended", what=what, name=name)
         return ended
 
     async def resume_all(self, *, by: str) -> list[Pause]:

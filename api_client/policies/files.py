@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.offered import not_offered
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
 from api_client.contract.values.policy import Applied, Asker, PolicySource, ReadPolicy
+from api_client.module_log import ModuleLog
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 #: A file written so recently may be written again without another time of change: it is read again.
 _FRESH_SECONDS = 2.0

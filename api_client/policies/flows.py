@@ -6,15 +6,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-import structlog
-
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
 from api_client.contract.turn import TurnRequest
 from api_client.contract.values.flow import RolledBack, active, flow_of
+from api_client.module_log import ModuleLog
 from api_client.store import Store
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 #: So long what was read from the store holds: a rollback reaches every relay within it, in seconds.
 FRESH_SECONDS = 1.0

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
+from api_client.contract.commands import plain_script
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
+_KEEP = plain_script(Path(__file__).with_name("keep.lua"))
 #: Removes a policy, unless a submit came meanwhile.
 _REMOVE = """
 local used = redis.call('ZSCORE', KEYS[2], ARGV[1])
@@ -28,10 +31,7 @@ async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
     ``Store.ask``.
     """
     keys = Keys(store.namespace)
-    looks = store.redis.pipeline(transaction=True)
-    looks.zadd(keys.policies_used, {policy_hash: int(time.time() * 1000)})
-    looks.hexists(keys.policies, policy_hash)
-    _, there = await store.ask(looks.execute())
+    there = await store.run(_KEEP, [keys.policies, keys.policies_used], [policy_hash, int(time.time() * 1000)])
     if not there and text is not None:
         await store.ask(store.redis.hset(keys.policies, policy_hash, text))
     return bool(there) or text is not None

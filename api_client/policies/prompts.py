@@ -7,15 +7,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.values.prompts import NONE, SHIPPED, shipped
+from api_client.module_log import ModuleLog
 from api_client.policies.kept import keep
 from api_client.store import Store
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 #: Longest template, in bytes.
 MAX_BYTES = 65_536

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from api_client.contract.commands import plain_script
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.turn import TurnState
 from api_client.store import Store
 
-_ADMIT = Path(__file__).with_name("admit.lua")
+_ADMIT = plain_script(Path(__file__).with_name("admit.lua"))
 _MINUTE_MS = 60_000
 #: An id whose turn is not there may be about to be stored; after so long its relay has died, or it joined another.
 _STORED_WITHIN_MS = 60_000
@@ -55,7 +56,6 @@ class Allowances:
         self._store = store
         self._keys = Keys(store.namespace)
         self._keep_ms = store.settings.retention_seconds * 1000
-        self._admit = store.redis.register_script(_ADMIT.read_text())
 
     async def take(
         self,
@@ -92,7 +92,7 @@ class Allowances:
         # Half of it at once and half as time passes is never more than all of it within the time turns are kept.
         stored = [2 * size * self._keep_ms / limits.stored_bytes, self._keep_ms] if limits.stored_bytes else [0, 0]
         args = [*rate, *stored, limits.unfinished, count, _NOTED_MS, *turn_ids]
-        said, number = await self._store.ask(self._admit(keys=keys, args=args))
+        said, number = await self._store.run(_ADMIT, keys, args)
         if said == b"admitted":
             return None
         return Refusal(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)

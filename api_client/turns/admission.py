@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
-from api_client.contract.offered import askable, not_offered
+from api_client.contract.offered import askable, is_askable, not_offered
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import ACTIONS, TurnRequest
@@ -54,10 +54,10 @@ def check(request: TurnRequest, settings: Settings) -> None:
         raise BadRequest(f"deadline_seconds must be above 0 and at most {_LONGEST_SECONDS:g}", param="deadline_seconds")
     if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= _HIGHEST_COST:
         raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:.15g} dollars", param="token_budget")
-    offered = askable(settings.validators)
     for name in request.validators if request.applied is None else ():  # those of a policy were checked by it
-        if name not in offered:
-            raise BadRequest(not_offered(name, offered), param="validators", code="unknown_validator")
+        if not is_askable(name, settings.validators):
+            message = not_offered(name, askable(settings.validators))
+            raise BadRequest(message, param="validators", code="unknown_validator")
     _check_policy(request)
     if request.phase is not None:
         Phase.from_dict(request.phase)

@@ -44,7 +44,7 @@ class TurnReader:
             keys = keys_of(self._store.namespace, turn_id)
         except ValueError as error:
             raise TurnNotFound(turn_id) from error
-        stored = await self._ask(self._redis.hgetall(keys.turn(turn_id)))
+        stored = await self._store.hash(keys.turn(turn_id))
         if is_apart(stored):
             names = (b"request", b"response")
             texts = await self._ask(self._redis.hmget(keys.texts(turn_id), names))

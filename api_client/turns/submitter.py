@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from api_client.announcer import Announcer
 from api_client.budgets.spending import Spending
 from api_client.celery_message import Announcement, Stamp, announcement
@@ -20,6 +18,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
 from api_client.contract.values.policy import Asker
+from api_client.module_log import ModuleLog
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
 from api_client.policies.kept import keep
@@ -31,15 +30,9 @@ from api_client.turns.canceller import Canceller
 from api_client.turns.phase_requests import requests_of
 from api_client.turns.reservations import Reservations
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
-
-
-def _say_submitted(**what: Any) -> None:
-    """Log it where the program configured a log; else every turn would be a line of its output."""
-    if structlog.is_configured():
-        log.info("turn.submitted", **what)
 
 
 class Submitter:
@@ -119,7 +112,7 @@ class Submitter:
             return str(other)
         if said == "known" and turn_id != own_id:
             return turn_id
-        _say_submitted(turn_id=turn_id, session_id=request.session_id, position=position, said=said)
+        log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("turn.stored")
         # A turn that a pause holds back is announced when that ends. "known" is our own command whose reply was
         # lost: it announced the turn, where the queues are its own.

@@ -172,9 +172,10 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
         case HTTPException():
             return ApiError(error.status_code, shown_text(str(error.detail)), code="http_error")
         case RequestValidationError():
-            # What came stays out of the message; the limits are in the OpenAPI document.
-            name = str(error.errors()[0]["loc"][-1]) if error.errors() else None
-            return bad_request(f"{name or 'a parameter'}: is not valid", param=name, code="invalid_parameter")
+            # What came stays out of the message.
+            first = next(iter(error.errors()), {"loc": ("a parameter",), "msg": "is not valid"})
+            name, said = str(first["loc"][-1]), str(first["msg"]).replace("Input should be", "must be")
+            return bad_request(f"{name}: {said}", param=name, code="invalid_parameter")
     return internal_error(locale)
 
 

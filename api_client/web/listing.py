@@ -12,6 +12,8 @@ from api_client.web.errors import bad_request, shown
 
 #: The words of an address that narrow a list, in the order in which they are shown.
 FILTERS = ("status", "model", "flow", "session", "owner", "rule", "since", "until", "text", "lost", "sort")
+#: Words that an address may have besides: which page of a list, and the box of the page `/turns`.
+_OTHERS = ("limit", "cursor", "turn")
 _LONGEST = 300
 
 
@@ -21,13 +23,16 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
     Raises:
         ApiError: 400, a word of it is not known or cannot be read.
     """
+    if unknown := next((word for word in asked if word not in (*FILTERS, *_OTHERS)), ""):
+        known = f"no such filter; there are {', '.join(FILTERS)}"
+        raise bad_request(f"{shown(unknown)}: {known}", param=unknown[:80], code="invalid_parameter")
     given = {name: asked.get(name, "").strip() for name in FILTERS}
     for name, value in given.items():
         if len(value) > _LONGEST:
             raise bad_request(f"{name}: must be {_LONGEST} characters at most", param=name)
     statuses = tuple(filter(None, (word.strip() for word in given["status"].split(","))))
-    if unknown := [word for word in statuses if word not in STATUSES]:
-        raise bad_request(f"status: must be of {', '.join(STATUSES)}; got {shown(unknown[0])}", param="status")
+    if wrong := [word for word in statuses if word not in STATUSES]:
+        raise bad_request(f"status: must be of {', '.join(STATUSES)}; got {shown(wrong[0])}", param="status")
     if given["sort"] not in {"", *SORTS}:
         raise bad_request(f"sort: must be one of {', '.join(SORTS)}; got {shown(given['sort'])}", param="sort")
     if given["lost"] not in {"", "0", "1", "false", "true"}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,13 +89,13 @@ async def read_standing(store: Store, prober: Prober) -> Standing:
                 if found := row(turn_id, score, values):
                     rows.append(found)
     reports = tuple(await reported_workers(store))
-    fleet = fleet_of(reports, time.time())
+    fleet = fleet_of(reports, now)
     ready = tuple(waiting(rows, now, store.settings.announce_seconds))
     waits_in_vain = tuple(stuck(fleet, ready, now))
     return Standing(
         at=now,
         refusal=refusal,
-        workers=tuple(roster(reports, rows, time.time(), await ended_workers(store))),
+        workers=tuple(roster(reports, rows, now, await ended_workers(store))),
         reports=reports,
         fleet=fleet,
         states=Counter(each.state.value for each in rows),

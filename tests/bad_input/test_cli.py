@@ -13,7 +13,7 @@ from tests.conftest import turns
 def run(root: Path | str, *command: str, limit: str = "") -> subprocess.CompletedProcess[str]:
     environ = {"PATH": "/usr/bin:/bin", "HELIX_ROOT": str(root), "HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"}
     line = ["prlimit", f"--fsize={limit}", *turns(*command)] if limit else turns(*command)
-    return subprocess.run(line, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, env=environ, capture_output=True, text=True, timeout=180, check=False)
 
 
 @pytest.mark.parametrize("command", ["up", "worker", "web"])

@@ -29,7 +29,7 @@ def relay(settings: Settings) -> Iterator[RelayProcess]:
 
 def talk(relay: RelayProcess, data: bytes, more: bytes = b"") -> bytes:
     """What a client hears that sends these bytes as they are; ``more`` as far as the server takes it."""
-    with socket.create_connection(("127.0.0.1", relay.settings.web_port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", relay.settings.web_port), timeout=60) as client:
         client.sendall(data)
         sending = threading.Thread(target=_send, args=(client, more), daemon=True)
         sending.start()
@@ -39,7 +39,7 @@ def talk(relay: RelayProcess, data: bytes, more: bytes = b"") -> bytes:
                 heard += piece
         except ConnectionResetError:
             pass  # it stopped reading what we still sent
-        sending.join(10)
+        sending.join(60)
         return heard
 
 
@@ -64,13 +64,13 @@ def test_38_what_readers_could_read_in_two_ways_is_refused_on_the_wire(relay: Re
         heard = talk(relay, data)
         assert heard.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 ", b"HTTP/1.1 505 ")), (data, heard)
         assert heard.count(b"HTTP/1.1 ") == 1, "nothing behind it is taken for a request"
-    assert httpx2.get(f"{relay.url}/healthz").status_code == 200
+    assert httpx2.get(f"{relay.url}/healthz", timeout=60).status_code == 200
 
 
 def test_38_a_chunk_of_two_gigabytes_is_not_waited_for(relay: RelayProcess) -> None:
     heard = talk(relay, HEAD + b"Transfer-Encoding: chunked\r\n\r\n80000000\r\n", b"a" * (4 * MIB))
     assert b" 413 " in heard.partition(b"\r\n")[0] or heard == b""
-    assert httpx2.get(f"{relay.url}/healthz").status_code == 200
+    assert httpx2.get(f"{relay.url}/healthz", timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])

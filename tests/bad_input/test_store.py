@@ -156,7 +156,7 @@ MESSAGES = {
 async def test_63_messages_of_others_are_refused_and_the_worker_goes_on(
     client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    worker = worker_process(settings=replace(used, stalled_seconds=5.0))
+    worker = worker_process(settings=replace(used, stalled_seconds=30.0))
     pids = worker.children()
     queues = {f"{used.namespace}:celery:{queue}" for queue in QUEUES.values()}
     for number, (name, raw) in enumerate(MESSAGES.items()):

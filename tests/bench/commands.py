@@ -7,7 +7,6 @@ MONITOR. What reapers and workers ask in any case, turns or not, is listed apart
 from __future__ import annotations
 
 import re
-import socket
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ import redis
 from tests.bench.load import work
 from tests.bench.turns.rows import ROWS
 from tests.bench.turns.running import Running
+from tests.ports import free_port
 from worker.processes.broker import EmbeddedBroker
 
 _TURNS = 50
@@ -85,9 +85,7 @@ def table(seen: Iterable[tuple[bool, str]], turns: int) -> list[str]:
 
 def main() -> None:
     """Print the table."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="turns-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         store = EmbeddedBroker(folder / "store", port=port)

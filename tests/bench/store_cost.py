@@ -70,6 +70,17 @@ class Cost:
         self.spent.setdefault(name, []).append((self._cpu() - before) / times)
         return result
 
+    def lua_of(self, name: str, step: Callable[[], Any]) -> Any:
+        """Do a step, and note how long its Lua commands took by the server's clock, with all that they call."""
+        before = self._lua()
+        result = step()
+        self.spent.setdefault(name, []).append(self._lua() - before)
+        return result
+
+    def _lua(self) -> float:
+        info: Any = self._store.info("commandstats")
+        return float(info.get("cmdstat_evalsha", {"usec": 0})["usec"]) / 1e3
+
     def reading(self, turn_id: str) -> None:
         """What of a claim is the reading of a conversation that lies apart: as many bytes leave the server again."""
         texts = keys_of(self._namespace, turn_id).texts(turn_id)
@@ -99,7 +110,8 @@ async def cost(settings: Settings, store: redis.Redis, message: int, answer: int
 
 
 def _play(ledger: Ledger, spent: Cost, turn_id: str, session: str, text: str) -> None:
-    claim = spent.of("claim", lambda: ledger.claim(turn_id, session, Link(RUN, 1)))
+    take = partial(ledger.claim, turn_id, session, Link(RUN, 1))
+    claim = spent.lua_of("of it Lua", lambda: spent.of("claim", take))
     assert isinstance(claim, Claim)
     spent.reading(turn_id)
     spent.of("delta", lambda: [ledger.append(claim, [_PIECE]) for _ in range(_DELTAS)], _DELTAS)

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.bench.load import work
+from tests.bench.load.loop import pace
 from tests.bench.peers import client
 from tests.bench.turns import peers_home
 from tests.bench.turns.capacity import capacity
@@ -22,6 +23,7 @@ from tests.bench.turns.plots import write
 from tests.bench.turns.result import context, of_rounds, result, spread
 from tests.bench.turns.rows import ROWS
 from tests.bench.turns.tables import show, text
+from tests.bench.wait import table, turns_of
 from tests.support import processes_with, wait_for
 
 
@@ -101,6 +103,14 @@ def test_a_round_too_short_for_the_clock_is_left_out_of_the_ratios() -> None:
     assert show(spread(of_rounds({"x": [3.0]}, {"x": [0.0]}, "x"))) == ""
 
 
+def test_turns_a_second_are_counted_from_when_the_first_ones_in_flight_have_ended() -> None:
+    slow = [0.5, 0.5, 1.0, 1.0, 1.5, 1.5, 2.0, 2.0]  # two in flight, half a second each
+    fast = [(number // 2 + 1) * 0.1 for number in range(40)]
+    assert pace(slow, 2, 2.0) == pytest.approx(4.0)
+    assert pace(fast, 2, 2.0) == pytest.approx(20.0)
+    assert pace([0.4, 0.5, 0.9], 50, 1.0) == pytest.approx(3.0), "too few to tell: all of the time"
+
+
 def test_quick_measures_the_turn_that_is_rejected_once_on_fewer_rows() -> None:
     quick = Plan(rounds=2).quick()
     assert (quick.rounds, quick.kinds, quick.rows) == (
@@ -122,3 +132,11 @@ def test_peers_judge_answers_as_the_turns_say_they_end() -> None:
 def test_another_list_of_versions_is_another_environment(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("celery==5.7.0\n")
     assert peers_home.home(tmp_path, tmp_path / "requirements.txt") != peers_home.home(tmp_path)
+
+
+def test_a_step_that_a_worker_takes_after_the_next_submit_belongs_to_the_turn_before() -> None:
+    begins, taken, ended = "client: submit begins", "loop: looks at what is new", "loop: task ended"
+    stamps = [(0, begins), (1_000_000, taken), (4_000_000, begins), (4_500_000, ended), (5_000_000, taken)]
+    first, second = turns_of([*stamps, (8_500_000, ended)])
+    assert [step for _, step in first] == [step for _, step in second] == [begins, taken, ended]
+    assert table([first, second]) == [(0.0, begins), (1.0, taken), (4.5, ended)]

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tests.bench.load import work
 from tests.bench.turns.costs import family
-from tests.bench.turns.measure import free_port
 from tests.bench.turns.rows import ROWS
 from tests.bench.turns.running import Running
+from tests.ports import free_port
 from worker.processes.broker import EmbeddedBroker
 
 _NAMED = Path(__file__).with_name("named")

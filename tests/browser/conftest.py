@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.browser.webui import answers, drive, free_port, open_webui, script
+from tests.browser.webui import answers, drive, open_webui, script
 from tests.conftest import WorkerProcess, environ_of, turns
+from tests.ports import free_port
 from tests.support import wait_for
 
 #: The header templates of docs/open-webui.md.

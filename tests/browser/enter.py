@@ -20,7 +20,8 @@ from tests.bench.turns.costs import cpu_ms, machine_busy_ms
 from tests.browser.browsing import installation
 from tests.browser.conftest import HEADERS
 from tests.browser.test_installed import printed_environ
-from tests.browser.webui import HERE, drive, free_port, missing, open_webui
+from tests.browser.webui import HERE, drive, missing, open_webui
+from tests.ports import free_port
 
 RUNS = 6
 #: What is looked for in the message that appears: a pattern each.

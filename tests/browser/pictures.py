@@ -22,8 +22,9 @@ from typing import Any
 from api_client.client import TurnsClient
 from api_client.figures.overview import overview
 from tests.browser.browsing import PARKED, asked, browse, installation, missing, parked, store_of, submitted
-from tests.browser.test_pages import LONG, RETRIED, free_port
+from tests.browser.test_pages import LONG, RETRIED
 from tests.history import Past, Played
+from tests.ports import free_port
 from tests.support import processes_with, wait_until
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
@@ -46,7 +47,10 @@ def main() -> None:
     if reason := missing():
         sys.exit(f"make screenshots: {reason}")
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, installation(Path(folder), HELIX_FLOWER_PORT=free_port()) as told:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        installation(Path(folder), HELIX_FLOWER_PORT=str(free_port())) as told,
+    ):
         passed, waiting = asyncio.run(_fill(told))
         taken = threading.Event()
         busy = threading.Thread(target=lambda: asyncio.run(_keep_busy(told, taken)))

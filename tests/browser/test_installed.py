@@ -32,13 +32,13 @@ from tests.browser.webui import (
     answers_of,
     call,
     drive,
-    free_port,
     lines_of,
     missing,
     open_webui,
     script,
 )
 from tests.conftest import turns
+from tests.ports import free_port
 from worker.cli.installation.openwebui import icon
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.web.identity.keys import ApiKey, add
 from tests.browser.browsing import browse, installation, missing, parked, store_of, submitted
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
 
@@ -27,12 +27,6 @@ OPERATORS = {
     "/budgets": "Budgets",
     "/notices": "Notices",
 }
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> None:
@@ -142,7 +136,7 @@ async def park(told: dict[str, Any]) -> str:
 
 
 def test_flower_finds_all_stages_of_a_turn_and_says_what_came_of_each(tmp_path: Path) -> None:
-    with installation(tmp_path, HELIX_FLOWER_PORT=free_port()) as told:
+    with installation(tmp_path, HELIX_FLOWER_PORT=str(free_port())) as told:
         flower = told["flower_url"]
         turn_id = submitted(told["environ"], "--wait", RETRIED)
         other = submitted(told["environ"], "--wait", "Welche Datenbank passt zu unserem Auftragsarchiv?")

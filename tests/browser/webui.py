@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx2
 
+from tests.ports import free_port
 from tests.support import wait_for
 
 HERE = Path(__file__).parent
@@ -43,13 +43,6 @@ def script(name: str, folder: Path) -> Path:
     written = folder / name
     written.write_text((HERE / name).read_text().replace("GATE", str(folder / "openwebui" / "gate")))
     return written
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(url: str) -> bool:

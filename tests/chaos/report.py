@@ -36,9 +36,11 @@ def _tables(judgement: Judgement) -> None:
     click.echo()
     rows = [(str(number), INVARIANTS[number][0], said) for number, said in judgement.verdicts.items()]
     write_table([("", "invariant", "verdict"), *rows])
-    recovery = ", ".join(f"{name} {value:g}" for name, value in judgement.recovery.items())
+    click.echo("\nrecovery of turns whose delivery a fault lost, seconds")
+    for faults, figures in judgement.recovery.items():
+        click.echo(f"  {faults}: " + ", ".join(f"{name} {value:g}" for name, value in figures.items()))
     machine = ", ".join(f"{name} {value:g}" for name, value in judgement.machine.items())
-    click.echo(f"\nrecovery after a worker's SIGKILL, seconds: {recovery}\nmachine: {machine}")
+    click.echo(f"machine: {machine}")
     for problem in judgement.problems[:_SHOWN_PROBLEMS]:
         click.echo(one_line(f"[{problem.invariant}] {problem.figure}: {problem.text}"))
     zeros = ", ".join(f"{name} {judgement.figures[name]}" for name in MUST_BE_ZERO)

@@ -151,10 +151,10 @@ async def _sample(supervisor: Supervisor, guards: set[Target], recorder: Recorde
     Adds the guards that run to ``guards``.
     """
     while True:
-        began = time.monotonic()
+        began, looked = time.monotonic(), time.time()
         found = await asyncio.to_thread(lambda: sorted({mark for _, mark in marks() if mark}))
         if found:
-            recorder.write("alive", marks=found)
+            recorder.write("alive", marks=found, looked=looked)
         for name in WORKERS:
             guards.update(each for each in below(supervisor.pid(name)) if each.role == "guard")
         await asyncio.sleep(_SAMPLE_SECONDS)

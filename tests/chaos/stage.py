@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from tests.chaos.traffic.escalations import escalating_rules
 from tests.chaos.traffic.phase_repertoire import phase_rules
 from tests.chaos.traffic.repertoire import script
 from tests.chaos.traffic.rules import POLICY
+from tests.ports import free_port
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
@@ -86,7 +86,7 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
     sockets = directory / "s"
     sockets.mkdir(mode=0o700)
     hold, control = directory / "hold", str(sockets / "control")
-    ports = {name: (_free_port(), _free_port()) for name in RELAYS}
+    ports = {name: (free_port(), free_port()) for name in RELAYS}
     links = {name: [f"unix:{sockets / name}", f"unix:{broker.socket}"] for name in (*WORKERS, *RELAYS)}
     links |= {f"client-{name}": [f"127.0.0.1:{near}", f"127.0.0.1:{far}"] for name, (near, far) in ports.items()}
     behind = {name: _reaching(settings, f"unix://{sockets / name}") for name in (*WORKERS, *RELAYS)}
@@ -105,12 +105,6 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
 
 def _reaching(settings: Settings, url: str) -> Settings:
     return replace(settings, broker_url=url, store_url=url)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _held(program: Program, hold: Path) -> Program:

@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub, says
+from tests.ports import free_port
 from tests.support import wait_for
 from worker.runners.guard import box
 from worker.runners.guard.processes import Processes
@@ -52,9 +52,7 @@ def overhead(root: Path, program: Path, stub: Stub, mode: str) -> tuple[list[flo
 @contextlib.contextmanager
 def installation(root: Path, program: Path, stub: Stub) -> Iterator[int]:
     """``turns up`` with the real CLI; gives the relay's port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     env = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
     env |= {
         "HELIX_ROOT": str(root),
@@ -76,7 +74,7 @@ def installation(root: Path, program: Path, stub: Stub) -> Iterator[int]:
 
 def _ready(port: int) -> bool:
     try:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request("GET", "/healthz")
         return connection.getresponse().status == 200
     except OSError:

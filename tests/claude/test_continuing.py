@@ -74,9 +74,9 @@ def test_what_a_continued_run_cost_is_its_own(agent: Agent) -> None:
 def accepted(ran: Ran, response: str) -> None:
     request = TurnRequest(model="m", messages=FIRST, session_id="s")
     turn = Turn(turn_id="t", epoch="", state=TurnState.VALIDATING, request=request)
-    turn = replace(turn, agent_session=ran.result.agent_session)
+    answer = Answer(response=response, step="what", step_source="marker")
     with fenced_writes(ran.order.workdir) as holder:
-        session.accept(holder, turn, Answer(response=response, step="what", step_source="marker"))
+        session.accept(holder, turn, answer, agent_session=ran.result.agent_session)
 
 
 def test_the_next_message_continues_from_the_last_accepted_answer(agent: Agent) -> None:
@@ -120,7 +120,7 @@ def test_parallel_sessions_never_mix(agent: Agent, tmp_path: Path) -> None:
 
     def talk(name: str) -> None:
         own = replace(agent, session=name)
-        together.wait(30)
+        together.wait(120)
         base = own.run(f"Ich bin {name}")
         ran = own.run(f"Weiter, {name}", attempt=2, agent_session=base.result.agent_session)
         assert (base.result.text, ran.result.text) == (f"Antwort {name}", f"Antwort {name}")

@@ -17,8 +17,9 @@ import yaml
 
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
-from tests.browser.webui import answers, free_port
+from tests.browser.webui import answers
 from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, environ, is_accepted, needs, selected
+from tests.ports import free_port
 from tests.relay import RelayProcess
 from tests.support import wait_for
 

@@ -37,7 +37,7 @@ def declared(script: Script) -> set[str]:
 
 def fields(script: Script) -> set[str]:
     """The fields of the record that the command reads."""
-    [listed] = re.findall(r"^local FIELDS = \{(.*)\}$", script.text, re.MULTILINE)
+    [listed] = re.findall(r"^local found = redis.call\('HMGET', TURN, (.*)\)$", script.text, re.MULTILINE)
     return set(re.findall(r"\w+", listed))
 
 
@@ -67,9 +67,9 @@ def test_texts_behind_the_arguments_are_an_error_where_none_are_declared(link: L
 
 
 def test_a_command_gets_what_it_uses_and_what_that_uses(link: Link) -> None:
-    assert {"count", "count_lines", "int", "counted"} <= declared(link("-- args:\ncount('a', 1)"))
+    assert {"count", "count_lines", "counted"} <= declared(link("-- args:\ncount('a', 1)"))
     small = declared(link("-- args:\nreturn NOW"))
-    assert {"NOW", "clock", "flush", "read"} <= small
+    assert {"NOW", "clock", "flush", "number"} <= small
     assert not {"count", "finish", "held_back", "GIVEN_UP", "STRIKES"} & small
 
 
@@ -100,11 +100,29 @@ def test_a_command_reads_the_fields_that_it_or_what_it_uses_names(link: Link) ->
     assert fields(link("-- args:\n-- turn.token number('cmd')\nreturn 'turn.state'")) == always
 
 
-def test_a_command_that_answers_the_record_reads_all_of_it(link: Link) -> None:
-    text = link("-- args:\n-- reads: *\nreturn turn.token").text
-    assert "\nread_all()\n" in text
-    assert "FIELDS" not in text
-    assert "read_all" not in declared(link("-- args:\nreturn turn.token"))
+def test_a_command_whose_header_says_so_reads_only_those_fields(link: Link) -> None:
+    assert fields(link("-- args:\n-- reads: state stop\nreturn turn.token")) == {"seq", "state", "stop"}
+
+
+def test_each_field_gets_its_own_value_of_those_that_are_read(link: Link) -> None:
+    text = link("-- args:\n-- reads: state next\nreturn 1").text
+    assert "redis.call('HMGET', TURN, 'next', 'seq', 'state')" in text
+    assert "\nturn = { next = found[1], seq = found[2], state = found[3] }\n" in text
+
+
+def test_only_the_record_lies_around_the_function_of_the_command(link: Link) -> None:
+    around, inside = link("-- args:\nset('a', 1)\nreturn finish('passed', {}, '')").text.split(
+        "local function command()"
+    )
+    assert {"set", "emit", "flush", "took"} <= set(re.findall(r"^local function (\w+)", around, re.MULTILINE))
+    assert {"finish", "model", "count_in"} <= set(re.findall(r"^local function (\w+)", inside, re.MULTILINE))
+
+
+def test_a_table_of_the_settings_is_made_only_where_it_is_asked_for(link: Link) -> None:
+    text = link("-- args:\ntook('time.turn', 1, '')\nreturn give_up('dead')").text
+    assert re.search(r"^local function BOUNDS_MS\(\) return \{ 10, 50, .* \} end$", text, re.MULTILINE)
+    assert re.search(r"^local function GIVEN_UP\(\) return \{ .* \} end$", text, re.MULTILINE)
+    assert not re.findall(r"^local [A-Z_]+ = \{", text, re.MULTILINE)
 
 
 def test_what_a_command_wrote_is_stored_when_it_has_answered(link: Link) -> None:

@@ -98,7 +98,7 @@ def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any],
         "attempt": started[-1]["attempt"] if started else 1,
     }
     for name, value in folded.items():
-        rule(record[name.encode()].decode() == str(value), f"[11] {name} is not the fold of the log")
+        rule(record.get(name.encode(), b"0").decode() == str(value), f"[11] {name} is not the fold of the log")
     rule(json.loads(record[b"error"]) == end["error"], "[11] error is not the fold of the log")
     rule([s["delivery"] for s in started] == list(range(1, len(started) + 1)), "[6] a delivery is missing or doubled")
     rule(stopping in ([], ["cancelled"]) and (not stopping or end["outcome"] == "cancelled"), "a cancel was not kept")

@@ -194,8 +194,8 @@ MUTANTS = [
         _RECORD + "changes.py",
         "if (yield from self._sent(claim, forgotten)) == Paused():",
         "if False:",
-        _STORE + "test_advance.py",
-        "test_what_a_store_forgot_of_a_holder_that_went_on_is_done_again_link_by_link",
+        _UNIT + "test_outbox.py",
+        "test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on",
     ),
     EngineMutant(
         "counters are folded twice",
@@ -204,6 +204,23 @@ MUTANTS = [
         "== '' then return 0 end",
         _STORE + "test_counters.py",
         "test_two_reapers_that_read_the_same_counters_fold_them_once",
+    ),
+    # What a holder knows, and what is asked for only where it can be there
+    EngineMutant(
+        "what a holder knew of an attempt outlives its change",
+        _RECORD + "claim.py",
+        " if number != move.attempt}",
+        "}",
+        _UNIT + "test_known_attempts.py",
+        "test_an_attempt_that_changes_again_is_read_again",
+    ),
+    EngineMutant(
+        "no pause is ever asked for",
+        "api_client/contract/lua/pauses.lua",
+        "redis.call('EXISTS', PAUSES) == 1",
+        "false",
+        _STORE + "test_held_turns.py",
+        "test_a_turn_that_was_announced_before_is_refused_to_its_worker",
     ),
     # Texts
     EngineMutant(
@@ -256,7 +273,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "the texts of the version before are kept for ever",
-        "api_client/contract/lua/turn.lua",
+        "api_client/contract/lua/record.lua",
         "(turn.apart or turn.request_bytes) and",
         "turn.apart and",
         _GOLDEN,
@@ -264,7 +281,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "long texts are kept for ever",
-        "api_client/contract/lua/turn.lua",
+        "api_client/contract/lua/record.lua",
         "(turn.apart or turn.request_bytes) and",
         "turn.request_bytes and",
         _STORE + "test_long_texts.py",
@@ -400,7 +417,7 @@ MUTANTS = [
         "if run_ended == '1' and judged == '1' and not is_sealed() and",
         "if false and",
         _AT_ONCE,
-        "test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards[to be rejected]",
+        "test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards[folder-to be rejected]",
     ),
     EngineMutant(
         "a run that was sealed is run again",
@@ -408,6 +425,38 @@ MUTANTS = [
         "  set('state', 'validating')\n",
         "",
         _AT_ONCE,
-        "test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_holder",
+        "test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_holder[folder]",
+    ),
+    EngineMutant(
+        "files that a rule could look beside are judged in the loop",
+        _TURNS + "validation.py",
+        "                if not case.bounded:\n                    return None\n            attempt",
+        "            attempt",
+        _AT_ONCE,
+        "test_files_of_an_answer_are_judged_and_published_with_it[child]",
+    ),
+    EngineMutant(
+        "what was recorded of a run stays when the next one begins",
+        _TURNS + "agent_run.py",
+        "            folders.forget_runs(self._settings, self._turn, range(attempt - 1, attempt))",
+        "            pass",
+        _AT_ONCE,
+        "test_what_was_recorded_of_a_run_goes_with_the_next_run_or_with_the_answer",
+    ),
+    EngineMutant(
+        "what was recorded of a run stays when its answer is published",
+        _TURNS + "publisher.py",
+        "        folders.forget_runs(self._settings, lease.claim.turn, ended)\n",
+        "",
+        _AT_ONCE,
+        "test_what_was_recorded_of_a_run_goes_with_the_next_run_or_with_the_answer",
+    ),
+    EngineMutant(
+        "what an earlier holder left recorded stays",
+        _TURNS + "folders.py",
+        "range(attempt if went_on else 1, attempt + 1)",
+        "range(attempt, attempt + 1)",
+        _UNIT + "test_recorded_runs.py",
+        "test_a_holder_removes_what_is_recorded_of_its_own_run_and_of_those_before_it_that_others_held",
     ),
 ]

@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import time
 from collections import Counter
@@ -34,9 +33,10 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from tests import records
 from tests.chaos.checker import counters
-from tests.conftest import WorkerProcess, end_all, environ_of, turns
+from tests.conftest import WorkerProcess, _children_of, end_all, environ_of, turns
+from tests.ports import free_port
 from tests.relay import relay_answers
-from tests.support import alive, processes_with, wait_for, wait_until
+from tests.support import alive, command_of, processes_with, wait_for, wait_until
 from worker.processes.broker import EmbeddedBroker
 
 #: Short, because the workers here die; but a living one that stutters for a second must not lose its turn as well.
@@ -44,13 +44,6 @@ LEASE_SECONDS = 3.0
 #: The only keys that may live for ever; Celery's own bindings are declared there too.
 _NO_EXPIRY = {"installation", "metrics:total", "metrics:pending", "metrics:folds", "finished", "dead"}
 _NO_EXPIRY |= {"policies", "policies:used"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Stage:
@@ -122,8 +115,7 @@ class Stage:
             self.relay.kill()
             self.relay.wait(60)
         self.broker.stop()
-        left = processes_with(f"HELIX_NAMESPACE={self.settings.namespace}")
-        assert not left, "processes were left running"
+        wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={self.settings.namespace}"))
 
     def arm(self, point: str, order: str) -> None:
         """Arm a point; all at once, so that nobody reads half an order."""
@@ -222,7 +214,7 @@ class Caller:
 
 async def stubbornly(client: TurnsClient, request: Any) -> str:
     """Submit as a caller does who meets a broker that is just away."""
-    for _ in range(100):
+    for _ in range(1200):
         with contextlib.suppress(StoreUnavailable):
             return await client.submitter.submit(request)
         await asyncio.sleep(0.05)
@@ -300,3 +292,14 @@ def left_in_store(stage: Stage, session_id: str) -> list[str]:
 def resume(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
+
+
+def guard_of(worker: int) -> int:
+    """The process id of a worker process's guard, once it has one."""
+
+    def found() -> list[int]:
+        commands = {pid: command_of(pid) for pid in _children_of(worker)}
+        return [pid for pid, command in commands.items() if b"guard.guard" in command]
+
+    [guard] = wait_for(found)
+    return int(guard)

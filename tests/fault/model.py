@@ -68,16 +68,12 @@ class Model:
         if policy == "reject" and line:
             return ["busy", 0, line[0]]
         turn = self.turns[turn_id] = Turn({"state": "queued", "owner": owner, "session_id": session})
-        turn.write(
-            attempt=1, delivery=0, strikes=0, token="", announced=1, deadline_at=0 if phase else self.now + deadline_ms
-        )
-        turn.write(
-            deadline_ms=deadline_ms,
-            next="phase.run/1" if phase else "turn.run/1",
-            double_text=policy,
-            token_budget=budget,
-            token_reserve=budget // 2,
-        )
+        turn.write(attempt=1, announced=1, deadline_ms=deadline_ms, double_text=policy)
+        turn.write(next="phase.run/1" if phase else "turn.run/1")
+        if not phase:
+            turn.write(deadline_at=self.now + deadline_ms)
+        if budget:
+            turn.write(token_budget=budget, token_reserve=budget // 2)
         position = len(line)
         line.append(turn_id)
         if key:

@@ -14,7 +14,7 @@ from api_client.contract.commands import RESUME_SECONDS
 from api_client.contract.event_kinds import AttemptOutput, Body
 from api_client.contract.events import data_of
 from tests.fault.decisions import read_commit
-from tests.fault.scripts import ANNOUNCE_MS, LEASE_MS, STRIKES
+from tests.fault.scripts import ANNOUNCE_MS, LEASE_MS, STRIKES, told_by
 from tests.fault.seen import PretendTurn, Seen
 
 RESUME_MS = int(RESUME_SECONDS * 1000)
@@ -120,7 +120,7 @@ def claimed(step: Step) -> None:
 
 def told_record(step: Step) -> None:
     """A holder that goes on is told what it does not know: what this command changed, or all there is."""
-    told = dict(zip(step.reply[2::2], step.reply[3::2], strict=True))
+    told = told_by(step.reply)
     if step.reply[0] == b"claimed":
         rule(told.get(b"id") == step.turn.id, "a repeated command is told a part of the record")
     before, after = dict(_stored(step.before)), dict(_stored(step.after))

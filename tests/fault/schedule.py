@@ -28,7 +28,7 @@ from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
 from worker.turns.record.command import Outbox
-from worker.turns.transitions.encoding import flat
+from worker.turns.transitions.moves import flat
 
 Ask = Generator[list[Command], list[Any], Any]
 
@@ -192,9 +192,9 @@ class Schedule:
     def _claim(self, turn: PretendTurn, link: Link) -> Ask:
         token = f"{self._random.getrandbits(96):024x}"
         alone = int(self._healed or self._random.random() < 0.6)
-        reply = yield from self._do("claim", turn, str(link), token, '"w"', alone, "")
+        reply = yield from self._do("claim", turn, str(link), token, "w", alone, "")
         if reply[0] == b"claimed":
-            record = dict(zip(reply[2::2], reply[3::2], strict=True))
+            record = scripts.told_by(reply)
             rule(record[b"token"] == token.encode(), "a claim answered another's record")
             self._runs.append(Run(turn, link, token))
             return self._runs[-1]

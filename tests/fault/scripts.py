@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from api_client.contract import commands
 from api_client.contract.commands import load_script
@@ -19,8 +20,8 @@ from worker.turns.record import ledger
 
 _FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, submitter, lists, ledger)]
 _TEXTS = [path for folder in _FOLDERS for path in folder.glob("*.lua")]
-#: Every command that changes a turn, by name: a new one is found by itself. One that starts with "#!lua" stands alone.
-FILES = {path.stem: path for path in _TEXTS if path.stem != "turn" and not path.read_text().startswith("#!lua")}
+#: Every command that changes a turn, by name: a new one is found by itself.
+FILES = {path.stem: path for path in _TEXTS if "\n-- args: " in path.read_text()}
 LEASE_MS, ANNOUNCE_MS, STRIKES = 2_000, 3_000, 3
 SETTINGS = Settings(
     announce_seconds=ANNOUNCE_MS / 1000, retention_seconds=86_400, lease_seconds=LEASE_MS / 1000, strikes=STRIKES
@@ -108,6 +109,13 @@ def command_texts(mutant: Mutant | None = None) -> dict[str, str]:
         broken = texts if mutant.command == "turn" else {mutant.command: texts[mutant.command]}
         texts |= _replaced_once(broken, mutant.old, mutant.new)
     return texts
+
+
+def told_by(reply: list[Any]) -> dict[bytes, bytes]:
+    """The fields that a claim, or a commit whose holder goes on, answers."""
+    _, _, pairs = reply
+    values = (value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2])
+    return dict(zip(pairs[::2], values, strict=True))
 
 
 def sha(text: str) -> str:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import redis
 from redis.sentinel import Sentinel
 
+from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.broker import find_server
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class SentinelSetUp:
@@ -100,7 +94,7 @@ class SentinelSetUp:
         config.write_text(
             f"port {port}\nbind 127.0.0.1\ndir {self.directory}\n"
             f"sentinel monitor turns 127.0.0.1 {master} 2\n"
-            "sentinel down-after-milliseconds turns 1000\n"
+            "sentinel down-after-milliseconds turns 4000\n"
             "sentinel failover-timeout turns 5000\n"
         )
         self._sentinels.append(self._run(str(config), "--sentinel"))

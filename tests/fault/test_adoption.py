@@ -13,16 +13,21 @@ import yaml
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome
-from tests.conftest import WorkerProcess, _children_of
+from api_client.contract.turn import Outcome, TurnRequest
+from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message
+from tests.fault.matrix import guard_of
 from tests.support import alive, processes_with, wait_until
 
 ANSWER = "Die Antwort, einmal bezahlt.\n\n<!-- STEP: done -->"
 USED = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.002}
 
+NOTE = "# Notiz zu ADR-001: files\n"
+
 #: With a budget: what a lost run is charged is given back once. Its file is no ADR, and need not be one.
 QUESTION = replace(message("frag"), token_budget=3000, cost_budget_usd=1.0, validators=("step_marker",))
+#: The loop judges no answer that could speak of files: its run is stored before.
+APART = replace(QUESTION, validators=("step_marker", "file_existence"))
 
 StartWorker = Callable[..., WorkerProcess]
 
@@ -53,7 +58,7 @@ def points(tmp_path: Path) -> Points:
 def paid(mortal: Settings, meeting: Meeting, points: Points) -> Settings:
     """An agent that writes a file, says much, and tells what it used."""
     pieces = {"say": {"text": ANSWER, "pieces": 9}}
-    written = {"write": {"path": "output/ADR-001-wahl.md", "content": "# Notiz\n"}}
+    written = {"write": {"path": "output/ADR-001-wahl.md", "content": NOTE}}
     script = [{"when": "", "attempts": [[written, pieces, {"usage": USED}]]}]
     meeting.script.write_text(yaml.safe_dump(script, allow_unicode=True))
     return replace(mortal, failpoint=str(points.folder))
@@ -77,13 +82,25 @@ async def check(settings: Settings, client: TurnsClient, turn_id: str, meeting: 
         assert [event.data["text"] for event in events[after:] if event.kind == "attempt.output"] == [ANSWER]
     assert told
     output = settings.sessions_dir / turn.request.session_id / "output"
-    assert (output / "ADR-001-wahl.md").read_text() == "# Notiz\n", "its files are those of the run that finished"
+    assert (output / "ADR-001-wahl.md").read_text() == NOTE, "its files are those of the run that finished"
     await wait_until(lambda: recordings(settings) == [])
 
 
-@pytest.mark.parametrize(("point", "delivery"), [("agent.ended", 2), ("link.decided", 2), ("run.committed", 1)])
+@pytest.mark.parametrize(
+    ("point", "question", "delivery"),
+    [
+        ("agent.ended", QUESTION, 2),
+        ("link.decided", QUESTION, 2),
+        ("validation.started", QUESTION, 2),
+        ("answer.accepted", QUESTION, 2),
+        ("answer.sealed", QUESTION, 1),
+        ("answer.published", QUESTION, 1),
+        ("run.committed", APART, 1),
+    ],
+)
 async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent_and_leaves_no_recording(
     point: str,
+    question: TurnRequest,
     delivery: int,
     paid: Settings,
     client: TurnsClient,
@@ -93,7 +110,7 @@ async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent_a
 ) -> None:
     points.arm(point, "kill")
     worker_process(settings=paid)
-    turn_id = await client.submitter.submit(QUESTION)
+    turn_id = await client.submitter.submit(question)
     await points.passed(point)
     await check(paid, client, turn_id, meeting, delivery=delivery)
 
@@ -162,9 +179,3 @@ async def test_an_agent_killed_with_its_worker_left_nothing_to_adopt(
     meeting.go()
     turn, _ = await judged(client, turn_id)
     assert (turn.outcome, [run["delivery"] for run in meeting.runs()]) == (Outcome.PASSED, [1, 2])
-
-
-def guard_of(worker: int) -> int:
-    """The process id of a worker process's guard."""
-    [guard] = [pid for pid in _children_of(worker) if b"guard.guard" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return guard

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +147,7 @@ async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_a
     turn_id = await client.submitter.submit(message("[orphans]", "orphans"))
     await until(client, turn_id, "attempt.output")
     first = f"HELIX_AGENT_MARK={turn_id}.1.1"
-    assert any("sleep" in line for line in processes_with(first).values())
+    await wait_until(lambda: any("sleep" in line for line in processes_with(first).values()))
     assert runs.of(turn_id) == {1}
     worker, guard = stage.workers[0].children()["1"], parent_of(runs.starts[turn_id, 1]["pid"])
     os.kill(guard, signal.SIGSTOP)  # so that it ends nothing in the moment between the two
@@ -168,13 +167,11 @@ async def test_a_cancelled_agents_whole_tree_is_gone_and_only_then_the_session_g
     turn_id = await client.submitter.submit(message("[stubborn]", "cancelled"))
     following = await client.submitter.submit(message("next", "cancelled"))
     await until(client, turn_id, "attempt.output")
-    assert len(tree_of(turn_id)) == 3
-    asked_at = time.monotonic()
+    await wait_until(lambda: len(tree_of(turn_id)) == 3)
     assert (await client.canceller.cancel(turn_id)).stop == "cancelled"
     assert (await client.canceller.cancel(turn_id)).stop == "cancelled", "a second cancel changes nothing"
     await until(client, following, "attempt.started")
     assert not tree_of(turn_id), "the session went on before the tree was gone"
-    assert time.monotonic() - asked_at < 60
     turn, events = await judged(client, turn_id)
     assert (turn.outcome, turn.delivery, turn.strikes) == (Outcome.CANCELLED, 1, 0)
     assert [event.kind for event in events].count("turn.stopping") == 1
@@ -185,12 +182,12 @@ async def test_a_cancelled_agents_whole_tree_is_gone_and_only_then_the_session_g
 
 
 async def test_a_deadline_ends_the_agent_and_the_session_goes_on(stage: Stage, client: TurnsClient) -> None:
-    turn_id = await client.submitter.submit(replace(message("[silent]", "late"), deadline_seconds=1.5))
+    turn_id = await client.submitter.submit(replace(message("[silent]", "late"), deadline_seconds=6.0))
     following = await client.submitter.submit(message("next", "late"))
     await until(client, turn_id, "attempt.output")
     turn, _ = await judged(client, turn_id)
     assert (turn.outcome, turn.error.code) == (Outcome.EXPIRED, "expired")
-    assert turn.finished_at - turn.created_at >= 1.5
+    assert turn.finished_at - turn.created_at >= 6.0
     assert not tree_of(turn_id)
     assert (await judged(client, following))[0].outcome is Outcome.PASSED
 

@@ -71,7 +71,7 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
                 stored.append(turn_id)
                 assert len(stored) < 100, "a full disk is not noticed"
             filler.unlink()
-            after = await wait_until(lambda: submitted(client), 20, tick=0.2)
+            after = await wait_until(lambda: submitted(client), tick=0.2)
             for turn_id in (before, *stored, after):
                 assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
 

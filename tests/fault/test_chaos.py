@@ -31,7 +31,7 @@ def judged(*arguments: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(900)
 def test_a_minute_of_kills_loses_and_doubles_nothing(tmp_path: Path) -> None:
     history = tmp_path / "history"
     plan = ["--turns", str(TURNS), "--seconds", str(SECONDS), "--seed", str(SEED)]
@@ -77,7 +77,7 @@ def test_a_run_that_is_interrupted_leaves_neither_files_nor_processes(
         logs = list((short / "tmp").glob("chaos-history-*/*.jsonl"))
         wait_for(lambda: any('"freeze' in log.read_text() for log in logs))
     running.send_signal(number)
-    assert running.wait(60) == 128 + number, said.read_text()
+    assert running.wait(180) == 128 + number, said.read_text()
     assert "interrupted" in said.read_text()
     assert list((short / "tmp").iterdir()) == []
-    assert processes_with(str(short)) == {}
+    wait_for(lambda: not processes_with(str(short)))

@@ -83,6 +83,9 @@ RETRIED = {
     "turn.finished",
     "turn.reaped",
 }
+#: Where the run is to be stored before its answer is judged: the loop judges no answer that could speak of files
+#: (test_judged_at_once_killed.py has the boundaries of those it judges).
+APART = {"answer.accepted", "run.committed", "validation.started", "link.decided"}
 IN_RELAY = {"turn.announced", "turn.stored", "result.sent"}
 #: What the agents of one case say, and where they wait for the test.
 RULES = """
@@ -90,13 +93,13 @@ RULES = """
   attempts:
     - - say: "Ich fange an ... "
       - wait_for: {meet}/{name}.go
-      - say: "und vergesse den Marker."
-    - - say: "Ich fange an ... und vergesse den Marker.\\n\\n<!-- STEP: done -->"
+      - say: "und vergesse den Marker.{apart}"
+    - - say: "Ich fange an ... und vergesse den Marker.{apart}\\n\\n<!-- STEP: done -->"
 - when: "[{name} plain]"
   attempts:
     - - say: "Ich fange an ... "
       - wait_for: {meet}/{name}.go
-      - say: "und bin fertig.\\n\\n<!-- STEP: done -->"
+      - say: "und bin fertig.{apart}\\n\\n<!-- STEP: done -->"
 - when: "[{name} next]"
   attempts:
     - - wait_for: {meet}/{name}.next
@@ -111,7 +114,10 @@ def shown(turn: Turn) -> str:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    rules = "".join(RULES.replace("{name}", f"{point}-{action}") for point, action in CASES)
+    apart = {point: " Der ADR-7 nennt keine files." if point in APART else "" for point in POINTS}
+    rules = "".join(
+        RULES.replace("{name}", f"{point}-{action}").replace("{apart}", apart[point]) for point, action in CASES
+    )
     with Stage(tmp_path_factory.mktemp("matrix"), rules) as made:
         made.start(workers=2, relay=True)
         yield made
@@ -145,10 +151,12 @@ class Case:
         """Deliveries that adopt a finished run. An agent whose words cannot be stored says them to its end."""
         return frozenset({2}) if self.name == "output.received-raise" else self.boundary.heirs
 
-    async def let_finish(self, turn_id: str) -> None:
-        """Let the agents finish; one whose worker was killed in mid-answer is gone before."""
+    async def let_finish(self, turn_id: str, runs: Runs) -> None:
+        """Let the agents finish; one whose worker was hit in mid-answer is gone before, or its run would be adopted."""
         if self.name == "output.received-kill":
             await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}.1.1"))
+        elif self.name == "agent.started-kill":  # it may be born after all this was seen
+            await wait_until(lambda: 2 in runs.of(turn_id))
         (self.stage.meet / f"{self.name}.go").touch()
 
     def arm(self) -> None:
@@ -230,15 +238,16 @@ async def test_a_turn_hit_at_any_boundary_ends_once_and_its_session_goes_on(
     next_id = await stubbornly(client, message(f"[{case.name} next]", session_id))
     case.turns.append(next_id)
     amid = case.boundary.amid if case.action == "stop" else 0
-    if not amid and case.point != "output.received":
-        await case.let_finish(turn_id)
+    in_run = case.point == "output.received" or case.name == "agent.started-kill"
+    if not amid and not in_run:
+        await case.let_finish(turn_id, runs)
     await case.hit(turn_id)
-    if not amid and case.point == "output.received":
-        await case.let_finish(turn_id)
+    if not amid and in_run:
+        await case.let_finish(turn_id, runs)
     if amid:
         await wait_until(lambda: amid in runs.of(turn_id))
         await case.wake(turn_id)
-        await case.let_finish(turn_id)
+        await case.let_finish(turn_id, runs)
 
     turn, events = await judged(client, turn_id)
     check_outcome(case, turn, events, case.boundary, retried=case.point in RETRIED)

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import redis
 from celery import Celery
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, Link, celery_settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import Meeting, judged, message
@@ -36,7 +38,7 @@ async def test_a_stopped_worker_hands_its_running_turn_over_without_a_strike(
         turn_id = await client.submitter.submit(message("held"))
         await wait_until(lambda: meeting.begun)
         first.kill(signal.SIGTERM)
-        await asyncio.to_thread(first.process.wait, 20)
+        await asyncio.to_thread(first.process.wait, 60)
         meeting.go()
         worker_process(settings=hasty)
         turn, events = await judged(client, turn_id)
@@ -54,7 +56,7 @@ async def test_a_stopped_worker_lets_an_agent_finish_that_needs_only_a_moment(
         await wait_until(lambda: meeting.begun)
         first.kill(signal.SIGTERM)
         meeting.go()
-        await asyncio.to_thread(first.process.wait, 20)
+        await asyncio.to_thread(first.process.wait, 60)
         worker_process(settings=patient)
         turn, _ = await judged(client, turn_id)
         assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 1)
@@ -63,7 +65,7 @@ async def test_a_stopped_worker_lets_an_agent_finish_that_needs_only_a_moment(
 async def test_a_rolling_restart_of_two_workers_under_load_loses_nothing(
     scripted: Settings, meeting: Meeting, worker_process: StartWorker
 ) -> None:
-    hasty = replace(scripted, shutdown_seconds=0.3, run_slots=4)
+    hasty = replace(scripted, shutdown_seconds=0.3, run_slots=4, lease_seconds=120.0)
     meeting.go()
     async with TurnsClient(hasty) as client:
         workers = [worker_process(settings=hasty), worker_process(settings=hasty)]
@@ -72,7 +74,7 @@ async def test_a_rolling_restart_of_two_workers_under_load_loses_nothing(
             ids += [await client.submitter.submit(message("forgetful", f"s{len(ids)}-{n}")) for n in range(12)]
             old.kill(signal.SIGTERM)
             ids += [await client.submitter.submit(message("quick", f"s{len(ids)}-{n}")) for n in range(12)]
-            await asyncio.to_thread(old.process.wait, 30)
+            await asyncio.to_thread(old.process.wait, 60)
             worker_process(settings=hasty)
         for turn_id in ids:
             turn, events = await judged(client, turn_id)
@@ -81,7 +83,7 @@ async def test_a_rolling_restart_of_two_workers_under_load_loses_nothing(
             waits = [
                 later.at - earlier.at for earlier, later in itertools.pairwise(events) if earlier.kind == "attempt.lost"
             ]
-            assert all(wait < hasty.lease_seconds + 3 for wait in waits), waits
+            assert all(wait < hasty.lease_seconds for wait in waits), "nobody waits for a lease to end"
 
 
 async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_is_asked_to_end(
@@ -118,11 +120,24 @@ def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(
     engine.close()
 
 
+def test_what_a_worker_announces_has_waited_before_and_goes_before_turns_that_were_just_submitted(
+    settings: Settings,
+) -> None:
+    """A turn that a sick host gives back after its claim, or that is handed over, is not put behind all others."""
+    celery = Celery("test", set_as_current=False)
+    celery.conf.update(celery_settings(settings))
+    engine = Engine(settings, celery, IsolatedLinks(settings))
+    engine.announce(Link(RUN, 1), f"t0-{'a' * 32}", "s")
+    with redis.Redis.from_url(settings.redis_url) as store:
+        queues = {queue: store.llen(f"{settings.namespace}:celery:{queue}") for queue in ALL_QUEUES}
+    assert queues == {PREFERRED_QUEUE: 1, RUN_QUEUE: 0, CHECK_QUEUE: 0}
+
+
 def test_being_asked_to_end_takes_no_lock_for_the_signal_may_find_its_own_handler_at_work(settings: Settings) -> None:
     isolated = IsolatedLinks(settings)
     engine = Engine(settings, Celery("test", set_as_current=False), isolated, alone=True)
     with engine.leases._lock, isolated._lock:
         asked = threading.Thread(target=engine.shut_down, daemon=True)
         asked.start()
-        asked.join(20)
+        asked.join(60)
         assert not asked.is_alive()

@@ -106,7 +106,7 @@ async def read_along(client: TurnsClient, turn_id: str) -> AsyncIterator[Reader]
 
 
 async def until(reader: Reader, text: str) -> None:
-    await wait_until(lambda: reader.text == text, 30)
+    await wait_until(lambda: reader.text == text)
 
 
 async def test_the_holder_tells_again_what_the_store_forgot(
@@ -205,7 +205,7 @@ async def test_readers_of_a_turn_that_the_store_forgot_do_not_wait_for_it(
         assert (await anext(events)).kind == "turn.queued"
         store.forget()
         with pytest.raises(TurnNotFound):
-            await asyncio.wait_for(_all(events), 30)
+            await asyncio.wait_for(_all(events), 60)
 
 
 async def _all(events: AsyncIterator[Event | None]) -> None:

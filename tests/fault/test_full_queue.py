@@ -1,4 +1,7 @@
-"""While many turns wait, those that have waited before start first: of a killed worker, and of a running session."""
+"""While many turns wait, those that have waited before start first: of a killed worker, and of a running session.
+
+And a worker leaves to others what it has no slot for.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
+from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import Outcome
 from tests.fault.conftest import message
 from tests.fault.matrix import Stage
@@ -85,3 +89,18 @@ async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_other
     starts = {run["turn"]: run["at"] for run in witnessed(stage, "start")}
     before = [turn_id for turn_id in others if ended < starts[turn_id] < starts[following]]
     assert len(before) <= MOST_BEFORE, f"{len(before)} turns that never ran were started before it"
+
+
+async def test_a_worker_that_finds_a_full_queue_takes_no_more_messages_than_it_has_slots(tmp_path: Path) -> None:
+    models = {"scripted": f"inline:{tmp_path}/meet/script.yaml"}
+    with Stage(tmp_path, SCRIPT, models=models, run_slots=2) as stage:
+        stage.start(workers=0)
+        async with TurnsClient(stage.settings) as client:
+            ids = [await client.submitter.submit(message("held", f"s-{number}")) for number in range(6)]
+            stage.start(workers=1)
+            await wait_until(lambda: len(witnessed(stage, "start")) == 2)
+            with stage.store() as store:
+                assert store.llen(f"{stage.settings.namespace}:celery:{RUN_QUEUE}") == 4
+            (stage.meet / "go").touch()
+            turns = await asyncio.gather(*(client.reader.result(each) for each in ids))
+    assert {turn.outcome for turn in turns} == {Outcome.PASSED}

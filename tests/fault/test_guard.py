@@ -217,7 +217,7 @@ def test_an_agent_is_killed_when_its_lease_ends(start: Callable[..., AgentProces
 
 
 def test_an_extended_lease_keeps_an_agent_alive(start: Callable[..., AgentProcess]) -> None:
-    agent = start("import time; time.sleep(2.3)", lease_ends=time.monotonic() + 2)
+    agent = start("import time; time.sleep(10.3)", lease_ends=time.monotonic() + 10)
     agent.extend(time.monotonic() + 60)
     assert end(agent).code == 0
 
@@ -328,9 +328,9 @@ def test_the_guard_leaves_no_zombies_and_no_descriptors(agents: Processes, start
     ours, theirs = (len(os.listdir(f"/proc/{pid}/fd")) for pid in ("self", guard_of(agents)))  # noqa: PTH208
     for _ in range(10):
         end(start(LEAVES_A_CHILD.format(environ="os.environ")))
-    assert [pid for pid, _ in marks() if parent_of(pid) == guard_of(agents)] == []
+    wait_for(lambda: not [pid for pid, _ in marks() if parent_of(pid) == guard_of(agents)])
     assert len(os.listdir("/proc/self/fd")) <= ours  # noqa: PTH208
-    assert len(os.listdir(f"/proc/{guard_of(agents)}/fd")) == theirs  # noqa: PTH208
+    wait_for(lambda: len(os.listdir(f"/proc/{guard_of(agents)}/fd")) == theirs)  # noqa: PTH208
 
 
 def test_stopping_ends_all_agents_and_the_guard(agents: Processes, start: Callable[..., AgentProcess]) -> None:
@@ -364,7 +364,7 @@ from worker.runners.guard.processes import Processes
 agents = Processes()
 agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
                      lease_ends=time.monotonic() + float(sys.argv[3]))
-print(agents.start(), agent.read(10).decode().strip(), flush=True)
+print(agents.start(), agent.read(60).decode().strip(), flush=True)
 if len(sys.argv) > 4 and os.fork() == 0:
     print(os.getpid(), flush=True)
     time.sleep(600)
@@ -434,7 +434,7 @@ def test_a_killed_worker_is_noticed_even_while_a_child_it_forked_lives_on(
 def test_a_frozen_workers_agent_is_gone_once_its_lease_has_ended(
     worker: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 3.0)
+    process = worker(LEAVES_A_CHILD.format(environ="os.environ") + HOLDS, 10.0)
     _, child = map(int, reads(process).split())
     process.send_signal(signal.SIGSTOP)
     try:
@@ -451,3 +451,23 @@ def test_orphans_of_an_agent_become_the_guards(agents: Processes, start: Callabl
     wait_for(lambda: parent_of(child) == guard_of(agents))
     agent.terminate(0)
     end(agent)
+
+
+def test_who_ends_a_run_returns_when_its_agent_is_gone_and_not_before(
+    agents: Processes, start: Callable[..., AgentProcess]
+) -> None:
+    agent = start("import time; print('at work', flush=True); time.sleep(600)")
+    assert line(agent) == "at work"
+    guard = guard_of(agents)
+    os.kill(guard, signal.SIGSTOP)
+    try:
+        ending = threading.Thread(target=agents.end, args=(agent.mark,))
+        ending.start()
+        ending.join(0.5)
+        assert ending.is_alive(), "its agent is still there"
+    finally:
+        os.kill(guard, signal.SIGCONT)
+    ending.join(WAIT_SECONDS)
+    assert not ending.is_alive()
+    assert end(agent).cause == "terminated"
+    agents.end(agent.mark)

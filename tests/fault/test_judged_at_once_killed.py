@@ -1,11 +1,14 @@
 """The crash matrix of answers that are judged in the loop: the run and the verdict on it are stored together.
 
-A worker is killed, frozen or fails between the end of a run and the next link, or the broker is killed. The turn, which
-is asked twice, ends once and rightly; nobody judges an answer again that was accepted, and nobody pays for it twice.
+A worker is killed, frozen or fails between the end of a run and the next link, or its guard, both or the broker is
+killed. The turn, which is asked twice, ends once and rightly; nobody judges an answer again that was accepted, and
+nobody pays for it twice. Where agents have a folder nobody pays twice for a run either.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -16,18 +19,22 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
 from tests.fault.conftest import judged, message
-from tests.fault.matrix import Runs, Stage, left_in_store, resume
-from tests.support import wait_until
+from tests.fault.matrix import Runs, Stage, guard_of, left_in_store, resume
+from tests.support import alive, wait_until
 from worker.files.workspace import delivery_name
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """A pass of a point, and during what its delivery is lost; empty when none is."""
+    """A pass of a point, and during what its delivery is lost; empty when none is.
+
+    ``heir`` is the next delivery, where it finds the lost run finished if agents have a folder; else 0.
+    """
 
     point: str
     at: int
     lost: str
+    heir: int = 0
 
     def __str__(self) -> str:
         return f"{self.point}.{self.at}"
@@ -35,31 +42,48 @@ class Boundary:
 
 BOUNDARIES = (
     Boundary("run.claimed", 2, "running"),
-    Boundary("link.decided", 1, "running"),
-    Boundary("validation.started", 1, "running"),
-    Boundary("link.decided", 2, "running"),
-    Boundary("link.decided", 3, "running"),
-    Boundary("validation.started", 2, "running"),
-    Boundary("answer.accepted", 1, "running"),
+    Boundary("link.decided", 1, "running", heir=2),
+    Boundary("validation.started", 1, "running", heir=2),
+    Boundary("link.decided", 2, "running", heir=2),
+    Boundary("link.decided", 3, "running", heir=3),
+    Boundary("validation.started", 2, "running", heir=3),
+    Boundary("answer.accepted", 1, "running", heir=3),
     Boundary("answer.sealed", 1, "validating"),
     Boundary("answer.published", 1, "validating"),
     Boundary("link.decided", 4, "validating"),
     Boundary("turn.finished", 1, ""),
 )
-ACTIONS = ("kill", "stop", "raise", "broker")
+#: "guard" and "both": the guard is killed, alone or with its worker.
+ACTIONS = ("kill", "stop", "raise", "broker", "guard", "both")
+#: In the loop without a folder, and as processes with a folder, whose runs are recorded.
+RUNNERS = ("inline", "scripted")
 SCRIPT = """
 - attempts:
     - - say: "Ohne Marker."
+      - usage: {input_tokens: 30, output_tokens: 12}
     - - say: "Ohne Marker.\\n\\n<!-- STEP: done -->"
+      - usage: {input_tokens: 30, output_tokens: 12}
 """
+CASES = [
+    pytest.param(runner, boundary, action, id=f"{boundary}-{action}-{runner}")
+    for runner in RUNNERS
+    for boundary in BOUNDARIES
+    for action in ACTIONS
+    if runner == "scripted" or action not in {"guard", "both"}
+]
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(runner: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     directory = tmp_path_factory.mktemp("at-once")
-    with Stage(directory, SCRIPT, models={"scripted": f"inline:{directory}/meet/script.yaml"}) as made:
+    with Stage(directory, SCRIPT, models={"scripted": f"{runner}:{directory}/meet/script.yaml"}) as made:
         made.start(workers=2)
         yield made
+
+
+@pytest.fixture(scope="module")
+def runner(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
@@ -70,21 +94,25 @@ async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
     stage.broker.start()
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("boundary", BOUNDARIES, ids=str)
+@pytest.mark.parametrize(("runner", "boundary", "action"), CASES, indirect=["runner"])
 async def test_a_turn_that_is_judged_at_once_ends_once_wherever_it_is_hit(
-    boundary: Boundary, action: str, stage: Stage, client: TurnsClient, runs: Runs
+    runner: str, boundary: Boundary, action: str, stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
     session_id = f"{boundary}-{action}"
     counted = stage.totals()
     go = stage.meet / f"{session_id}.go"
-    stage.arm(boundary.point, f"{f'meet:{go}' if action == 'broker' else action}@{boundary.at}")
+    stage.arm(boundary.point, f"{action if action in {'kill', 'stop', 'raise'} else f'meet:{go}'}@{boundary.at}")
     turn_id = await client.submitter.submit(message("hello", session_id))
     pid = await stage.fired(boundary.point, boundary.at)
     hit_at = time.monotonic()
     if action == "broker":
         await stage.restart_broker()
-        go.touch()
+    elif action in {"guard", "both"}:
+        attempts = stage.settings.sessions_dir / session_id / "attempts"
+        if boundary.heir:  # the guard notes it a moment after the run's end
+            await wait_until(lambda: list(attempts.glob("*.finished")))
+        await end(guard_of(pid), *([pid] if action == "both" else []))
+    go.touch()
     try:
         turn, events = await judged(client, turn_id)
     finally:
@@ -96,19 +124,31 @@ async def test_a_turn_that_is_judged_at_once_ends_once_wherever_it_is_hit(
         await wait_until(lambda: stage.logged("turn.fenced", turn_id))
         assert (turn, events) == await judged(client, turn_id), "a worker that woke up late changed the turn"
     check(boundary, action, turn, events)
-    check_runs(boundary, action, turn, runs)
+    check_runs(boundary, action, turn, runs, recorded=runner == "scripted")
     last = (await client.reader.attempts(turn_id))[-1]
     delivery = delivery_name(turn_id, last.number, last.last_delivery)
     assert stage.files_of(turn) == (turn.response, delivery)
     assert stage.totals() - counted == stage.folded(turn, events), "the counters are not the fold of the log"
     assert left_in_store(stage, session_id) == []
+    attempts = stage.settings.sessions_dir / session_id / "attempts"
+    await wait_until(lambda: [path for path in attempts.glob("*") if not path.is_dir()] == [])
+
+
+async def end(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        await wait_until(lambda pid=pid: not alive(pid))
 
 
 def check(boundary: Boundary, action: str, turn: Turn, events: list[Event]) -> None:
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 2)
     assert turn.response == "Ohne Marker.\n\n<!-- STEP: done -->"
+    assert turn.tokens_used == 2 * 42, "what a run used counts once"
     lost = [event.data["during"] for event in events if event.kind == "attempt.lost"]
-    if action != "broker":  # an outage may cost a lease or not
+    if action == "guard":
+        assert lost == [], "the guard's agents had ended"
+    elif action != "broker":  # an outage may cost a lease or not
         assert lost == [boundary.lost] * bool(boundary.lost)
     assert turn.delivery == 2 + lost.count("running"), "a crash behind the seal costs no run"
     kinds = [event.kind for event in events]
@@ -116,10 +156,14 @@ def check(boundary: Boundary, action: str, turn: Turn, events: list[Event]) -> N
     assert (kinds.count("attempt.rejected"), kinds.count("attempt.accepted")) == (1, 1)
 
 
-def check_runs(boundary: Boundary, action: str, turn: Turn, runs: Runs) -> None:
-    """The agent was started once per delivery; not by one that was hit before it."""
+def check_runs(boundary: Boundary, action: str, turn: Turn, runs: Runs, *, recorded: bool) -> None:
+    """The agent was started once per delivery; not by one that was hit before it, nor by the heir of a finished run."""
     deliveries, found = set(range(1, turn.delivery + 1)), runs.of(turn.turn_id)
+    heirs = {boundary.heir} if recorded and boundary.heir and turn.delivery > 2 else set[int]()
+    unborn = {2} if boundary.point == "run.claimed" and action != "guard" else set[int]()
     if action == "broker":
-        assert turn.delivery in found <= deliveries
+        assert found <= deliveries - heirs
+        assert len(found) >= 2
+        assert heirs or turn.delivery in found
     else:
-        assert found == deliveries - ({2} if boundary.point == "run.claimed" else set())
+        assert found == deliveries - heirs - unborn

@@ -117,7 +117,7 @@ async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
         await wait_until(lambda: meeting.begun)
         private_broker.kill()
         back_at = time.monotonic() + outage_seconds
-        await wait_until(lambda: time.monotonic() > back_at, outage_seconds + 5)
+        await wait_until(lambda: time.monotonic() > back_at, outage_seconds + 60)
         meeting.go()
         private_broker.start()
         turn, _ = await judged(client, turn_id)
@@ -125,4 +125,4 @@ async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
         after, _ = await judged(client, waiting)
         assert after.outcome is Outcome.PASSED
         new = await client.submitter.submit(message("quick", "after the outage"))
-        assert (await client.reader.result(new, timeout=30)).outcome is Outcome.PASSED
+        assert (await client.reader.result(new, timeout=60)).outcome is Outcome.PASSED

@@ -62,7 +62,7 @@ def installed(settings: Settings, tmp_path: Path) -> Settings:
 
 
 def cli(settings: Settings, *arguments: str) -> Any:
-    done = subprocess.run(turns(*arguments, "--json"), env=environ_of(settings), capture_output=True, timeout=60)
+    done = subprocess.run(turns(*arguments, "--json"), env=environ_of(settings), capture_output=True, timeout=180)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
@@ -137,7 +137,7 @@ async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
         await wait_until(lambda: _all_parked(client, parked))
         asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
         chat = await client.reader.result(
-            await client.submitter.submit(replace(asked, validators=("file_existence",))), timeout=30
+            await client.submitter.submit(replace(asked, validators=("file_existence",))), timeout=60
         )
         assert chat.outcome == "passed"
         assert await _all_parked(client, parked)

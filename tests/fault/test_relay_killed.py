@@ -39,7 +39,7 @@ def watch_until_killed(relay: RelayProcess, turn_id: str) -> tuple[list[int], st
     seen: list[int] = []
     last_id = ""
     try:
-        with httpx2.stream("GET", f"{relay.url}/v1/turns/{turn_id}/events", timeout=30) as response:
+        with httpx2.stream("GET", f"{relay.url}/v1/turns/{turn_id}/events", timeout=60) as response:
             for event_id, event in events_of(response):
                 seen.append(int(str(event["seq"])))
                 last_id = event_id
@@ -59,12 +59,12 @@ async def test_a_reader_comes_back_to_another_relay_and_sees_each_event_once(
 ) -> None:
     worker_process(settings=scripted)
     body = {"model": "scripted", "messages": [{"role": "user", "content": "held"}]}
-    turn_id = httpx2.post(f"{relay.url}/v1/turns", json=body).raise_for_status().json()["turn_id"]
+    turn_id = httpx2.post(f"{relay.url}/v1/turns", json=body, timeout=60).raise_for_status().json()["turn_id"]
     seen, last_id = watch_until_killed(relay, turn_id)
     meeting.go()
     relay.start()
     url = f"{relay.url}/v1/turns/{turn_id}/events"
-    with httpx2.stream("GET", url, headers={"Last-Event-ID": last_id}, timeout=30) as response:
+    with httpx2.stream("GET", url, headers={"Last-Event-ID": last_id}, timeout=60) as response:
         seen += [int(str(event["seq"])) for _, event in events_of(response)]
     relay.kill()
     turn, _ = await judged(client, turn_id)

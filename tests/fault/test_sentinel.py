@@ -50,7 +50,7 @@ async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
         turn, _ = await judged(client, turn_id)
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
         again = await client.submitter.submit(message("quick", "after the fail-over"))
-        assert (await client.reader.result(again, timeout=30)).outcome is Outcome.PASSED
+        assert (await client.reader.result(again, timeout=60)).outcome is Outcome.PASSED
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
     meeting: Meeting,
     worker_process: Callable[..., WorkerProcess],
 ) -> None:
-    settings = replace(scripted, run_slots=4, stalled_seconds=5.0)
+    settings = replace(scripted, run_slots=4, stalled_seconds=10.0)
     one = worker_process(settings=settings, within=host_of_its_own)
     remount(one, settings, "ro")
     async with TurnsClient(settings) as client:
@@ -83,7 +83,7 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
 async def test_a_host_that_is_well_again_goes_on_by_itself_in_the_same_process(
     host_of_its_own: list[str], scripted: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    settings = replace(scripted, stalled_seconds=5.0)
+    settings = replace(scripted, stalled_seconds=10.0)
     worker = worker_process(settings=settings, within=host_of_its_own)
     processes = worker.children()
     remount(worker, settings, "ro")

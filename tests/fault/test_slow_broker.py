@@ -50,7 +50,7 @@ async def test_a_broker_that_takes_two_seconds_for_a_command_delays_but_nothing_
     stage: Stage, control: str
 ) -> None:
     workers = stage.workers[0].children()
-    async with TurnsClient(stage.settings) as client, httpx2.AsyncClient(base_url=stage.url, timeout=20) as http:
+    async with TurnsClient(stage.settings) as client, httpx2.AsyncClient(base_url=stage.url, timeout=60) as http:
         held = await begun(http, client, "[held slow]")
         busy = {role: busy_seconds(pid) for role, pid in workers.items()}
         await tell(control, "all", "delay", DELAY)

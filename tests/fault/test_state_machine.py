@@ -140,7 +140,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(claim=_CLAIMS, alone=st.booleans())
     def claim_again(self, claim: tuple[str, Link, str], alone: bool) -> None:
         turn_id, link, token = claim
-        reply = self.ask("claim", turn_id, str(link), token, '"w"', int(alone), "")
+        reply = self.ask("claim", turn_id, str(link), token, "w", int(alone), "")
         expected = self.model.claim(turn_id, str(link), token, int(alone))
         assert reply[: len(expected)] == expected
 
@@ -199,7 +199,7 @@ class LedgerMachine(RuleBasedStateMachine):
         expected = self.model.commit(turn_id, token, number, keep, read_commit(arguments))
         assert reply[: len(expected)] == expected
         if reply[0] in {"claimed", "went_on"}:
-            assert dict(zip(reply[2::2], reply[3::2], strict=True))["token"] == token
+            assert scripts.told_by(reply).get(b"token") == token.encode()
 
     @rule(turn_id=_TURNS, may_take=st.sampled_from([1, 1, 0]))
     def reap(self, turn_id: str, may_take: int) -> None:

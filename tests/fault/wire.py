@@ -25,7 +25,7 @@ class Wire:
 
     def __init__(self, path: str, hear: Hear) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(20)
+        self._socket.settimeout(120)
         self._socket.connect(path)
         self._reader = hiredis.Reader()
         self._hear = hear

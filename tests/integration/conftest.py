@@ -33,7 +33,7 @@ def serve() -> Iterator[Serve]:
     yield start
     for server, thread in running:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 def sync_client(url: str, **more: Any) -> openai.OpenAI:

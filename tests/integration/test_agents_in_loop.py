@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import wait_until
 from worker.runners.base import AgentEvent, Completion, Order, RunResult, Verdict
-from worker.runners.guard import watch
+from worker.runners.guard import marks, watch
 from worker.runners.guard.processes import Processes
 from worker.runners.scripted.runner import ScriptedRunner
 from worker.runners.transcript import Transcript
@@ -83,7 +83,7 @@ async def test_a_guard_that_takes_no_orders_holds_up_no_loop(
         if fds:
             return send(request, fds)
         asked.set()
-        ended.append(free.wait(30))
+        ended.append(free.wait(300))
         return ""
 
     monkeypatch.setattr(guard, "send", hangs)
@@ -104,6 +104,18 @@ async def test_what_breaks_while_an_agent_is_heard_ends_it_and_is_not_swallowed(
     monkeypatch.setattr(Transcript, "take_line", breaks)
     with pytest.raises(ZeroDivisionError):
         await ScriptedRunner(agents).run_async(order, lambda _: None, Stop())
+    assert watch._rounds == {}
+
+
+async def test_an_agent_whose_run_is_cancelled_is_ended(agents: Processes, order: Order) -> None:
+    said = list[AgentEvent]()
+    run = asyncio.create_task(ScriptedRunner(agents).run_async(order, said.append, Stop()))
+    await wait_until(lambda: said)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await wait_until(lambda: agents._running().agent_of(order.mark) is None)
+    assert order.mark not in [mark for _, mark in marks.marks()]
     assert watch._rounds == {}
 
 

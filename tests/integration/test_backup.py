@@ -141,9 +141,9 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     relay = RelayProcess(restored)
     relay.start()
     try:
-        asked = httpx2.get(f"{relay.url}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=30)
+        asked = httpx2.get(f"{relay.url}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=60)
         assert asked.status_code == 200
-        assert httpx2.get(f"{relay.url}/v1/models", timeout=30).status_code == 401
+        assert httpx2.get(f"{relay.url}/v1/models", timeout=60).status_code == 401
     finally:
         relay.kill()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.conftest import WorkerProcess, environ_of, turns
+from tests.ports import free_port
 from tests.relay import RelayProcess
 from tests.support import wait_for
 from worker.processes.broker import find_server
@@ -41,9 +41,7 @@ class Guarded:
 @pytest.fixture
 def guarded(settings: Settings, tmp_path: Path) -> Iterator[Guarded]:
     """compose/broker/start.sh with the embedded server's binary, on a port of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folder = tmp_path / "secrets"
     folder.mkdir()
     urls = {role: f"redis://{role}:{secrets.token_hex(12)}@127.0.0.1:{port}/0" for role in ROLES}
@@ -87,7 +85,7 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
         wait_for(lambda: httpx2.get(f"{relay.url}/readyz", timeout=60).status_code == 200)
         body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
         answer = httpx2.post(f"{relay.url}/v1/turns", json=body, timeout=60).json()
-        events = httpx2.get(f"{relay.url}/v1/turns/{answer['turn_id']}/events", timeout=30).text
+        events = httpx2.get(f"{relay.url}/v1/turns/{answer['turn_id']}/events", timeout=60).text
         assert "event: turn.finished" in events
     finally:
         relay.kill()
@@ -96,7 +94,7 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
         assert turn.outcome is not None
         message = {"role": "user", "content": "hello"}
         waiting = await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id="other"))
-        await client.reader.result(waiting, timeout=20)
+        await client.reader.result(waiting, timeout=60)
     assert "NOPERM" not in worker.log_file.read_text()
     done = subprocess.run(
         turns("doctor", "--json"), env=environ_of(guarded.settings_of("operator")), capture_output=True, text=True

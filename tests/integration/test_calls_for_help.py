@@ -18,7 +18,7 @@ from tests.conftest import WorkerProcess
 from tests.hooks import HookReceiver
 from tests.integration.test_notices import run
 from tests.relay import RelayProcess
-from tests.support import playing, wait_for, wait_until
+from tests.support import alive, playing, wait_for, wait_until
 
 SCRIPT = """
 - when: away
@@ -137,7 +137,7 @@ async def test_turns_that_could_run_and_do_not_call(
     worker_process("--foreground", settings=called)
     relay_process(called)
     async with TurnsClient(called) as client:
-        [worker] = await client.workers.reported()
+        [worker] = await wait_until(client.workers.reported)
         assert run(called, "workers", "quiet", worker.name).returncode == 0
 
         async def obeys() -> bool:
@@ -159,16 +159,18 @@ def test_a_killed_worker_that_nobody_replaces_calls(
 ) -> None:
     killed = worker_process(settings=called)
     with redis.Redis.from_url(called.redis_url) as store:
-        names = store.hkeys(Keys(called.namespace).workers)
+        names = wait_for(lambda: store.hkeys(Keys(called.namespace).workers))
     worker_process(settings=called)
+    processes = killed.children().values()
     killed.kill()
+    wait_for(lambda: not any(map(alive, processes)))  # none of them reports any more
     # A younger worker on the same host would be taken for its replacement: this one is from another.
     with redis.Redis.from_url(called.redis_url) as store:
         workers = Keys(called.namespace).workers
         for name in names:
             facts = json.loads(store.hget(workers, name) or b"{}")  # type: ignore[arg-type]
             store.hset(workers, name, json.dumps(facts | {"host": "elsewhere"}))
-    data = wait_for(lambda: receiver.kinds()["worker.gone"] and json.loads(receiver.taken[0][1])["data"], 120)
+    data = wait_for(lambda: told(receiver, "worker.gone"), 180)
     assert data["host"] == "elsewhere"
     assert data["worker"].encode() in names
 

@@ -9,7 +9,9 @@ import base64
 import json
 import os
 import select
+import threading
 from collections.abc import Iterator
+from operator import attrgetter
 from queue import Empty
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +23,13 @@ from celery.app.task import Task as CeleryTask
 from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import InvalidTaskError
 from celery.worker.control import Panel
+from kombu import Consumer, Producer, Queue
 from kombu.asynchronous import Hub
 from kombu.transport.redis import Channel, Transport
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
+from tests.fault.matrix import free_port
 from tests.support import wait_for
 from worker.turns.tasks.celery_internals import POP_SECONDS, STRATEGY, QueueOrder, Receiver, worker_settings
 from worker.turns.tasks.registration import register
@@ -54,6 +58,7 @@ def receiver(app: Celery) -> Iterator[Receiver]:
     yield made
     QueueOrder.order = list
     QueueOrder.most = staticmethod(lambda _queues: 1)
+    QueueOrder.strategies = {}
 
 
 def announce(app: Celery) -> list[str]:
@@ -78,7 +83,7 @@ def received(app: Celery) -> list[Any]:
     with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
         consumer.on_message = on_message
         consumer.consume()
-        wait_for(lambda: connection.drain_events(timeout=5) or got)
+        wait_for(lambda: connection.drain_events(timeout=60) or got)
     return got
 
 
@@ -124,7 +129,8 @@ def test_queue_order_strategy_says_from_which_queues_the_next_message_is_taken(
         monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda queues: 7 if queues == [CHECK_QUEUE] else 0))
         channel._brpop_start(1)
         key = f"{settings.namespace}:celery:{CHECK_QUEUE}"
-        assert asked == [("BLMPOP", 1, 1, key, "RIGHT", "COUNT", 7)], "one list, for there is one priority"
+        [words] = asked
+        assert (*words[:4], *words[5:]) == ("BLMPOP", 1, 2, key, "RIGHT", "COUNT", 7), "one list and the one to end by"
         channel._in_poll = None
         monkeypatch.setattr(QueueOrder, "order", staticmethod(lambda _queues: []))
         channel._brpop_start(1)
@@ -147,11 +153,58 @@ def test_brpop_read_hands_on_all_messages_of_a_pop_and_drops_what_is_none_of_the
     with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
         consumer.on_message = lambda message: got.append(message.headers["id"])
         consumer.consume()
-        wait_for(lambda: connection.drain_events(timeout=5) or got)
+        wait_for(lambda: connection.drain_events(timeout=60) or got)
         assert (got, took) == (ids[:3], [RUN_QUEUE] * 4), "oldest first, by one pop"
         assert store.llen(queue) == 1
-        wait_for(lambda: connection.drain_events(timeout=5) or len(got) > 3)
+        wait_for(lambda: connection.drain_events(timeout=60) or len(got) > 3)
     assert got == ids
+
+
+def test_strategies_of_the_consumer_get_a_turns_message_as_kombu_would_read_it_and_kombu_all_others(
+    app: Celery, receiver: Receiver, taken: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(name="theirs")  # type: ignore[untyped-decorator]
+    def theirs() -> None: ...
+
+    strategies = {name: app.tasks[name].start_strategy(app, SimpleNamespace()) for name in (RUN, VALIDATE)}
+    receiver.connected(SimpleNamespace(hub=None, event_dispatcher=None, strategies=strategies | {"theirs": print}))
+    monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda _queues: 4))
+    got: list[Any] = []
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.on_message = got.append
+        consumer.consume()
+        announce(app)
+        theirs.apply_async(queue=RUN_QUEUE)
+        app.send_task(
+            RUN, kwargs={"turn_id": TURN, "attempt": 1, "session_id": "s"}, queue=RUN_QUEUE, compression="zlib"
+        )
+        wait_for(lambda: connection.drain_events(timeout=60) or len(got) == 2)
+    assert [message.headers["task"] for message in got] == ["theirs", RUN]
+    QueueOrder.strategies = {}
+    announce(app)
+    received(app)
+    quick, slow = taken
+    shown = attrgetter("name", "kwargs", "args_text", "kwargs_text", "parent_id")
+    assert shown(quick) == shown(slow)
+    assert [step["task"] for step in quick.chain] == [step["task"] for step in slow.chain]
+
+
+def test_brpop_read_puts_messages_back_to_the_front_while_none_is_taken(
+    settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [announce(app)[0] for _ in range(3)]
+    got: list[str] = []
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.on_message = lambda message: got.append(message.headers["id"])
+        consumer.consume()
+        monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda _queues: 2))
+        monkeypatch.setattr(QueueOrder, "takes", staticmethod(lambda: False))
+        vars(connection.transport)["cycle"].on_poll_start()
+        assert consumer.channel._brpop_read()
+        monkeypatch.setattr(QueueOrder, "takes", staticmethod(lambda: True))
+        assert redis.Redis.from_url(settings.redis_url).llen(f"{settings.namespace}:celery:{RUN_QUEUE}") == 3
+        wait_for(lambda: connection.drain_events(timeout=60) or len(got) == 3)
+    assert got == ids, "in the order in which they were announced"
 
 
 def test_brpop_read_says_that_nothing_came(app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +219,28 @@ def test_brpop_read_says_that_nothing_came(app: Celery, receiver: Receiver, monk
         assert not channel._in_poll
 
 
+@pytest.mark.parametrize("waiting", [0, 1], ids=["nothing waits", "a message waits"])
+def test_a_channel_that_closes_ends_its_pop_and_loses_no_message(
+    waiting: int, settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Transport, "brpop_timeout", 600)
+    app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 600}
+    got: list[str] = []
+    store = redis.Redis.from_url(settings.redis_url)
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.on_message = lambda message: got.append(message.headers["id"])
+        consumer.consume()
+        vars(connection.transport)["cycle"].on_poll_start()
+        sent = [announce(app)[0] for _ in range(waiting)]
+        closing = threading.Thread(target=consumer.channel.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        if hangs := closing.is_alive():
+            announce(app)  # a message ends the pop
+        assert (hangs, got) == (False, sent)
+    assert all(store.pttl(key) > 0 for key in store.scan_iter(f"{settings.namespace}:celery:end.*"))
+
+
 def test_transport_brpop_timeout_says_how_long_one_pop_waits(app: Celery, receiver: Receiver) -> None:
     with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
         consumer.consume()
@@ -177,8 +252,7 @@ def test_hub_add_reader_has_the_workers_loop_woken_by_a_pipe(receiver: Receiver)
     woken: list[str] = []
     receiver._on_wake = lambda: woken.append("woken")
     hub = Hub()
-    dispatcher = SimpleNamespace(buffer_limit=24)
-    receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=dispatcher))
+    receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=None, strategies={}))
     receiver.wake()
     loop = hub.create_loop()
     wait_for(lambda: next(loop) or woken)
@@ -197,14 +271,16 @@ def test_event_dispatcher_sends_gathered_events_in_one_message_with_their_own_ti
     settings: Settings, app: Celery, receiver: Receiver
 ) -> None:
     with app.connection_for_write() as connection:
-        options: Any = {"buffer_group": ["task"], "on_send_buffered": None}
-        dispatcher: Any = EventDispatcher(connection, hostname="w", app=app, **options)
-        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher))
+        dispatcher = gathering(app, connection)
+        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
         listening = redis.Redis.from_url(settings.redis_url).pubsub()
         listening.psubscribe(f"{settings.namespace}:celery:*celeryev*")
         wait_for(lambda: listening.get_message(timeout=1))
         receiver.send([("task-started", {"uuid": f"u{n}", "timestamp": 100.0 + n}) for n in range(60)])
-        message = wait_for(lambda: listening.get_message(timeout=1, ignore_subscribe_messages=True))
+        asked, message = [
+            wait_for(lambda: listening.get_message(timeout=1, ignore_subscribe_messages=True)) for _ in range(2)
+        ]
+        assert (asked["data"], asked["channel"]) == (b"", message["channel"]), "whether anybody listens"
         assert message["channel"].endswith(b"task.multi")
         events = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
         assert [(event["uuid"], event["timestamp"]) for event in events] == [(f"u{n}", 100.0 + n) for n in range(60)]
@@ -215,11 +291,118 @@ def test_event_dispatcher_sends_gathered_events_in_one_message_with_their_own_ti
         assert listening.get_message(timeout=0.2) is None
 
 
+def gathering(app: Celery, connection: Any) -> Any:
+    """An event dispatcher as a worker's consumer has it."""
+    options: Any = {"buffer_group": ["task"], "on_send_buffered": None}
+    return EventDispatcher(connection, hostname="w", app=app, **options)
+
+
+def test_event_dispatcher_gets_no_events_while_nobody_listens(
+    settings: Settings, app: Celery, receiver: Receiver
+) -> None:
+    with app.connection_for_write() as connection:
+        dispatcher = gathering(app, connection)
+        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
+        clock = dispatcher.clock.value
+        receiver.send([("task-started", {"uuid": "unheard"})])
+        assert (dispatcher.clock.value, list(dispatcher._outbound_buffer)) == (clock, []), "not even made"
+        listening = redis.Redis.from_url(settings.redis_url).pubsub()
+        listening.psubscribe(f"{settings.namespace}:celery:*celeryev*")
+        wait_for(lambda: listening.get_message(timeout=1))
+        receiver.send([("task-started", {"uuid": "heard"})])
+        message = wait_for(lambda: (got := listening.get_message(timeout=1)) and got["data"] and got)
+        [event] = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
+        assert event["uuid"] == "heard"
+
+
+def test_event_dispatcher_keeps_events_while_the_broker_is_away(
+    app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.connection_for_write() as connection:
+        dispatcher = gathering(app, connection)
+    monkeypatch.setattr("redis.retry.sleep", lambda _seconds: None)
+    monkeypatch.setattr("kombu.utils.functional.sleep", lambda _seconds: None)
+    with app.connection_for_write(f"redis://127.0.0.1:{free_port()}/0") as away:
+        dispatcher.connection, dispatcher.producer = away, Producer(away, auto_declare=False)
+        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
+        receiver.send([("task-started", {"uuid": "kept"})])
+        [([event], routing_key)] = dispatcher._outbound_buffer
+        assert (event["uuid"], routing_key) == ("kept", "task.multi")
+
+
+def test_channel_receive_one_leaves_out_a_message_with_nothing_in_it(
+    settings: Settings, app: Celery, receiver: Receiver
+) -> None:
+    got: list[Any] = []
+    with app.connection_for_write() as connection, app.connection_for_read() as listening:
+        dispatcher = gathering(app, connection)
+        receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
+        queue = Queue("flowers", dispatcher.exchange, routing_key="#", auto_delete=True, durable=False)
+        with Consumer(listening.channel(), [queue], on_message=got.append, no_ack=True):
+            vars(listening.transport)["cycle"].on_poll_start()
+            wait_for(redis.Redis.from_url(settings.redis_url).pubsub_numpat)
+            receiver.send([("task-started", {"uuid": "u"})])
+            wait_for(lambda: listening.drain_events(timeout=5) or got)
+    [message] = got
+    assert [event["uuid"] for event in message.payload] == ["u"]
+
+
+def test_register_with_event_loop_has_the_channels_checked_only_when_one_needs_it(
+    app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[str] = []
+    checked: list[str] = []
+    free = [1]
+    monkeypatch.setattr(QueueOrder, "order", staticmethod(lambda queues: queues if free else []))
+    hub = Hub()
+    receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=None, strategies={}))
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.on_message = lambda message: got.append(message.headers["id"])
+        consumer.consume()
+        cycle = vars(connection.transport)["cycle"]
+        check_all = cycle.on_poll_start
+        monkeypatch.setattr(cycle, "on_poll_start", lambda: (checked.append("checked"), check_all()))
+        connection.register_with_event_loop(hub)
+        loop = hub.create_loop()
+
+        def turns() -> int:
+            """How often the channels are checked while the loop turns ten times."""
+            before = len(checked)
+            for _ in range(10):
+                receiver.wake()
+                next(loop)
+            return len(checked) - before
+
+        assert (turns(), turns()) == (1, 0), "a pop stands"
+        ids = [announce(app)[0]]
+        wait_for(lambda: next(loop) or got == ids)
+        assert (turns(), bool(consumer.channel._in_poll)) == (0, True), "the next pop stands"
+        free.clear()
+        ids.append(announce(app)[0])
+        wait_for(lambda: next(loop) or got == ids)
+        ids.append(announce(app)[0])
+        assert (turns(), got) == (0, ids[:2]), "no slot is free"
+        free.append(1)
+        wait_for(lambda: receiver.wake() or next(loop) or got == ids)
+        turns()
+        consumer.channel._in_poll.disconnect()
+        assert turns() == 1, "the connection is lost"
+        ids.append(announce(app)[0])
+        wait_for(lambda: receiver.wake() or next(loop) or got == ids)
+        other: Any = connection.channel()
+        other._fanout_queues["orders"] = ("e", "")
+        assert turns() == 0, "another channel, of which nothing is asked"
+        other.active_fanout_queues.add("orders")
+        assert (turns(), turns()) == (1, 0), "it has to subscribe"
+    hub.close()
+
+
 def test_the_consumers_blueprint_says_whether_messages_are_taken(receiver: Receiver) -> None:
     assert not receiver.listens
     running: int = vars(bootsteps)["RUN"]
     blueprint = SimpleNamespace(state=running)
-    consumer = SimpleNamespace(hub=None, event_dispatcher=None, controller=SimpleNamespace(blueprint=blueprint))
+    controller = SimpleNamespace(blueprint=blueprint)
+    consumer = SimpleNamespace(hub=None, event_dispatcher=None, strategies={}, controller=controller)
     receiver.connected(consumer)
     assert receiver.listens
     blueprint.state = running + 1
@@ -238,9 +421,9 @@ def test_a_step_of_the_consumer_is_told_of_each_connection(app: Celery, receiver
     [step] = app.steps["consumer"]
     assert issubclass(step, bootsteps.StartStopStep)
     nothing = SimpleNamespace(amqp=SimpleNamespace(queues=SimpleNamespace(consume_from={})))
-    consumer = SimpleNamespace(hub=None, event_dispatcher=SimpleNamespace(buffer_limit=24), steps=[], app=nothing)
+    consumer = SimpleNamespace(hub=None, event_dispatcher=None, strategies={}, steps=[], app=nothing)
     step(consumer).start(consumer)
-    assert consumer.event_dispatcher.buffer_limit > 24
+    assert receiver._consumer is consumer
 
 
 def test_a_second_consumer_takes_the_messages_of_its_queue_by_a_pop_of_its_own(app: Celery, receiver: Receiver) -> None:
@@ -264,7 +447,7 @@ def test_a_second_consumer_takes_the_messages_of_its_queue_by_a_pop_of_its_own(a
         for link in (Link(RUN, 1), Link(VALIDATE, 1)):
             [item, *_] = chain_of(link, TURN, "s")
             app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
-        wait_for(lambda: connection.drain_events(timeout=5) or len(got) == 2)
+        wait_for(lambda: connection.drain_events(timeout=60) or len(got) == 2)
         assert sorted(got) == [f"first {RUN}", VALIDATE]
         [active_queues, active] = [Panel.data[name] for name in ("active_queues", "active")]
         told = active_queues(SimpleNamespace(consumer=worker))

@@ -17,18 +17,13 @@ import httpx2
 import pytest
 import yaml
 
+from tests.ports import free_port
 from tests.receiver import Receiver
 from tests.support import wait_for
 from worker.processes.broker import find_server
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Stack:
@@ -84,13 +79,13 @@ class Stack:
         kind, *test = (self.placed(part) for part in SERVICES[name]["healthcheck"]["test"])
         command = ["sh", "-c", *test] if kind == "CMD-SHELL" else test
         environ = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
-        return subprocess.run(command, env=environ, capture_output=True, timeout=30).returncode == 0
+        return subprocess.run(command, env=environ, capture_output=True, timeout=120).returncode == 0
 
     def stop(self) -> None:
         for process in reversed(self.processes.values()):
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(60)
@@ -122,16 +117,16 @@ def test_every_service_starts_gets_healthy_and_a_turn_goes_through_all_of_them(
         stack.start(name)
     stack.start("traces", OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
     for name in ("worker", "web", "flower", "traces"):
-        wait_for(_healthy(stack, name), 60, tick=0.3)
+        wait_for(_healthy(stack, name), 180, tick=0.3)
     url = f"http://127.0.0.1:{stack.ports['8765']}/v1/chat/completions"
     key = (stack.folder / "secrets" / "api_keys").read_text().strip()
     body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
-    assert httpx2.post(url, json=body, timeout=30).status_code == 401
-    answer = httpx2.post(url, json=body, timeout=30, headers={"authorization": f"Bearer {key}"})
+    assert httpx2.post(url, json=body, timeout=120).status_code == 401
+    answer = httpx2.post(url, json=body, timeout=120, headers={"authorization": f"Bearer {key}"})
     turn_id = answer.headers["x-turn-id"]
     webui = {"authorization": f"Bearer {(stack.folder / 'secrets' / 'webui_key').read_text().strip()}"}
-    assert httpx2.post(url, json=body, timeout=30, headers=webui).json()["error"]["code"] == "user_required"
-    assert httpx2.post(url, json=body, timeout=30, headers={**webui, "x-owui-user-id": "u"}).status_code == 200
+    assert httpx2.post(url, json=body, timeout=120, headers=webui).json()["error"]["code"] == "user_required"
+    assert httpx2.post(url, json=body, timeout=120, headers={**webui, "x-owui-user-id": "u"}).status_code == 200
     wait_for(lambda: receiver.trace(turn_id))
     login = tuple((stack.folder / "secrets" / "flower_login").read_text().strip().split(":"))
     flower = f"http://127.0.0.1:{stack.ports['5555']}"

@@ -1,28 +1,34 @@
-"""The loop's connection to a real store, and what it uses of redis-py beyond its documents."""
+"""The connection that a loop shares to a real store, and what it uses of redis-py beyond its documents."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from api_client.connection import Connection
+from api_client.contract.commands import plain_script
 from api_client.contract.settings import Settings
-from tests.support import wait_until
+from api_client.store import Store, open_store
+from tests.proxy import LossyProxy
+from tests.support import certificate, wait_until
 from worker.processes.broker import EmbeddedBroker
-from worker.turns.record.connection import Connection
 
 
 @pytest.fixture
 async def connection(private_settings: Settings) -> AsyncIterator[Connection]:
-    made = Connection(private_settings, answer_seconds=1.0)
+    made = Connection(private_settings, answer_seconds=60.0)
     yield made
     await made.close()
 
@@ -40,6 +46,48 @@ async def test_many_commands_at_once_get_their_own_replies_over_one_connection(c
     assert all(await asyncio.gather(*map(ask, range(500))))
     names = [line for line in (await connection.ask("CLIENT", "LIST")).splitlines() if b"cmd=client" in line]
     assert len(names) == 1
+
+
+async def test_a_command_leaves_at_once_and_those_asked_for_meanwhile_leave_together(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connection.ask("PING")
+    line: Any = connection._line
+    transport, writes = line._transport, list[bytes]()
+
+    def write(data: bytes) -> None:
+        writes.append(data)
+        transport.write(data)
+
+    monkeypatch.setattr(line, "_transport", SimpleNamespace(write=write))
+    first = asyncio.ensure_future(connection.ask("ECHO", "first"))
+    rest = [asyncio.ensure_future(connection.ask("ECHO", str(number))) for number in range(20)]
+    await asyncio.sleep(0)
+    assert len(writes) == 1
+    assert b"first" in writes[0]
+    assert [await first, *await asyncio.gather(*rest)] == [b"first", *(str(n).encode() for n in range(20))]
+    assert len(writes) == 2
+
+
+async def _ping_as_worker(settings: Settings) -> None:
+    connection = Connection(settings)
+    await connection.ask("PING")
+    await connection.close()
+
+
+async def _ping_as_client(settings: Settings) -> None:
+    async with open_store(settings) as store:
+        await store.ping()
+
+
+@pytest.mark.parametrize("ping", [_ping_as_worker, _ping_as_client])
+async def test_a_connection_signs_in_by_one_command(
+    ping: Callable[[Settings], Awaitable[None]], private_settings: Settings, store: redis.Redis
+) -> None:
+    store.config_resetstat()
+    await ping(private_settings)
+    asked = {name.removeprefix("cmdstat_") for name in store.info("commandstats")}
+    assert asked - {"config|resetstat", "info"} == {"hello", "ping"}
 
 
 async def test_a_refusal_is_an_error_of_its_kind_and_those_behind_it_are_answered(connection: Connection) -> None:
@@ -73,10 +121,162 @@ async def test_commands_in_line_fail_when_the_connection_is_lost_and_the_next_ma
     assert await connection.ask("PING") == b"PONG"
 
 
-async def test_a_store_that_owes_an_answer_is_given_up(connection: Connection) -> None:
+async def test_a_store_that_owes_an_answer_is_given_up(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_answer_seconds", 1.0)
     with pytest.raises(RedisTimeoutError):
         await connection.ask("BLPOP", "never", 0)
+    monkeypatch.undo()
     assert await connection.ask("PING") == b"PONG"
+
+
+async def test_who_goes_away_while_a_connection_is_made_does_not_take_it_from_the_others(
+    connection: Connection, store: redis.Redis
+) -> None:
+    first, *others = [asyncio.ensure_future(connection.ask("PING")) for _ in range(4)]
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await asyncio.gather(*others) == [b"PONG"] * 3
+    assert len([client for client in store.client_list() if client["cmd"] == "ping"]) == 1
+    assert first.cancelled()
+
+
+async def test_the_reply_to_a_cancelled_command_goes_to_nobody_else(connection: Connection, store: redis.Redis) -> None:
+    await connection.ask("PING")
+    cancelled, behind = (asyncio.ensure_future(connection.ask(*words)) for words in (("BLPOP", "k", 0), ("ECHO", "b")))
+    await wait_until(lambda: [client for client in store.client_list() if client["cmd"] == "blpop"])
+    cancelled.cancel()
+    store.lpush("k", "a")
+    assert await behind == b"b"
+
+
+async def test_a_store_that_became_a_replica_is_asked_over_a_new_connection(
+    connection: Connection, store: redis.Redis
+) -> None:
+    await connection.ask("SET", "k", "v")
+    before = await connection.ask("CLIENT", "ID")
+    store.replicaof("127.0.0.1", "1")  # nobody is there
+    with pytest.raises(ReadOnlyError):
+        await connection.ask("SET", "k", "w")
+    store.replicaof("NO", "ONE")
+    assert await connection.ask("SET", "k", "w") == b"OK"
+    assert await connection.ask("CLIENT", "ID") != before
+
+
+async def test_a_store_that_answers_is_not_given_up_however_long_the_line_is(
+    private_settings: Settings, store: redis.Redis
+) -> None:
+    connection = Connection(private_settings, answer_seconds=600)
+    first, second = (asyncio.ensure_future(connection.ask("BLPOP", key, 0)) for key in ("a", "b"))
+    await wait_until(lambda: [client for client in store.client_list() if client["cmd"] == "blpop"])
+    line: Any = connection._line
+    line._silent_since -= 1000
+    store.lpush("a", "1")
+    await first
+    line._look()
+    store.lpush("b", "2")
+    assert await second == [b"b", b"2"]
+    last = asyncio.ensure_future(connection.ask("BLPOP", "c", 0))
+    await wait_until(lambda: line._waiting)
+    line._silent_since -= 1000
+    line._look()
+    with pytest.raises(RedisTimeoutError):
+        await last
+    await connection.close()
+
+
+async def test_a_line_that_owes_nothing_is_not_given_up(connection: Connection) -> None:
+    before = await connection.ask("CLIENT", "ID")
+    line: Any = connection._line
+    line._silent_since -= 1000
+    line._look()
+    assert await connection.ask("CLIENT", "ID") == before
+
+
+async def test_to_close_while_a_connection_is_made_leaves_none(connection: Connection, store: redis.Redis) -> None:
+    asking = asyncio.ensure_future(connection.ask("PING"))
+    await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(RedisConnectionError):
+        await asking
+    await wait_until(lambda: len(store.client_list()) == 1)
+
+
+def test_a_client_serves_one_loop_after_another(private_settings: Settings) -> None:
+    async def asked() -> Any:
+        return await made.send("PING")
+
+    made = Store(private_settings)
+    assert [asyncio.run(asked()) for _ in range(3)] == [b"PONG"] * 3
+
+
+async def test_a_client_s_command_whose_reply_is_lost_is_sent_again(
+    private_settings: Settings, store: redis.Redis, tmp_path: Path
+) -> None:
+    with LossyProxy(private_settings.redis_url, tmp_path / "proxy.sock") as proxy:
+        made = Store(replace(private_settings, store_url=proxy.url))
+        proxy.lose("word")
+        assert await made.send("RPUSH", "k", "word") == 2
+        assert proxy.lost == [b"word"]
+        await made.close()
+
+
+async def test_a_client_s_command_is_sent_again_to_the_store_that_took_over(
+    private_settings: Settings, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def take_over(_: float) -> None:
+        store.replicaof("NO", "ONE")
+
+    made = Store(private_settings)
+    await made.send("PING")
+    store.replicaof("127.0.0.1", "1")
+    monkeypatch.setattr("api_client.store.asyncio.sleep", take_over)
+    assert await made.send("SET", "k", "v") == b"OK"
+    await made.close()
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_a_hash_is_read_in_either_form_of_the_protocol(protocol: int, private_settings: Settings) -> None:
+    made = Store(replace(private_settings, store_url=f"{private_settings.redis_url}?protocol={protocol}"))
+    await made.send("HSET", "h", "a", "1", "b", "2")
+    assert await made.hash("h") == {b"a": b"1", b"b": b"2"}
+    assert await made.hash("none") == {}
+    await made.close()
+
+
+async def test_a_script_that_the_store_does_not_know_is_loaded(
+    private_settings: Settings, store: redis.Redis, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.lua"
+    path.write_text("#!lua\nreturn redis.call('INCRBY', KEYS[1], ARGV[1])\n")
+    made = Store(private_settings)
+    assert [await made.run(plain_script(path), ["k"], [3]) for _ in range(2)] == [3, 6]
+    store.script_flush()
+    assert await made.run(plain_script(path), ["k"], [3]) == 9
+    await made.close()
+
+
+async def test_a_store_behind_tls_is_asked_as_any_other(private_settings: Settings, tmp_path: Path) -> None:
+    async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, on = await asyncio.open_unix_connection(private_settings.redis_url.removeprefix("unix://"))
+        await asyncio.gather(_copied(reader, on), _copied(back, writer))
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate(tmp_path))
+    server = await asyncio.start_server(passed_on, "127.0.0.1", 0, ssl=context)
+    url = f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}/0?ssl_cert_reqs=none"
+    made = Connection(replace(private_settings, store_url=url))
+    await made.ask("SET", "large", b"x" * 3_000_000)
+    large, small = await asyncio.gather(made.ask("GET", "large"), made.ask("PING"))
+    assert (len(large), small) == (3_000_000, b"PONG")
+    await made.close()
+    server.close()
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
 
 
 async def test_a_store_with_a_password_is_signed_in_to(private_broker: EmbeddedBroker, store: redis.Redis) -> None:

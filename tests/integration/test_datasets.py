@@ -130,8 +130,8 @@ def test_thumbs_are_joined_to_turns_once_and_what_cannot_be_joined_is_named(
     ]
     (tmp_path / "feedback.json").write_text(json.dumps(entries))
     code, out, err = run("import-feedback", str(tmp_path / "feedback.json"), "--json")
-    found = json.loads(out)
     assert (code, err) == (0, "")
+    found = json.loads(out)
     assert {turn_id: one["rating"] for turn_id, one in found["joined"].items()} == {
         turns["unmarked"]: -1,
         turns["plain"]: 1,

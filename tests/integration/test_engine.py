@@ -26,8 +26,9 @@ from tests.accounts import disagreements
 from tests.blocking import nothing_blocks
 from tests.support import wait_for, wait_until
 from worker.files.workspace import MAX_FILE, check_session_done
+from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
-from worker.turns.judges import judge_case, repair_case
+from worker.turns.judges import MOST_CHARACTERS, judge_case, repair_case
 from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loop import Loop
@@ -96,14 +97,11 @@ class ScriptedByTest:
         return self.plays.pop(0)(order, emit, stop)
 
 
-async def _identity() -> int:
-    return threading.get_ident()
-
-
 class Bench:
     """A service whose announcements are carried out one after the other, as Celery would."""
 
     def __init__(self, settings: Settings, client: TurnsClient) -> None:
+        configure_logging(settings)  # as a worker does: tracebacks with every local variable take their time
         self.settings, self.client, self.runner = settings, client, ScriptedByTest()
         self.announced: list[tuple[Link, str, str]] = []
         self.isolated: list[tuple[Link, str, str]] = []
@@ -117,7 +115,7 @@ class Bench:
         self.loop = Loop()
         self.loop.start()
         self._watch = contextlib.ExitStack()
-        self._watch.enter_context(nothing_blocks(self.loop.result_of(_identity())))
+        self._watch.enter_context(nothing_blocks(self.loop))
         self.on_loop = AsyncLedger(settings, "w")
         self.service = TurnService(
             settings,
@@ -207,6 +205,16 @@ async def test_a_good_answer_passes_at_once(bench: Bench) -> None:
     assert (turn.attempt, turn.delivery) == (1, 1)
 
 
+async def test_a_megabyte_of_conversation_and_answers_too_long_to_be_judged_there_hold_up_the_loop_in_no_step(
+    bench: Bench,
+) -> None:
+    """What ``bench`` says when it is closed (``tests/blocking.py``)."""
+    said = "Ein Satz, der gilt. " * 50_000
+    long = ADR + "\n\nEin Absatz mit `code` und **Nachdruck**." * (2 * MOST_CHARACTERS // 40)
+    turn = await bench.outcome(*[says(long)] * 3, messages=({"role": "user", "content": said},))
+    assert (turn.outcome, turn.attempt) == (Outcome.FAILED, 3)
+
+
 async def test_an_answer_without_a_marker_is_asked_again_with_feedback(bench: Bench) -> None:
     turn = await bench.outcome(says(NO_MARKER), says(GOOD))
     assert turn.outcome is Outcome.PASSED_AFTER_RETRY
@@ -268,6 +276,36 @@ async def test_a_turn_whose_last_run_broke_off_ends_incomplete(bench: Bench) -> 
 async def test_a_permanent_error_ends_the_turn_and_uses_no_further_attempt(bench: Bench) -> None:
     turn = await bench.outcome(ends(Verdict.ERROR, ErrorKind.PERMANENT))
     assert (turn.outcome, turn.attempt, turn.error.code) == (Outcome.ERROR, 1, "permanent")
+
+
+def breaks_its_promise(error: Exception | None) -> Play:
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        if error:
+            raise error
+        return "just a text"  # type: ignore[return-value]
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("sk-secret"), "runner 'scripted' raised KeyError; the worker's log has its text (runner.raised)"),
+        (None, "runner 'scripted' returned str; it must return a RunResult"),
+    ],
+)
+async def test_a_runner_that_raises_or_returns_something_else_ends_the_turn_and_no_worker_died(
+    bench: Bench, error: Exception | None, said: str
+) -> None:
+    turn = await bench.outcome(breaks_its_promise(error))
+    assert (turn.outcome, turn.delivery) == (Outcome.ERROR, 1)
+    (attempt,) = await bench.client.reader.attempts(turn.turn_id)
+    assert attempt.completion["reason"] == said
+
+
+async def test_a_runner_that_cannot_reach_its_service_is_run_again(bench: Bench) -> None:
+    turn = await bench.outcome(breaks_its_promise(ConnectionError("refused")), says(GOOD))
+    assert (turn.state, turn.next, turn.attempt) == (TurnState.QUEUED, "turn.run/1", 1)
 
 
 async def test_a_passing_error_is_waited_for_and_uses_up_no_attempt(bench: Bench) -> None:
@@ -435,5 +473,5 @@ async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Ben
     working.start()
     await wait_until(lambda: bench.runner.orders)
     redis.Redis.from_url(bench.settings.redis_url).delete(Keys(bench.settings.namespace).turn(turn_id))
-    working.join(15)
+    working.join(60)
     assert "turn.record_lost" in [line["event"] for line in bench.told]

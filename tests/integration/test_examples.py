@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import turns
-from tests.integration.test_up import Up, free_port
+from tests.integration.test_up import Up
+from tests.ports import free_port
 from tests.support import wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -33,7 +34,7 @@ def run(*command: str, **environ: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HELIX_", "REDIS_URL"))}
     ran = subprocess.run(
-        command, env=clean | {"PATH": path} | environ, capture_output=True, text=True, timeout=120, check=False
+        command, env=clean | {"PATH": path} | environ, capture_output=True, text=True, timeout=280, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -43,6 +44,14 @@ def needs(program: str) -> str:
     if not (found := shutil.which(program)):
         pytest.skip(f"{program} is not installed")
     return found
+
+
+def test_the_library_submits_resumes_and_cancels(up: Up) -> None:
+    lines = run(sys.executable, f"{EXAMPLES}/library.py", QUESTION, HELIX_ROOT=str(up.root)).splitlines()
+    numbers = [int(line.split()[0]) for line in lines if line[:1].isdigit()]
+    assert numbers == list(range(1, len(numbers) + 1)), "each event once, also after it was read anew"
+    assert "passed_after_retry" in lines
+    assert lines[-1] in {"cancelled", "passed", "passed_after_retry"}
 
 
 def test_enforcement_alone_needs_one_process() -> None:

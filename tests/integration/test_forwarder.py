@@ -53,7 +53,7 @@ class Service:
                 with contextlib.suppress(OSError):
                     self.wfile.write(b"6\r\nfirst \r\n")
                     self.wfile.flush()
-                    service.go.wait(30)
+                    service.go.wait(120)
                     while not service.go.is_set() or self.path.endswith("?forever"):
                         self.wfile.write(b"1\r\n.\r\n")
                     self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n")
@@ -99,12 +99,12 @@ class At(http.client.HTTPConnection):
     """HTTP at a unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("door", timeout=20)
+        super().__init__("door", timeout=60)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(20)
+        self.sock.settimeout(60)
         self.sock.connect(str(self._path))
 
 
@@ -117,7 +117,7 @@ def ask(path: Path, method: str = "POST", target: str = "/v1/messages?beta=true"
 
 def raw(path: Path, sent: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(20)
+        client.settimeout(60)
         client.connect(str(path))
         with contextlib.suppress(OSError):
             client.sendall(sent)
@@ -217,7 +217,7 @@ def test_an_asker_that_leaves_takes_its_request_along(doors: Forwarder, service:
             http.request("POST", "/v1/messages?forever", body=b"x")
             http.getresponse().read(6)
         service.go.set()
-        assert service.left.wait(20)
+        assert service.left.wait(60)
 
 
 def test_one_run_has_so_many_connections_and_no_more_and_others_still_get_through(

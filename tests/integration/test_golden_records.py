@@ -58,9 +58,7 @@ def restore(settings: Settings, record: dict[str, Any]) -> str:
 async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, bench: Bench) -> None:
     turn_id = restore(bench.settings, RECORDS[state])
     bench.runner.plays = [says(GOOD)] * 3
-    found = await wait_until(
-        lambda: (found := bench.ledger.reap(turn_id, may_take=True)).what == "announce" and found, 5
-    )
+    found = await wait_until(lambda: (found := bench.ledger.reap(turn_id, may_take=True)).what == "announce" and found)
     bench.carry_out(turn_id, Link.parse(found.link), found.session_id)
     turn = await bench.client.reader.get(turn_id)
     assert turn.outcome is not None

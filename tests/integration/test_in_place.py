@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -12,7 +13,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RETRY, RUN, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, ends, says
+from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
+from worker.turns.record.claim import Claim
 from worker.turns.slots import Slots
 
 
@@ -49,6 +52,17 @@ async def test_the_log_is_the_same_whether_links_are_announced_or_carried_on_in_
     assert [(a.number, a.decision, a.deliveries, a.feedback) for a in first] == [
         (a.number, a.decision, a.deliveries, a.feedback) for a in second
     ]
+
+
+async def test_a_turn_that_was_given_back_is_freed_without_a_garbage_collection(bench: Bench) -> None:
+    """The commands of a turn know its claim, and the claim them: in each turn, with all of its texts."""
+    gc.disable()
+    try:
+        turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
+        bench.carry_out_one(Link(RUN, 1), turn_id)
+        wait_for(lambda: all(kept.turn.turn_id != turn_id for kept in gc.get_objects() if isinstance(kept, Claim)))
+    finally:
+        gc.enable()
 
 
 async def test_a_link_is_announced_when_every_slot_for_it_is_taken(bench: Bench) -> None:

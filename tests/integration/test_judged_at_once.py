@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,21 +20,35 @@ from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import Pause
 from tests.accounts import disagreements
-from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
+from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, says
 from tests.records import counters
 from tests.support import wait_until
 from worker.enforcement.policy import Attempt
+from worker.files.workspace import delivery_name, left_by
+from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.turns import folders
 from worker.turns.judges import MOST_CHARACTERS, Case
+from worker.turns.threads import Threads
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
 LONG = "x" * MOST_CHARACTERS + GOOD
 
 
-@pytest.fixture
-async def bench(settings: Settings) -> AsyncIterator[Bench]:
+@pytest.fixture(params=[False, True], ids=["no folder", "folder"])
+async def bench(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     async with TurnsClient(settings) as client:
         made = Bench(settings, client)
-        made.runner.needs_folder = False
+        made.runner.needs_folder = request.param
+        yield made
+        made.close()
+        assert disagreements(settings) == {}
+
+
+@pytest.fixture
+async def in_files(settings: Settings) -> AsyncIterator[Bench]:
+    """A bench whose agents work in files."""
+    async with TurnsClient(settings) as client:
+        made = Bench(settings, client)
         yield made
         made.close()
         assert disagreements(settings) == {}
@@ -52,6 +69,16 @@ async def test_a_run_and_the_verdict_on_its_answer_are_one_command(bench: Bench)
         ["attempt.rejected", "turn.retrying", "attempt.started"],
         ["attempt.accepted", "turn.finished"],
     ]
+
+
+def in_session(name: str, text: str) -> Play:
+    return lambda order, emit, stop: replace(says(text)(order, emit, stop), agent_session=name)
+
+
+async def test_the_next_turn_goes_on_in_the_agent_session_of_the_accepted_answer(in_files: Bench) -> None:
+    turn = await in_files.outcome(in_session("one", NO_MARKER), in_session("two", GOOD))
+    status = json.loads((in_files.settings.sessions_dir / "s" / "status.json").read_text())
+    assert (turn.outcome, status["agent_session"]) == (Outcome.PASSED_AFTER_RETRY, "two")
 
 
 @pytest.mark.parametrize("text", [LONG, GOOD], ids=["too long for the loop", "no slot here"])
@@ -150,3 +177,68 @@ async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to
     bench.carry_out(*reversed(bench.announced.pop()[:2]))
     assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
     assert len(bench.runner.orders) == 1
+
+
+def writes(name: str, content: str, answer: str = GOOD) -> Play:
+    """An agent that writes a file of its answer."""
+
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        (order.directory / "output" / name).write_text(content)
+        return says(answer)(order, emit, stop)
+
+    return play
+
+
+@pytest.mark.parametrize("validators", [("step_marker",), ("step_marker", "file_existence")], ids=["loop", "child"])
+async def test_files_of_an_answer_are_judged_and_published_with_it(
+    in_files: Bench, validators: tuple[str, ...]
+) -> None:
+    """A text that could make a rule look at the file system is not judged in the loop."""
+    note = "# Notiz zu ADR-001: files\n"
+    turn = await in_files.outcome(writes("ADR-001-a.md", note, NO_MARKER), says(GOOD), validators=validators)
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+    at_once = all(entry[-1] != "attempt.completed" for entry in entries(in_files.settings, turn.turn_id))
+    assert at_once == (len(validators) == 1)
+    output = in_files.settings.sessions_dir / "s" / "output"
+    published = {path.name: path.read_text() for path in output.glob("*.md")}
+    assert published == {"ADR-001-a.md": note, "response.md": GOOD}
+
+
+async def test_a_turn_with_a_folder_hands_five_things_to_threads_and_lists_each_delivery_once(
+    in_files: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed, listed, hand = list[str](), list[str](), Threads.files
+
+    async def counted(threads: Threads, work: Callable[..., object], *rest: object) -> object:
+        handed.append(work.__name__)
+        return await hand(threads, work, *rest)
+
+    monkeypatch.setattr(Threads, "files", counted)
+    monkeypatch.setattr(folders, "left_by", lambda path: listed.append(Path(path).name) or left_by(path))
+    turn = await in_files.outcome(says(NO_MARKER), says(GOOD))
+    assert handed == ["_ready", "kept", "_ready", "kept", "_write"]
+    assert listed == [delivery_name(turn.turn_id, 1, 1), delivery_name(turn.turn_id, 2, 2)]
+
+
+async def test_what_was_recorded_of_a_run_goes_with_the_next_run_or_with_the_answer(in_files: Bench) -> None:
+    left = []
+
+    def recorded(text: str) -> Play:
+        def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+            left.append(recordings(in_files))
+            order.directory.with_name(f"{order.directory.name}.finished").write_text("{}")
+            return says(text)(order, emit, stop)
+
+        return play
+
+    in_files.runner.adopt = lambda _order: None  # type: ignore[attr-defined]
+    turn = await in_files.outcome(recorded(NO_MARKER), recorded(NO_MARKER), recorded(GOOD))
+    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
+    assert (left, recordings(in_files)) == ([[], [], []], [])
+    await in_files.outcome(*[recorded(NO_MARKER)] * 3)
+    assert recordings(in_files) == [], "a turn that ends in another way leaves none either"
+
+
+def recordings(bench: Bench) -> list[str]:
+    attempts = bench.settings.sessions_dir / "s" / "attempts"
+    return [path.name for path in attempts.iterdir() if not path.is_dir()]

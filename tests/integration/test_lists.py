@@ -251,3 +251,8 @@ async def test_an_unknown_word_of_a_list_is_refused_by_its_name(api: Callable[..
     for name, value in wrong.items():
         answer = await api("/v1/turns", **{name: value})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
+    misspelt = (await api("/v1/turns", outcome="failed")).json()["error"]["message"]
+    assert misspelt.startswith('"outcome": no such filter; there are status, model'), "never a list of everything"
+    assert (await api("/v1/turns", limit="201")).json()["error"]["message"] == (
+        "limit: must be less than or equal to 200"
+    )

@@ -94,7 +94,7 @@ def test_a_name_nobody_offers_is_refused_with_all_that_are(installation: Up) -> 
     done = command(installation, "validate", "-", "--validator", "cites_sources", given="x")
     assert (done.returncode, offered in done.stderr) == (2, True)
     body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}], "validators": ["cites_sources"]}
-    answer = httpx2.post(f"{installation.told['web_url']}/v1/turns", json=body)
+    answer = httpx2.post(f"{installation.told['web_url']}/v1/turns", json=body, timeout=60)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "unknown_validator", "validators[0]")
     assert offered in error["message"]

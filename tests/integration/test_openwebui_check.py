@@ -17,7 +17,7 @@ from tests.support import playing
 
 def check(relay: RelayProcess, *arguments: str) -> tuple[int, dict[str, Any]]:
     done = subprocess.run(
-        turns("openwebui", *arguments, "check", "--json", "--timeout", "40"),
+        turns("openwebui", *arguments, "check", "--json", "--timeout", "120"),
         env=environ_of(relay.settings),
         capture_output=True,
         text=True,
@@ -43,7 +43,7 @@ def test_the_check_says_what_is_wrong_here_and_over_there(
         assert "has not asked" in found["Open WebUI"]["message"]
         title = {"model": "scripted", "messages": [{"role": "user", "content": "x"}], "tools": [{}] * 36}
         headers = {"authorization": "Bearer right", "x-openwebui-chat-id": "c", "x-openwebui-user-id": "u"}
-        httpx2.post(f"{relay.url}/v1/chat/completions", json=title, headers=headers, timeout=30)
+        httpx2.post(f"{relay.url}/v1/chat/completions", json=title, headers=headers, timeout=60)
         code, found = check(relay)
         assert (code, found["Open WebUI"]["state"], found["tools"]["state"]) == (1, "wrong", "warning")
         assert "X-Owui-Task" in found["Open WebUI"]["message"]

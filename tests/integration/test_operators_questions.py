@@ -122,8 +122,8 @@ def an_unheard_notice(settings: Settings) -> None:
 
 
 def a_dead_worker(settings: Settings) -> None:
-    """A worker that was last heard of ten minutes ago, with the turn it holds under the ledger's name."""
-    for name, ago in (("dead-1@h", 600), ("w", 0)):
+    """A worker that was last heard of ten minutes ago; the one that holds a turn, as the ledger is named, lives on."""
+    for name, ago in (("dead-1@h", 600), ("w", -3600)):
         facts = {"at": time.time() - ago, "host": name, "queues": ["other"], "slots": 1, "free": 0}
         redis.Redis.from_url(settings.redis_url).hset(Keys(settings.namespace).workers, name, json.dumps(facts))
 

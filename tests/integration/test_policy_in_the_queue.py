@@ -241,6 +241,9 @@ async def test_a_policy_stays_in_the_store_while_any_turn_needs_it_and_goes_with
         # The store lost it, the process knows it: the next submit puts it there again.
         await client.submitter.submit(message("y"))
         assert await redis.hexists(keys.policies, policy_hash)
+        await redis.zadd(keys.policies_used, {policy_hash: 1})
+        await client.submitter.submit(message("z"))
+        assert (await redis.zscore(keys.policies_used, policy_hash) or 0) > 1, "it is needed still"
 
 
 async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_no_more(

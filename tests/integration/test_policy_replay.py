@@ -153,8 +153,10 @@ def test_whatever_ends_the_command_ends_the_processes_that_judge(number: signal.
         assert running.stdout
         pids = [int(word) for word in running.stdout.readline().split()]
         assert len(pids) == 2
-        below += [*pids, *(child for pid in pids for child in children_of(pid))]
-        assert len(below) == 4, "each has a child for the rule of no known bound"
+        below += pids
+        for pid in pids:  # each has a child for the rule of no known bound
+            below += wait_for(lambda pid=pid: children_of(pid))
+        assert len(below) == 4
         running.send_signal(number)
         running.wait(60)
         running.stdout.close()

@@ -26,10 +26,10 @@ async def test_a_probe_of_each_kind_is_claimed_and_leaves_no_trace(
         assert [(found.queue, found.state) for found in before] == [(RUN_QUEUE, "silent"), (CHECK_QUEUE, "silent")]
         assert not await client.prober.ready(0.2)
         worker_process()
-        found = await client.prober.probe(10)
+        found = await client.prober.probe(60)
         assert [(each.queue, each.state) for each in found] == [(RUN_QUEUE, "claimed"), (CHECK_QUEUE, "claimed")]
         assert found[0].worker == found[1].worker
-        assert await client.prober.ready(10)
+        assert await client.prober.ready(60)
         assert await select(client.lists, Search()) == []
         assert await client.store.redis.exists(Keys(settings.namespace).totals) == 0
         told = {
@@ -50,14 +50,19 @@ async def test_a_probe_of_each_kind_is_claimed_and_leaves_no_trace(
 async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(
     settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    busy = playing(settings, "- attempts: [[{wait: 30}]]\n", "slow", run_slots=1)
+    busy = playing(settings, "- attempts: [[hang]]\n", "slow", run_slots=1)
     worker_process(settings=busy)
     async with TurnsClient(busy) as client:
         message = {"role": "user", "content": "hello"}
         turn_id = await client.submitter.submit(TurnRequest(model="slow", messages=(message,), session_id="s"))
         await wait_until(lambda: _running(client, turn_id))
-        run, check = await client.prober.probe(3.0)
-        assert (run.state, check.state) == ("busy", "claimed")
+
+        async def seen() -> bool:
+            run, check = await client.prober.probe(3.0)
+            assert run.state == "busy"
+            return check.state == "claimed"
+
+        await wait_until(seen)
         assert await client.prober.ready(3.0)
         await client.canceller.cancel(turn_id)
         await client.reader.result(turn_id, timeout=60)

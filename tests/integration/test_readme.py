@@ -34,6 +34,6 @@ def test_the_clients_example_works_after_the_key_step_with_the_key_it_says(
     example = example.replace("http://127.0.0.1:8765", relay.url).replace('"KEY"', repr(keys["me"]))
     worker_process(settings=used)
     relay.start()
-    ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=180, check=False)
     relay.kill()
     assert (ran.returncode, ran.stdout) == (0, "Per Post.\n"), ran.stderr

@@ -137,7 +137,7 @@ SCRIPT = """
 def test_a_real_agent_process_judges(judge: Judge, tmp_path: Path, answer: str, code: str, words: str) -> None:
     (tmp_path / "judge.yaml").write_text(SCRIPT)
     rule = LlmJudge(
-        model="small", criteria="The answer names disadvantages.", seconds=60 if code != "VALIDATOR_ERROR" else 5
+        model="small", criteria="The answer names disadvantages.", seconds=5 if answer == "slow to answer" else 60
     )
     issues = judge(rule, answer, small=f"scripted:{tmp_path / 'judge.yaml'}")
     assert [issue.code for issue in issues] == ([code] if code else [])

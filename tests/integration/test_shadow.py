@@ -93,7 +93,7 @@ _PLACES = {"turn_id", "worker", "session", "usage", "evidence", "seconds", "sile
 @pytest.fixture
 def sides(settings: Settings, tmp_path: Path) -> tuple[Settings, Settings]:
     """Settings of callers: with the active rules alone, and with those in shadow too."""
-    made = playing(settings, script(SEED), validation_seconds=2.0)
+    made = playing(settings, script(SEED), validation_seconds=60.0)
     for name, text in (("plain", ACTIVE), ("shadow", ACTIVE + SHADOW)):
         (tmp_path / f"{name}.yaml").write_text(text)
     return replace(made, policy=str(tmp_path / "plain.yaml")), replace(made, policy=str(tmp_path / "shadow.yaml"))
@@ -141,7 +141,7 @@ async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_n
 ) -> None:
     _, shadow = sides
     Path(shadow.policy).write_text(ACTIVE + ENDLESS)
-    quick = replace(shadow, policy="", lease_seconds=2.0, reap_seconds=0.2)
+    quick = replace(shadow, policy="", lease_seconds=2.0, reap_seconds=0.2, validation_seconds=5.0)
     first = worker_process(settings=replace(quick, validation_seconds=600.0))
     async with TurnsClient(shadow, read_source) as client:
         number = next(n for n in range(TURNS) if f'"turn {n:02}", attempts: [[{{say: "aaaa' in script(SEED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from tests.conftest import environ_of, turns
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.integration.test_engine import NO_MARKER, Bench, bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
-from tests.support import wait_for, wait_until
+from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.processes.broker import EmbeddedBroker, find_server
 
@@ -88,6 +89,17 @@ async def test_a_store_that_refuses_is_said_in_its_own_word_everywhere_and_alone
 
 
 async def everybody_says(settings: Settings, word: str, fix: str) -> None:
+    """Each says it; where a slow machine had somebody give up the store before it could refuse, all are asked again."""
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return await everybody_says_now(settings, word, fix)
+        except AssertionError:
+            if time.monotonic() > until:
+                raise
+
+
+async def everybody_says_now(settings: Settings, word: str, fix: str) -> None:
     wrong = [found for found in doctor(settings) if found["state"] == "wrong"]
     assert [found["check"] for found in wrong] == ["store"], "what follows from a cause is not said"
     assert word in wrong[0]["message"]
@@ -148,11 +160,15 @@ def loading(folder: Path) -> Iterator[str]:
 async def test_a_store_that_still_reads_its_data_is_said_to_be_so(settings: Settings, tmp_path: Path) -> None:
     with loading(tmp_path) as url:
         on_it = replace(settings, broker_url=url, store_url=url)
-        wrong = [found for found in doctor(on_it) if found["state"] == "wrong"]
-        assert [found["check"] for found in wrong] == ["store"]
-        assert "LOADING" in wrong[0]["message"]
-        assert "LOADING" in top(on_it)
-        await wait_until(lambda: pages_say(on_it, "LOADING"))  # a server that reads answers slowly, and time runs out
+
+        def doctor_says() -> bool:
+            wrong = [found for found in doctor(on_it) if found["state"] == "wrong"]
+            assert [found["check"] for found in wrong] == ["store"]
+            return "LOADING" in wrong[0]["message"]
+
+        wait_for(doctor_says)  # a server that reads answers slowly, and time runs out
+        wait_for(lambda: "LOADING" in top(on_it))
+        await wait_until(lambda: pages_say(on_it, "LOADING"))
 
 
 async def pages_say(settings: Settings, word: str) -> bool:
@@ -162,11 +178,11 @@ async def pages_say(settings: Settings, word: str) -> bool:
 
 
 def told(settings: Settings, **more: Any) -> None:
-    """Two workers that live and have free slots, one for each kind of work."""
+    """Two workers that go on living for an hour and have free slots, one for each kind of work."""
     with redis.Redis.from_url(settings.redis_url) as server:
         for queue in (RUN_QUEUE, CHECK_QUEUE):
             facts = {
-                "at": time.time(),
+                "at": time.time() + 3600,
                 "host": "h",
                 "pid": 1,
                 "queues": [queue],
@@ -205,10 +221,10 @@ async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: 
         keys = Keys(bench.settings.namespace)
         server.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": int((time.time() - 1000) * 1000)})
         server.hincrby(keys.turn(turn_id), "created_at", -1_000_000)
-        server.zadd(keys.due, {turn_id: int((time.time() + 60) * 1000)})
-    words = "1 turns could run and have waited for 16 min"
+        server.zadd(keys.due, {turn_id: int((time.time() + 600) * 1000)})
+    words = "1 turns could run and have waited for"  # 16 minutes, or more on a slow machine
     [alert] = (await bench.client.workers.standing()).alerts
-    assert alert.message.startswith(words)
+    assert re.match(rf"{words} \d\d min", alert.message)
     assert (await bench.client.workers.gauges()).stuck == 1
     assert words in top(bench.settings)
     assert words in " ".join(found["message"] for found in doctor(bench.settings))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from api_client.contract.settings import Settings
+from tests.ports import free_port
 from tests.support import alive, wait_for
 from worker.processes import programs
 from worker.processes.program import Program, end, spawn
@@ -75,9 +75,11 @@ def test_a_killed_program_is_started_again_and_is_ready_again_before_anybody_is_
 
 
 def test_a_program_that_keeps_dying_is_started_again_more_and_more_slowly(tmp_path: Path) -> None:
-    starts = tmp_path / "starts"
-    dies = program(tmp_path, "dies", f'date +%s.%N >> {starts}; touch "$1"; sleep 0.1; exit 3')
+    starts, go = tmp_path / "starts", tmp_path / "go"
+    waits = f"until test -e {go}; do sleep 0.02; done"  # for the supervisor to have seen its first start
+    dies = program(tmp_path, "dies", f'date +%s.%N >> {starts}; touch "$1"; {waits}; sleep 0.1; exit 3')
     with capture_logs() as told, Supervisor([dies]):
+        go.touch()
         wait_for(lambda: starts.exists() and len(starts.read_text().split()) >= 4)
     at = [float(line) for line in starts.read_text().split()]
     pauses = [later - earlier for earlier, later in itertools.pairwise(at)]
@@ -139,10 +141,10 @@ def test_what_is_done_meanwhile_waits_for_no_program_and_its_error_ends_them(tmp
     go = tmp_path / "go"
     waits = program(tmp_path, "waits", f"until test -e {go}; do sleep 0.02; done; {WORKS}")
     supervisor = Supervisor([waits])
-    supervisor.start(meanwhile=go.touch)
+    supervisor.start(meanwhile=lambda _stops: go.touch())
     supervisor.stop()
 
-    def refuse() -> None:
+    def refuse(_stops: threading.Event) -> None:
         wait_for(lambda: refused.pid("one"))
         raise ValueError("not with this store")
 
@@ -247,7 +249,7 @@ def test_a_program_that_stops_renewing_its_mark_or_takes_it_away_is_ended_and_st
             (tmp_path / f"{name}.ready.stop").touch()
         for name, pid in before.items():
             assert supervisor.wait_ready(name, after=pid) != pid
-    assert sorted(line["name"] for line in told if line["event"] == "process.stale") == ["deaf", "silent"]
+    assert {line["name"] for line in told if line["event"] == "process.stale"} == {"deaf", "silent"}
 
 
 def test_it_shows_that_all_work_for_as_long_as_they_do(tmp_path: Path) -> None:
@@ -304,12 +306,10 @@ def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: 
 
 
 def test_a_relay_whose_loop_stands_still_is_started_again(settings: Settings) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        used = replace(settings, web_port=probe.getsockname()[1])
+    used = replace(settings, web_port=free_port())
     relay = replace(programs.web(used), ask_seconds=0.1, misses=2)
     with Supervisor([relay]) as supervisor:
         before = supervisor.pid("web")
         os.kill(before, signal.SIGSTOP)  # as long as nobody wakes it up, and no signal but SIGKILL reaches it
         assert supervisor.wait_ready("web", after=before) != before
-        assert programs.answers("127.0.0.1", used.web_port, "/healthz") == 200
+        wait_for(lambda: programs.answers("127.0.0.1", used.web_port, "/healthz") == 200)

@@ -18,7 +18,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import celery_settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.conftest import WorkerProcess
-from tests.fault.matrix import free_port
+from tests.ports import free_port
 from tests.support import playing, wait_until
 from worker.processes import programs
 from worker.processes.supervisor import Supervisor
@@ -54,7 +54,7 @@ class Watcher:
 
     def close(self) -> None:
         self._receiver.should_stop = True
-        self._thread.join(10)
+        self._thread.join(60)
         self._connection.close()
 
 
@@ -94,7 +94,7 @@ async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
 
 def asked(settings: Settings, path: str) -> Any:
     """What Flower answers, to somebody with its password."""
-    answer = httpx2.get(f"http://127.0.0.1:{settings.flower_port}{path}", auth=("turns", "pass"), timeout=30)
+    answer = httpx2.get(f"http://127.0.0.1:{settings.flower_port}{path}", auth=("turns", "pass"), timeout=120)
     return answer.raise_for_status().json()
 
 
@@ -146,7 +146,7 @@ async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_ru
     settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     script = "- deliveries:\n    - [hang]\n    - [{say: '<!-- STEP: done -->'}]\n"
-    used = playing(settings, script, "m", flower_port=free_port(), lease_seconds=2.0)
+    used = playing(settings, script, "m", flower_port=free_port(), lease_seconds=5.0)
     with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
         killed = worker_process(settings=used)
         await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])

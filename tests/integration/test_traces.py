@@ -113,7 +113,7 @@ async def test_a_turn_is_one_trace_in_which_every_run_counts_once_however_often_
     worker_process(settings=scripted)
     await client.untraced.begin()
     ids = {text: await client.submitter.submit(asked(text)) for text in ASKED}
-    assert {text: (await client.reader.result(ids[text], timeout=30)).outcome for text in ids} == ASKED
+    assert {text: (await client.reader.result(ids[text], timeout=60)).outcome for text in ids} == ASKED
     told = json.loads(send(scripted, receiver, "--json", OTEL_RESOURCE_ATTRIBUTES="deployment=test").stdout)
     assert told == {"turns": 4, "spans": len(receiver.spans), "refused": []}
     assert (receiver.resource["service.name"], receiver.resource["deployment"]) == ("helix-turns", "test")

@@ -19,13 +19,8 @@ import redis
 
 from api_client.contract.settings import Settings, load
 from tests.conftest import WorkerProcess, turns
+from tests.ports import free_port
 from tests.support import alive, processes_with, wait_for
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Up:
@@ -57,12 +52,19 @@ class Up:
         return processes_with(f"HELIX_ROOT={self.root}") | processes_with(str(self.root / ".helix"))
 
     def pid_of(self, part: str) -> int:
-        (pid,) = [pid for pid, command in self.processes().items() if part in command]
-        return pid
+        """The only process with this in its command line; one that was just forked has its parent's for a moment."""
+        found: list[int] = []
+
+        def one() -> bool:
+            found[:] = [pid for pid, command in self.processes().items() if part in command]
+            return len(found) == 1
+
+        wait_for(one)
+        return found[0]
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[str, str]:
         self.process.send_signal(number)
-        return self.process.communicate(timeout=60)
+        return self.process.communicate(timeout=120)
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callab
     installation = up()
     told = installation.told
     assert json.loads(installation.run_file.read_text()) == {
-        k: told[k] for k in ("redis_url", "web_url", "pid", "models", "operator_token_file")
+        k: told[k] for k in ("redis_url", "web_url", "pid", "models", "settings", "operator_token_file")
     }
     assert stat.S_IMODE(installation.run_file.stat().st_mode) == 0o600
     assert load(installation.environ).redis_url == told["redis_url"]  # other commands find the broker
@@ -101,7 +103,7 @@ def test_one_command_starts_an_installation_and_ctrl_c_ends_all_of_it(up: Callab
     installation.end()
     assert installation.process.returncode == 0
     assert not installation.run_file.exists()
-    assert installation.processes() == {}
+    wait_for(lambda: not installation.processes())
 
 
 def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data(up: Callable[..., Up]) -> None:
@@ -121,6 +123,7 @@ def test_nothing_survives_when_it_is_killed_and_it_starts_again_on_the_same_data
 def test_it_obeys_a_policy_file_of_the_folder_it_is_started_in(up: Callable[..., Up], tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("rules: [{rule: length, options: {max_words: 1}, reactions: [fail]}]")
     environ = up(HELIX_POLICY="policy.yaml").environ
+    del environ["HELIX_POLICY"]  # another shell, which finds the installation by its folder
     command = turns("submit", "--watch", "Warum?")
     asked = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "ANSWER_OVER_LENGTH" in asked.stdout, asked
@@ -136,7 +139,7 @@ def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
 
     def ready() -> bool:
         try:
-            with urllib.request.urlopen(f"{installation.told['web_url']}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(f"{installation.told['web_url']}/readyz", timeout=30) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -158,6 +161,32 @@ def test_a_taken_port_is_told_with_the_way_out_and_nothing_is_left(tmp_path: Pat
         "set HELIX_WEB_PORT to another, or to 0 for a free one [cannot_start]\n"
     )
     assert processes_with(str(tmp_path / ".helix")) == {}
+
+
+@pytest.mark.parametrize("command", [["up"], ["worker"], ["worker", "--foreground"]])
+def test_a_wrong_password_of_the_store_is_said_at_once(tmp_path: Path, settings: Settings, command: list[str]) -> None:
+    url = settings.store_url.replace("unix://", "unix://nobody:wrong-secret@")
+    environ = {
+        **os.environ,
+        "HELIX_ROOT": str(tmp_path),
+        "REDIS_URL": url,
+        "HELIX_WEB_PORT": "0",
+        "HELIX_FLOWER_PORT": "0",
+    }
+    done = subprocess.run(turns(*command), env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("turns: the store does not accept this user and password (WRONGPASS"), done.stderr
+    assert "correct user and password in REDIS_URL" in last
+    assert "wrong-secret" not in done.stderr
+    assert processes_with(f"HELIX_ROOT={tmp_path}") == {}
+
+
+def test_a_validator_that_is_not_offered_here_keeps_it_from_starting(tmp_path: Path) -> None:
+    environ = {**os.environ, "HELIX_ROOT": str(tmp_path), "HELIX_VALIDATORS": "step_marker,adr_struture"}
+    environ.pop("REDIS_URL", None)
+    done = subprocess.run(turns("up"), env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, "not offered on this machine: adr_struture" in done.stderr) == (2, True), done.stderr
 
 
 def test_flower_opens_no_page_without_its_password_and_changes_nothing(up: Callable[..., Up]) -> None:
@@ -231,26 +260,33 @@ def test_ctrl_c_says_which_agents_it_waits_for_and_the_turn_is_handed_over_not_l
     told = subprocess.run(turns("submit", "hello", "--json"), env=environ, capture_output=True, text=True)
     turn_id = json.loads(told.stdout)["turn_id"]
 
-    wait_for(lambda: "attempt 1" in _shown(environ, turn_id))
+    _watched_until(environ, turn_id, "attempt 1")
     with redis.Redis(unix_socket_path=running.told["redis_url"].removeprefix("unix://")) as store:
         told_workers = lambda: [json.loads(text) for text in store.hgetall("helix:{0}:workers").values()]  # noqa: E731
         wait_for(lambda: [each for each in told_workers() if each["free"] < each["slots"] and each["slots"] > 2])
     _, said = running.end()
     assert "stopping: waiting for 1 agent at work, up to 1 s" in said
     again = up(HELIX_MODELS=f"m=scripted:{script}", HELIX_SHUTDOWN_SECONDS="1")
-    wait_for(lambda: "handed over: its worker was stopped" in _shown(environ, turn_id))
+    _watched_until(environ, turn_id, "handed over: its worker was stopped")
     subprocess.run(turns("cancel", turn_id), env=environ, capture_output=True, check=False)
-    shown = _shown(environ, turn_id, 60.0)  # to the end
-    assert "worker lost" not in shown
+    assert "worker lost" not in _watched_until(environ, turn_id, "")
     _, said = again.end()
     assert "stopping: " in said
 
 
-def _shown(environ: dict[str, str], turn_id: str, seconds: float = 5.0) -> str:
-    """What `turns watch` shows of a turn so far."""
-    watching = subprocess.Popen(turns("watch", turn_id), env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        return watching.communicate(timeout=seconds)[0].decode()
-    except subprocess.TimeoutExpired:
-        watching.terminate()
-        return watching.communicate()[0].decode()
+def _watched_until(environ: dict[str, str], turn_id: str, words: str) -> str:
+    """What `turns watch` shows until it shows these words; all of it, to the turn's end, where there are none."""
+    command, said = turns("watch", turn_id), ""
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as watching:
+        assert watching.stdout
+        try:
+            for line in watching.stdout:
+                said += line
+                if words and words in said:
+                    return said
+        finally:
+            watching.kill()
+    assert not words, said
+    return said

@@ -345,7 +345,7 @@ async def test_cancelling_a_verification_ends_the_verifiers_processes(scripted: 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert processes_with(f"{verifying.turn_id}-verify") == {}
+    await wait_until(lambda: not processes_with(f"{verifying.turn_id}-verify"))
 
 
 def test_a_lease_that_is_lost_is_no_verdict(scripted: Scripted, output: Path) -> None:

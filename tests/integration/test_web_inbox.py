@@ -113,7 +113,7 @@ async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the
         async for line in answer.aiter_lines():
             if line.startswith("data: {"):
                 page.read([json.loads(line.removeprefix("data: "))])
-            if line == ": ping" and page.status[-1] == waiting and (pings := pings + 1) == 3:
+            if line == ": ping" and page.status[-1:] == [waiting] and (pings := pings + 1) == 3:
                 shown_while_parked = page.text
                 await relay.client.inbox.decide(turn_id, "edit", by="alice", text=f"Besser: {GOOD}")
     assert pings >= 3

@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.fault.conftest import Meeting, with_script
 from tests.integration.test_web_pages import PAGE, REGENERATE
-from tests.integration.test_web_store import _free_port
+from tests.ports import free_port
 from tests.relay import relay_answers
 from tests.support import wait_for
 from tests.unit.web.openwebui import Reader
@@ -41,7 +41,7 @@ async def test_regenerate_after_the_relay_was_killed(
     settings: Settings, tmp_path: Any, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     meeting = Meeting(tmp_path / "meet")
-    settings = replace(with_script(settings, meeting), web_port=_free_port())
+    settings = replace(with_script(settings, meeting), web_port=free_port())
     url = f"http://127.0.0.1:{settings.web_port}/v1/chat/completions"
     worker_process(settings=settings)
     relay, page = start_relay(settings), Reader()

@@ -223,7 +223,7 @@ async def test_the_connections_of_closed_streams_are_given_back(settings: Settin
         with redis.Redis.from_url(settings.redis_url) as store:
             before = len(store.client_list())
             store.client_setname(name)
-            async with httpx2.AsyncClient(base_url=used.url, timeout=30, limits=httpx2.Limits()) as http:
+            async with httpx2.AsyncClient(base_url=used.url, timeout=120, limits=httpx2.Limits()) as http:
                 turn_id = (await http.post("/v1/turns", json=BODY)).json()["turn_id"]
                 async with contextlib.AsyncExitStack() as streams:
                     for _ in range(100):

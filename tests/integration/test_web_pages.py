@@ -71,7 +71,7 @@ async def serving(settings: Settings) -> AsyncIterator[Served]:
     running = asyncio.create_task(server._serve())
     await wait_until(lambda: server.started)
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as http:
         yield Served(settings, http, app.state.relay.client, app.state.relay.stopping)
     app.state.relay.stopping.set()
     server.should_exit = True
@@ -193,11 +193,11 @@ async def test_stop_cancels_when_nobody_comes_back(settings: Settings) -> None:
 
 
 async def test_a_reader_that_comes_back_calls_the_stop_off(settings: Settings) -> None:
-    async with serving(replace(settings, stop_grace_seconds=1.0)) as relay:
+    async with serving(replace(settings, stop_grace_seconds=4.0)) as relay:
         turn_id = await relay.turn_of(PAGE)
         async with relay.page(REGENERATE) as same:
             assert same == turn_id
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(5.0)
             assert await relay.state(turn_id) is TurnState.QUEUED
 
 
@@ -213,11 +213,11 @@ async def test_a_new_message_after_stop_does_not_wait_for_the_stopped_turn(setti
 
 
 async def test_a_reader_elsewhere_keeps_the_turn_alive(settings: Settings) -> None:
-    async with serving(replace(settings, stop_grace_seconds=0.5)) as one, serving(settings) as other:
+    async with serving(replace(settings, stop_grace_seconds=4.0)) as one, serving(settings) as other:
         async with one.page(PAGE) as turn_id:
             pass
         reading = asyncio.create_task(other.http.get(f"/v1/turns/{turn_id}/events"))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(5.0)
         assert await one.state(turn_id) is TurnState.QUEUED
         reading.cancel()
         with suppress(asyncio.CancelledError):

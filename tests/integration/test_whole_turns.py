@@ -45,7 +45,7 @@ def relay(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> I
 
 
 def ask(relay: RelayProcess, text: str) -> str:
-    client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="none", max_retries=0, timeout=30)
+    client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="none", max_retries=0, timeout=120)
     answer = client.chat.completions.create(model="scripted", messages=[{"role": "user", "content": text}])
     return answer.choices[0].message.content or ""
 

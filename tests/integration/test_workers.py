@@ -56,9 +56,8 @@ async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(
         assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
         assert (await client.reader.get(turn_id)).worker == at_work[0].name
         assert (await client.reader.attempts(turn_id))[0].worker == at_work[0].name
-        replies = app.control.ping(timeout=5)
-        names = {name for reply in replies for name in reply}
-        assert {line.name for line in await listed_workers(client)} <= names, "Flower knows it by another name"
+        there = {line.name for line in await listed_workers(client)}
+        assert await wait_until(lambda: app.control.ping(list(there), timeout=10, limit=len(there)))
         told = {line["name"]: line for line in listed(busy)}
         line = told[at_work[0].name]
         assert (line["pid"] in worker.children().values(), bool(line["version"]), line["silent_seconds"]) == (
@@ -80,9 +79,9 @@ async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gon
 ) -> None:
     worker = worker_process()
     async with TurnsClient(settings) as client:
-        names = {line.name for line in await listed_workers(client)}
+        names = {line.name for line in await wait_until(lambda: all_there(client, worker))}
         worker.kill(signal.SIGKILL)
-        gone = await wait_until(lambda: all_gone(client), 120)
+        gone = await wait_until(lambda: all_gone(client), 180)
         assert {line.name for line in gone} == names
         assert all(line.silent_seconds >= 15 for line in gone)
         assert {line["name"] for line in listed(settings, code=1) if line["state"] == "gone"} == names
@@ -96,14 +95,14 @@ async def test_the_supervisor_of_a_worker_notes_what_its_process_died_of(
     settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     worker = worker_process()
-    number, pid = next(iter(worker.children().items()))
     async with TurnsClient(settings) as client:
+        await wait_until(lambda: all_there(client, worker))  # a process is ready before it reports
+        number, pid = next(iter(worker.children().items()))
         os.kill(pid, signal.SIGKILL)
         [noted] = await wait_until(lambda: read_exits(client.store), 60)
-        [name] = [
-            line.name for line in await listed_workers(client) if line.name.partition("@")[0].endswith(f"-{number}")
-        ]
-        assert (noted.worker, noted.pid, noted.signal) == (name, pid, "SIGKILL")
+        [line] = await wait_until(lambda: listed_workers(client))
+        assert line.name.partition("@")[0].endswith(f"-{number}")
+        assert (noted.worker, noted.pid, noted.signal) == (line.name, pid, "SIGKILL")
 
 
 async def all_there(client: TurnsClient, worker: WorkerProcess) -> tuple[WorkerLine, ...]:
@@ -160,7 +159,7 @@ async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(
         for right in ("user", "metrics", "operator")
     }
     async with caller(create_app(settings), host="203.0.113.7") as http, TurnsClient(settings) as client:
-        [name, *_] = [line.name for line in await listed_workers(client)]
+        [name, *_] = [line.name for line in await wait_until(lambda: listed_workers(client))]
 
         async def status(method: str, path: str, right: str) -> int:
             answer = await http.request(method, path, headers={"authorization": f"Bearer {made[right]}"})

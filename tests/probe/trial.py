@@ -180,7 +180,7 @@ def _from_outside(directory: Path, fence: Fence) -> dict[str, bool]:
     reading = threading.Thread(target=lambda: read.update(written_files(directory)), daemon=True)
     read: dict[str, str] = {}
     reading.start()
-    reading.join(20)
+    reading.join(60)
     held_up = reading.is_alive()
     for path in output.iterdir():
         if path.name != "test_way.py":

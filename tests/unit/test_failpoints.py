@@ -64,7 +64,7 @@ def test_an_order_that_is_no_action_is_told(armed) -> None:
 
 def test_kill_ends_the_process_at_the_point() -> None:
     process = start("output.received=kill@2", passes=3)
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (-signal.SIGKILL, b"")
 
 
@@ -72,7 +72,7 @@ def test_stop_freezes_the_process_until_it_is_continued() -> None:
     process = start("output.received=stop")
     wait_for(lambda: state_of(process.pid) == "T")
     process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (0, b"went on\n")
 
 
@@ -101,11 +101,11 @@ def test_a_folder_arms_points_while_processes_run_and_one_pass_over_all_of_them_
     assert list(tmp_path.iterdir()) == [], "nothing is armed yet"
     (tmp_path / "output.received").write_text("raise@2")
     first = start(str(tmp_path))
-    assert first.communicate(timeout=20)[0] == b"went on\n"
+    assert first.communicate(timeout=60)[0] == b"went on\n"
     with pytest.raises(FailpointError):
         reach("output.received")
     third = start(str(tmp_path))
-    assert third.communicate(timeout=20)[0] == b"went on\n"
+    assert third.communicate(timeout=60)[0] == b"went on\n"
     passed = [int((tmp_path / f"output.received.{number}").read_text()) for number in (1, 2, 3)]
     assert passed == [first.pid, os.getpid(), third.pid]
 
@@ -118,7 +118,7 @@ def test_a_meeting_lasts_until_the_file_is_there(armed, tmp_path: Path) -> None:
     wait_for(lambda: (tmp_path / "output.received.1").exists())
     assert passing.is_alive()
     (tmp_path / "go").touch()
-    passing.join(10)
+    passing.join(60)
     assert not passing.is_alive()
 
 

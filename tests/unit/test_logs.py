@@ -16,10 +16,12 @@ from urllib.parse import quote
 
 import pytest
 import structlog
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from api_client.contract.settings import Settings, load
 from api_client.web.identity.keys import PREFIX
-from worker.logs import configure_logging
+from worker.logs import configure_logging, plain_lines
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -110,6 +112,31 @@ def test_the_console_has_no_colours_when_nobody_watches(stream: io.StringIO) -> 
     assert "\x1b" not in stream.getvalue()
 
 
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=20),
+        st.one_of(
+            st.text(max_size=40), st.none(), st.integers(), st.floats(), st.lists(st.text(max_size=5), max_size=3)
+        ),
+        max_size=5,
+    ),
+    st.sampled_from(["debug", "info", "warning", "error", "critical"]),
+    st.text(max_size=45),
+)
+@example({"stack": "at line 1"}, "error", "with.stack")
+@example(
+    {"a": "two words", "b": "x=y", "c": "it's", "d": 'a "b"', "e": "one\ntwo", "f": "\t", "g": "\r"}, "info", "quoted"
+)
+@example({"exception": "ValueError: no"}, "error", "with.traceback")
+@example({"logger_name": "other"}, "info", "of.two.loggers")
+def test_a_plain_line_is_the_one_that_structlog_writes_without_colours(
+    fields: dict[str, object], level: str, name: str
+) -> None:
+    console = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    event = {**fields, "timestamp": "2026-11-22T22:49:11.849384Z", "level": level, "event": name, "logger": "worker.x"}
+    assert plain_lines(console)(None, level, dict(event)) == console(None, level, dict(event))
+
+
 def test_setting_up_again_replaces_the_set_up_even_for_loggers_in_use(stream: io.StringIO) -> None:
     log = structlog.get_logger("x")
     configure_logging(json_settings(), stream)
@@ -186,5 +213,34 @@ def test_no_line_carries_what_users_and_agents_wrote() -> None:
 
 def test_the_standard_librarys_loggers_are_left_to_libraries() -> None:
     for file in [*(ROOT / "api_client").rglob("*.py"), *(ROOT / "worker").rglob("*.py")]:
-        if file.name != "logs.py":
+        if file.name not in {"logs.py", "module_log.py"}:
             assert "logging.getLogger" not in file.read_text(), file
+
+
+_LIBRARY = """
+import logging, sys
+import api_client.client
+from api_client.module_log import ModuleLog
+log = ModuleLog("api_client.turns.submitter")
+log.info("turn.submitted", turn_id="t1"); log.error("store.away", error="gone")
+print("silent")
+logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
+log.info("turn.submitted", turn_id="t1", name="50 %s")
+import structlog
+structlog.configure(processors=[structlog.processors.JSONRenderer(sort_keys=True)])
+log.info("turn.submitted", turn_id="t2")
+"""
+
+
+def test_a_program_that_imports_the_client_gets_its_lines_where_it_set_logging_up_and_nowhere_else() -> None:
+    done = subprocess.run([sys.executable, "-c", _LIBRARY], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["silent", '{"event": "turn.submitted", "turn_id": "t2"}']
+    assert done.stderr == "api_client.turns.submitter INFO turn.submitted turn_id='t1' name='50 %s'\n"
+
+
+def test_no_module_of_the_client_logs_past_it() -> None:
+    package = ROOT / "api_client"
+    for file in package.rglob("*.py"):
+        inside = file.relative_to(package)
+        if inside.parts[0] != "web" and file.name != "module_log.py":  # the relay is a program: it sets structlog up
+            assert "structlog" not in file.read_text(), file

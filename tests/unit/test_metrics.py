@@ -16,7 +16,7 @@ from api_client.figures.metrics import buckets_between
 from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import Duration, RuleRow, TurnRow
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.policy import Attempt, Fail
+from worker.enforcement.policy import Attempt, Fail, Policy
 from worker.turns.transitions.after_judging import after_validation
 from worker.turns.transitions.usage import Usage
 
@@ -194,7 +194,7 @@ def test_what_a_validator_makes_up_is_counted_under_one_label() -> None:
     request = TurnRequest(model="m|x", messages=({"role": "user", "content": "?"},), session_id="s")
     turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.VALIDATING, request=request)
     usage = Usage.of({"input_tokens": 5, "output_tokens": "many", "cost_usd": 1e300})
-    move = after_validation(turn, Link(VALIDATE, 1), attempt, Fail(1, "why"), usage)
+    move = after_validation(turn, Link(VALIDATE, 1), attempt, Policy(), Fail(1, "why"), usage)
     assert {name for name in move.counters if name.startswith(("code", "validator.rejected"))} == {
         "code.rejected|other|fail",
         "validator.rejected|other|fail|m_x",

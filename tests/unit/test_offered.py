@@ -46,8 +46,24 @@ def test_what_is_offered_is_not_active_by_itself(installed: str, tmp_path: Path)
     assert load({"HELIX_ROOT": str(tmp_path)}).validators == BUILT_IN
 
 
-def test_a_name_that_is_only_active_can_be_asked_for() -> None:
+def test_a_name_that_is_only_active_can_be_asked_for(tmp_path: Path) -> None:
     assert askable(("step_marker", "elsewhere")) == (*BUILT_IN, "elsewhere")
+    check(request("elsewhere"), Settings(models={"m": "scripted"}, root=tmp_path, validators=("elsewhere",)))
+
+
+def test_packages_are_not_looked_at_for_a_name_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+
+    def look() -> dict[str, object]:
+        looks.append("a look at every package takes milliseconds")
+        return {}
+
+    monkeypatch.setattr("api_client.contract.offered.installed_validators", look)
+    check(request(*BUILT_IN), Settings(models={"m": "scripted"}, root=tmp_path))
+    assert looks == []
+    with pytest.raises(BadRequest):
+        check(request("elsewhere"), Settings(models={"m": "scripted"}, root=tmp_path))
+    assert looks
 
 
 def test_the_built_in_names_are_those_that_can_be_built(tmp_path: Path) -> None:

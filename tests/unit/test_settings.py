@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import Settings, declared, load, masked, name_of, require_store
+from api_client.contract.settings import Settings, declared, load, masked, name_of, require_store, shared
 from worker.cli.config import describe, reference
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,29 @@ def test_who_finds_a_running_installation_by_its_root_has_its_models(tmp_path: P
     assert load(here | {"REDIS_URL": "redis://localhost:1/0"}).models == {"scripted": "scripted"}
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null", '{"redis_url": 5, "models": 5}'])
+def test_who_finds_a_running_installation_has_what_its_environment_sets_but_for_secrets(tmp_path: Path) -> None:
+    (tmp_path / ".helix").mkdir()
+    up = {
+        "HELIX_ROOT": str(tmp_path),
+        "HELIX_POLICY": "p.yaml",
+        "HELIX_NAMESPACE": "mine",
+        "HELIX_LOCALE": "en",
+        "HELIX_API_KEYS": "secret",
+    }
+    told = {"redis_url": "unix:///run/v.sock", "settings": shared(load(up), up) | {"HELIX_OF_A_LATER_RELEASE": "1"}}
+    assert "secret" not in json.dumps(told)
+    (tmp_path / ".helix" / "run.json").write_text(json.dumps(told))
+    here = {"HELIX_ROOT": str(tmp_path)}
+    found = load(here)
+    assert (found.policy, found.namespace, found.locale) == (str(Path("p.yaml").absolute()), "mine", "en")
+    assert load(here | {"HELIX_LOCALE": "de"}).locale == "de"
+    assert load(here | {"REDIS_URL": "redis://localhost:1/0"}).namespace == "helix", "another installation"
+    assert {row["name"]: row["origin"] for row in describe(found, here)}["HELIX_POLICY"] == ".helix/run.json"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", "null", '{"redis_url": 5, "models": 5, "settings": 5}', '{"settings": {"a": 1}}']
+)
 def test_a_broken_run_file_is_no_broker(tmp_path: Path, content: str) -> None:
     (tmp_path / ".helix").mkdir()
     (tmp_path / ".helix" / "run.json").write_text(content)
@@ -193,6 +215,8 @@ def test_the_verifiers_model_must_be_one_of_the_models(tmp_path: Path) -> None:
         SettingsError, match=r"HELIX_VERIFIER_MODEL='haiku': not a model of HELIX_MODELS \(big, small\)"
     ):
         load({**given, "HELIX_VERIFIER_MODEL": "haiku", "HELIX_LEASE_SECONDS": "30"})
+    with pytest.raises(SettingsError, match="HELIX_ESCALATION_MODEL='haiku': not a model of HELIX_MODELS"):
+        load({**given, "HELIX_ESCALATION_MODEL": "haiku"})
     assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku"})) == 1
     assert len(problems_of({"HELIX_VERIFIER_MODEL": "haiku", "HELIX_MODELS": "haiku"})) == 1, "one mistake, told once"
 

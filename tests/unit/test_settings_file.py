@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,13 @@ def test_the_environment_wins_over_the_file_and_a_models_block_over_both(root: P
     assert settings.api_keys == ("sk-relay-one",)
 
 
+def test_the_settings_of_a_model_are_made_once_and_anew_for_changed_settings(root: Path) -> None:
+    settings = load(here(root))
+    assert settings.of_model("fast") is settings.of_model("fast")
+    changed = replace(settings, idle_seconds=settings.idle_seconds + 1)
+    assert changed.of_model("fast").idle_seconds == settings.of_model("fast").idle_seconds + 1
+
+
 def test_helix_models_says_which_models_there_are_and_their_blocks_still_hold(root: Path) -> None:
     settings = load(here(root, HELIX_MODELS="fast=openai_http:qwen4"))
     assert settings.models == {"fast": "openai_http:qwen4"}
@@ -153,6 +161,54 @@ url = "http://x"
     assert "sk-in-the-open" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("namespace = 5", "namespace: must be a text"),
+        ("web_host = [1]", "web_host: must be a text"),
+        ("claude_path = true", "claude_path: must be a text"),
+        ("validators = 1.5", 'validators: must be a list of texts: ["a", "b"]'),
+        ("writable = true", "writable: must be a list of texts"),
+        ("claude_tools = { Read = 1 }", "claude_tools: must be a list of texts"),
+        ("box_hosts = [1]", "box_hosts: must be a list of texts"),
+        ("max_attempts = [1]", "max_attempts: must be a whole number"),
+        ("lease_seconds = [1]", "lease_seconds: must be a number"),
+        ("budgets = 5", "budgets: must be a table"),
+        (f'prompt_template = "{"y" * 3000}"', "prompt_template: [Errno 36] File name too long"),
+        ('namespace = ["a"]', "namespace: must be a text"),
+        ("max_attempts = true", "max_attempts: must be a whole number"),
+        ('[owner.anna]\npolicy = { step_marker = ["fail"] }', "owner.anna.policy: must be a text"),
+        ('[owner.anna]\npolicies = "a.yaml"', "owner.anna.policies: no such setting; did you mean policy?"),
+        ('[model.m]\nrunner = ""', "model.m.runner: a block names its runner"),
+        ('[model.m]\nrunner = "scripted"\nmodel = 5', "model.m.runner: a block names its runner"),
+        ('[model.m]\nrunner = "openai_http"\nurl = 5', "model.m.url: a text, for claude_cli and openai_http"),
+        ('config = "other.toml"', "config: no such setting"),
+        ('[flow.v2]\nmax_failure_rate = "0.2"', "flow.v2.max_failure_rate: must be a share of all turns"),
+        ('[model.m]\nrunner = "scripted"\nstream = "loud"', "model.m.stream: must be one of"),
+        ('[model.m]\nrunner = "scripted"\nprices = 5', "model.m.prices: must look like"),
+        ('[model.m]\nrunner = "scripted"\npolicy = 5', "model.m.policy: must name a policy file"),
+        ('[model.m]\nrunner = "scripted"\npolicy = { step_marker = [] }', "model.m.policy: must name a policy file"),
+        ('[model.m]\nrunner = "scripted"\npolicy.step_marker.fail = 1', "model.m.policy: must name a policy file"),
+        ('[model.m]\nrunner = "scripted"\nvalidators = true', "model.m.validators: must be a list of texts"),
+        ('[model.m]\nrunner = "scripted"\nescalation_model = "n"', "[model.m] escalation_model='n': not a model"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_not_spelled(root: Path, line: str, said: str) -> None:
+    write(root, line)
+    (problem,) = problems_of(here(root))
+    assert said in problem
+
+
+def test_a_text_a_list_and_a_table_may_stand_where_several_do(root: Path) -> None:
+    write(
+        root,
+        'validators = "step_marker"\nflow_version = { v2 = 9, v3 = 1 }\nescalation_human = false\nlease_seconds = 3\n',
+    )
+    found = load(here(root))
+    assert (found.validators, found.flow_version) == (("step_marker",), {"v2": 9, "v3": 1})
+    assert (found.escalation_human, found.lease_seconds) == ("no", 3.0)
+
+
 @pytest.mark.parametrize("text", ["locale = ", "[model", "model = 3", 'model = "a"', "model.a = 1", "a.b = 1", "\x00"])
 def test_a_file_that_is_no_settings_file_is_a_line_not_a_crash(root: Path, text: str) -> None:
     write(root, text)
@@ -210,3 +266,28 @@ def test_the_example_of_the_documentation_is_a_settings_file(root: Path) -> None
     assert list(settings.models) == ["consultant", "fast"]
     assert settings.policy_of("fast", flow="v3") == str(root / ".helix" / "v3.yaml")
     assert settings.policy_of("fast", "anna", "v3") == str(root / ".helix" / "anna.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('namespace = ""', "namespace: must not be empty; without this line it is helix"),
+        ('[model.a]\nrunner = "scripted"\nclaude_path = ""', "model.a.claude_path: must not be empty"),
+        ('namespace = "a b"', "namespace: must be a word without spaces"),
+        ('namespace = "a{1}"', "namespace: must be a word without spaces and without any of {}"),
+        ('namespace = "a\\u0000b"', "namespace: must hold no NUL character"),
+        ('policy = "a\\u0000b"', "policy: must hold no NUL character"),
+        ('validators = ["a\\u0000b"]', "validators: must hold no NUL character"),
+        ('[model."a\\u0000b"]\nrunner = "scripted"', "model: must hold no NUL character"),
+        ('"a\\u0000b" = 1', "a key: must hold no NUL character"),
+    ],
+)
+def test_texts_that_no_key_path_or_address_can_be_are_refused(root: Path, text: str, problem: str) -> None:
+    write(root, text)
+    [found] = problems_of(here(root))
+    assert problem in found
+
+
+def test_a_text_that_is_empty_by_default_may_be_empty(root: Path) -> None:
+    write(root, 'verifier_model = ""')
+    assert load(here(root)).verifier_model == ""

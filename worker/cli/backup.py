@@ -13,7 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import input_file
-from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.settings import RUN_FILE, Settings, load, require_store
 from api_client.index.lists import TurnLists
 from api_client.index.search import Search
 from worker.backup import restoring, saving
@@ -99,10 +99,15 @@ def restore(source: Path, as_json: bool) -> None:
 
 
 def _differing(settings: Settings, before: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Settings whose value is not the one of the backup. Secrets are masked, so of them only whether there is one."""
+    """Settings whose value is not the one of the backup. Secrets are masked, so of them only whether there is one.
+
+    The addresses of the store that `turns up` ran itself are not among them: it makes new ones.
+    """
     now = {row["name"]: row["value"] for row in describe(load(), os.environ)}
     return [
         {"name": row["name"], "was": row["value"], "now": now.get(row["name"], ""), "origin": row["origin"]}
         for row in before
-        if row["value"] != now.get(row["name"], "") and row["name"] != "HELIX_ROOT"
+        if row["value"] != now.get(row["name"], "")
+        and row["name"] != "HELIX_ROOT"
+        and not (row["name"] in {"HELIX_BROKER_URL", "HELIX_STORE_URL"} and row["origin"].endswith(RUN_FILE))
     ]

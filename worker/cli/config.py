@@ -14,20 +14,20 @@ from api_client.contract.settings import (
     GROUPS,
     RUN_FILE,
     STATE_DIR,
+    STORES,
     Settings,
     declared,
     load,
     masked,
     name_of,
     spelled,
+    with_installation,
 )
 from api_client.contract.settings.file import SettingsFile
 from api_client.contract.settings.load import file_of
 from worker.cli.output import json_option, one_line, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
-#: Who sets one of these does not ask the broker that `turns up` runs here.
-_STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
 #: Constants that mean something to tests alone.
 _OF_TESTS = {"witness", "failpoint"}
 _OPENING = f"""# Settings
@@ -37,8 +37,9 @@ at once, with every problem listed; `turns config` shows the values in use and w
 Made by `turns config --markdown` from `api_client/contract/settings/`; do not edit.
 
 Where a value comes from, the first that has one: its own variable; for a secret, the file its `NAME_FILE` names
-(`HELIX_API_KEYS_FILE=/run/secrets/api_keys`); for broker and store, `REDIS_URL`; the settings file; for broker, store
-and models, a running `turns up` (`HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`); the default.
+(`HELIX_API_KEYS_FILE=/run/secrets/api_keys`); for broker and store, `REDIS_URL`; where none of these names a store, the
+environment of a `turns up` that runs on this `HELIX_ROOT`, without its secrets; the settings file; for broker, store
+and models, that `turns up` again (`HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`); the default.
 
 ## The settings file
 
@@ -107,7 +108,7 @@ def config(markdown: bool, as_json: bool) -> None:
 
 def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
     """Each setting as name, value (secrets masked), origin and help."""
-    file = file_of(environ)
+    file = file_of(with_installation(environ))
     return [
         {
             "name": name_of(field.name),
@@ -190,11 +191,13 @@ def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str], f
         return "file"
     if field.name in _URLS and (environ.get("REDIS_URL") or environ.get("REDIS_URL_FILE")):
         return "REDIS_URL"
+    if with_installation(environ).get(name):
+        return str(Path(STATE_DIR) / RUN_FILE)
     if field.name in file.values:
         return file.where(field.name if field.name in file.lines else f"{field.name}_file")
     if field.name == "models" and file.models:
         return file.where(f"model.{next(iter(file.models))}")
-    if field.name == "models" and settings.store_url and not any(environ.get(name) for name in _STORES):
+    if field.name == "models" and settings.store_url and not any(environ.get(name) for name in STORES):
         return str(Path(STATE_DIR) / RUN_FILE)
     if field.name in _URLS and getattr(settings, field.name):
         other = next((name_of(n) for n in _URLS if environ.get(name_of(n))), "")

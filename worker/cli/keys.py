@@ -12,8 +12,8 @@ from worker.cli.output import json_option, one_line, write_json, write_table
 
 #: What the first key changes. The key that was made is on standard output, alone.
 _FIRST = """\
-from now on every caller needs a key, on this machine too; make yourself one: turns keys create me
-for the overview and everybody's turns: turns keys create ops --right operator; for Prometheus: --right metrics"""
+from now on every caller needs a key, on this machine too; for one more: turns keys create NAME
+(--right operator for the overview and everybody's turns, --right metrics for Prometheus)"""
 _LAST = """\
 no key is active any more, so the relay answers nobody; make one with `turns keys create NAME`, or
 remove {file} to serve this machine without keys again"""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from api_client.contract.offered import offered_validators
+from api_client.contract.offered import BUILT_IN, offered_validators
 from worker.cli.output import json_option, write_json
 from worker.enforcement.rules import RULES
 
@@ -82,7 +82,8 @@ def new_validator(name: str, folder: Path, as_json: bool) -> None:
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise click.UsageError("NAME must be like cites_source: small letters, digits and single underscores")
     if name in (*offered_validators(), *RULES):
-        raise click.UsageError(f"{name} exists already; choose another name")
+        where = "built in" if name in (*BUILT_IN, *RULES) else "offered by an installed package"
+        raise click.UsageError(f"a rule {name} is {where} already; choose another name")
     kind = "".join(part.capitalize() for part in name.split("_"))
     texts = {f"{name}.py": _RULE, f"test_{name}.py": _TEST, f"{name}.md": _PAGE}
     there = [file for file in texts if (folder / file).exists()]

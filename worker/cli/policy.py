@@ -12,6 +12,7 @@ from worker.cli.output import json_option, number_of, one_line, write_json, writ
 from worker.cli.reading import read_text, root_option
 from worker.enforcement.policies import (
     AppliesTo,
+    Chosen,
     Entry,
     PolicyError,
     PolicyFile,
@@ -88,6 +89,14 @@ def check(file: str, root: Path, as_json: bool) -> None:
         click.echo(f"{file}: {number_of(len(read.rules), 'rule')}, hash {read.hash}")
 
 
+def chosen_by(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "en") -> Chosen:
+    """The rules of a policy for a turn. Raises ``click.UsageError`` where one of them cannot be made."""
+    try:
+        return choose(read, subject, root=root, locale=locale)
+    except (ValueError, TypeError, ImportError) as error:
+        raise click.UsageError(f"a rule cannot be made: {one_line(error)}") from None
+
+
 @policy.command(short_help="Show the rules that a policy FILE gives.")
 @click.argument("file")
 @subject_options
@@ -103,10 +112,7 @@ def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
     if as_json:
         write_json({**read.to_dict(), "hash": read.hash, "rules": [entry.to_dict() for entry in entries]})
         return
-    try:
-        choose(read, subject, root=Path())
-    except (TypeError, ImportError) as error:
-        raise click.UsageError(f"a rule cannot be made: {one_line(error)}") from None
+    chosen_by(read, subject, root=Path())
     click.echo(f"hash {read.hash}, at most {number_of(read.max_attempts, 'attempt')}")
     head = ("rule", "name", "reactions", "attempts", "applies to")
     write_table([head, *(_row(entry) for entry in entries)])

@@ -10,7 +10,7 @@ import click
 from api_client.contract.settings import load
 from worker.cli.findings import FORMATS, write
 from worker.cli.output import json_option
-from worker.cli.policy import read_file
+from worker.cli.policy import chosen_by, read_file
 from worker.cli.reading import read_text, root_option
 from worker.enforcement import (
     Policy,
@@ -23,7 +23,7 @@ from worker.enforcement import (
     offered_validators,
 )
 from worker.enforcement.isolation import isolated
-from worker.enforcement.policies import Subject, choose
+from worker.enforcement.policies import Subject
 from worker.external import provide
 
 NO = 1  # exit code: the answer is "no"
@@ -65,7 +65,7 @@ def validate(
         raise click.UsageError("--validator and --policy exclude each other")
     provide()
     if policy_file:
-        chosen = choose(read_file(policy_file), Subject(model=model), root=root, locale=locale)
+        chosen = chosen_by(read_file(policy_file), Subject(model=model), root=root, locale=locale)
         validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
     else:
         validators, policy = _named(names, root, locale), Policy()

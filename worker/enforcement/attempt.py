@@ -40,7 +40,7 @@ class Attempt:
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:
         """The issues that keep the answer from being accepted."""
-        return tuple(issue for issue in self.issues if issue.is_error)
+        return tuple([issue for issue in self.issues if issue.is_error])
 
 
 def best(history: Sequence[Attempt]) -> Attempt | None:
@@ -51,18 +51,18 @@ def best(history: Sequence[Attempt]) -> Attempt | None:
     a later attempt.
     """
     complete = [attempt for attempt in history if attempt.complete]
-    longest = max((len(attempt.answer) for attempt in complete), default=0) or 1
-    return min(
-        complete,
-        key=lambda a: (*_weight(a), 10 * (longest - len(a.answer)) // longest, -a.number),
-        default=None,
-    )
+    if len(complete) <= 1:
+        return complete[0] if complete else None
+    longest = max(len(attempt.answer) for attempt in complete) or 1
+    return min(complete, key=lambda a: (*_weight(a), 10 * (longest - len(a.answer)) // longest, -a.number))
 
 
 def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
     """The attempts since the agent was last asked again."""
-    start = max((at for at, attempt in enumerate(history) if attempt.fresh), default=0)
-    return history[start:]
+    for at in reversed(range(len(history))):
+        if history[at].fresh:
+            return history[at:]
+    return history
 
 
 def _weight(attempt: Attempt) -> tuple[int, int]:

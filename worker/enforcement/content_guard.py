@@ -124,13 +124,14 @@ def lost(
         files: texts that the agent wrote to files beside the new answer.
         adrs_only: sections may go, as when an error's rule says that it shortens.
     """
-    if after == answer:
+    adrs = parse(answer).adrs
+    if after == answer or not adrs:
         return []
     adrs_only = adrs_only or any(error.shortens for error in errors)
     named = {key(title) for error in errors if not error.file and (title := section_title(error.part))}
     there = _There([after, *files])
     found: dict[str, None] = {}
-    for place, adr in enumerate(parse(answer).adrs):
+    for place, adr in enumerate(adrs):
         if not there.has_adr(adr, place):
             found[f"ADR-{_number(adr)}" if _number(adr) else "ADR"] = None
         elif not adrs_only:
@@ -158,7 +159,9 @@ def still_lost(
         files: as for ``lost``.
     """
     open_ = {issue.message for issue in missing if issue.code == LOST}
-    texts = ((attempt.answer or attempt.text, attempt.errors) for attempt in earlier if open_)
+    if not open_:
+        return []
+    texts = ((attempt.answer or attempt.text, attempt.errors) for attempt in earlier)
     found = (issue for text, errors in texts for issue in lost(text, errors, after, locale, files))
     return list({issue.message: issue for issue in found if issue.message in open_}.values())
 

@@ -33,14 +33,9 @@ def examine(
     """
     context = context or {}
     locale = str(context.get("locale", DEFAULT_LOCALE))
-    texts = {"": answer} | dict(context.get("files") or {})
-    issues = [
-        issue("ANSWER_TOO_LONG", locale, file=name, count=len(text))
-        for name, text in texts.items()
-        if len(text) > MAX_CHARS
-    ]
-    if issues:
-        return issues
+    texts = [("", answer), *(context.get("files") or {}).items()]
+    if too_long := [(name, len(text)) for name, text in texts if len(text) > MAX_CHARS]:
+        return [issue("ANSWER_TOO_LONG", locale, file=name, count=count) for name, count in too_long]
     found: dict[tuple[object, ...], ValidationIssue] = {}
     for validator in validators:
         for one in _isolated(validator, answer, context, locale):
@@ -71,7 +66,7 @@ def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
 def _copy(context: Mapping[str, Any]) -> dict[str, Any]:
     """A context of the validator's own: what it changes, no other validator sees."""
     return {
-        key: dict(value) if not isinstance(value, str) and isinstance(value, Mapping) else value
+        key: dict(value) if type(value) is not str and isinstance(value, Mapping) else value
         for key, value in context.items()
     }
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.content_guard import assemble, lost, still_lost
 from worker.enforcement.examine import examine
-from worker.enforcement.external.services import NOTHING_SPENT, count_spending
+from worker.enforcement.external.services import SpendingCount
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Policy, weighed
-from worker.enforcement.repair.repaired import repair_answer
+from worker.enforcement.repair.repaired import Repaired, repair_answer
 from worker.enforcement.validators import ResponseValidator
 
 
@@ -40,38 +39,37 @@ def judge(
         feedback: the feedback the agent got before this run.
         fresh: it was asked again, not by the feedback of ``decide``.
     """
-    new = Attempt(number=len(history) + 1, text=text, answer=text, complete=complete, feedback=feedback, fresh=fresh)
+    number = len(history) + 1
     if not complete:
-        return new
-    with count_spending() as counted:
-        judged = _judged(new, history, validators, dict(context or {}), policy, fresh=fresh)
-    return replace(judged, spent=counted.spent) if counted.spent != NOTHING_SPENT else judged
-
-
-def _judged(
-    new: Attempt,
-    history: Sequence[Attempt],
-    validators: Sequence[ResponseValidator],
-    context: Mapping[str, Any],
-    policy: Policy | None,
-    *,
-    fresh: bool,
-) -> Attempt:
+        return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
+    context = dict(context or {})
     before = weighed(history, policy or Policy())
-    answer = new.text if fresh else assemble(before, new.text, _documents(context))
-    repairing = [validator for validator in validators if policy and policy.repairs(validator.name)]
-    if repairing:
-        repaired = repair_answer(answer, repairing, context)
-        new = replace(new, fixed_issues=repaired.fixed_issues, changes=repaired.changes)
-        answer, context = repaired.text, {**context, **repaired.context}
-    issues = [*examine(answer, validators, context), *_lost(before, new, answer, context)]
-    return replace(new, answer=answer, issues=tuple(issues))
+    answer = text if fresh else assemble(before, text, _documents(context))
+    repaired: Repaired | None = None
+    with SpendingCount() as counted:
+        if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
+            repaired = repair_answer(answer, repairing, context)
+            answer, context = repaired.text, {**context, **repaired.context}
+        issues = [*examine(answer, validators, context), *_lost(before, answer, context, fresh=fresh)]
+    return Attempt(
+        number=number,
+        text=text,
+        answer=answer,
+        issues=tuple(issues),
+        fixed_issues=repaired.fixed_issues if repaired else (),
+        changes=repaired.changes if repaired else (),
+        feedback=feedback,
+        fresh=fresh,
+        spent=counted.spent,
+    )
 
 
-def _lost(history: Sequence[Attempt], new: Attempt, answer: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool) -> list[ValidationIssue]:
     """What the answer lacks that was in the one before it, or in what was known of one that broke off."""
+    if not history:
+        return []
     locale = str(context.get("locale", DEFAULT_LOCALE))
-    if new.fresh:
+    if fresh:
         kept = best(history)
         return lost(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
     files = _documents(context)

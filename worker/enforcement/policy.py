@@ -62,6 +62,8 @@ class Action(StrEnum):
 
 #: ADR-038's order: ask again, then repair, then fail.
 DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
+#: Wanted for one error, they end the turn whatever the others want.
+_GIVING_UP = frozenset({Action.ESCALATE, Action.FAIL})
 
 
 @lru_cache(maxsize=256)
@@ -174,20 +176,18 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     if not errors:
         return Accept(last.number)
     codes = tuple(dict.fromkeys(issue.code for issue in errors))
-    number = (best(weighed(history, policy)) or last).number
     hopeless = used_up or _came_back(history)
     spent = _spent(history, policy)
     wanted = {
         _next_action(policy.actions(issue.validator), hopeless=hopeless or issue.validator in spent) for issue in errors
     }
-    if Action.ESCALATE in wanted:
-        return Fail(number, "escalated")
-    if Action.FAIL in wanted:
-        return Fail(number, "rejected")
-    if Action.RETRY in wanted:
+    if Action.RETRY in wanted and not wanted & _GIVING_UP:
         return Retry(_feedback(history, policy), codes)
     if wanted == {Action.WARN} and all(issue.code != LOST for issue in errors):
         return Accept(last.number)
+    number = (best(weighed(history, policy)) or last).number
+    if wanted & _GIVING_UP:
+        return Fail(number, "escalated" if Action.ESCALATE in wanted else "rejected")
     return Fallback(number, codes)
 
 
@@ -239,6 +239,8 @@ def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
 
 def _spent(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:
     """The validators that rejected as many answers as the policy asks again for."""
+    if not policy.caps:
+        return frozenset()
     rejected = [{error.validator for error in attempt.errors} for attempt in history if attempt.complete]
     return frozenset(name for name, cap in policy.caps.items() if sum(name in names for names in rejected) >= cap)
 

@@ -100,7 +100,10 @@ class ResponseEnforcer:
 
         Raises:
             ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
+            TypeError: the runner lacks a method, or a validator is something else, such as a name.
         """
+        if missing := [name for name in ("run_session", "continue_session") if not hasattr(runner, name)]:
+            raise TypeError(f"the runner ({type(runner).__name__}) has no method {' and no '.join(missing)}")
         if max_retries < 0:
             raise ValueError(f"max_retries must not be negative: {max_retries}")
         if validation_seconds < 0:
@@ -110,7 +113,7 @@ class ResponseEnforcer:
         policy = policy or Policy(max_attempts=max_retries + 1)
         self.policy = replace(policy, locale=locale) if locale else policy
         self.locale = locale
-        self.validators = list(unique(validators or ()))
+        self.validators = list(unique(_validators(validators or ())))
 
     @property
     def max_retries(self) -> int:
@@ -121,9 +124,9 @@ class ResponseEnforcer:
         """Add a validator.
 
         Raises:
-            DuplicateValidatorError: there is one of that name.
+            DuplicateValidatorError: there is one of that name. TypeError: it is something else, such as a name.
         """
-        self.validators = list(unique([*self.validators, validator]))
+        self.validators = list(unique(_validators([*self.validators, validator])))
 
     def remove_validator(self, name: str) -> ResponseValidator:
         """Take a validator out, and return it.
@@ -242,6 +245,16 @@ class ResponseEnforcer:
         )
 
 
+def _validators(given: Sequence[ResponseValidator]) -> Sequence[ResponseValidator]:
+    """The validators. Raises ``TypeError`` where one is a class or a name."""
+    for each in given:
+        if isinstance(each, type):
+            raise TypeError(f"{each.__name__} is a class: write {each.__name__}()")
+        if not hasattr(each, "validate"):
+            raise TypeError(f"{each!r} is not a validator; names of offered ones: worker.enforcement.build_validators")
+    return given
+
+
 def _read(result: Any) -> tuple[str, bool]:
     """The text of a runner's result, and whether the agent really finished (ADR-036).
 
@@ -251,6 +264,6 @@ def _read(result: Any) -> tuple[str, bool]:
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     if not isinstance(text, str):
-        raise TypeError(f"a runner's result needs a text stdout, not {type(text).__name__}")
+        raise TypeError(f"the runner returned {type(result).__name__}: it needs an attribute stdout that is a text")
     fine = getattr(result, "complete", None) is not False and getattr(result, "success", None) is not False
     return text, fine and getattr(result, "exit_code", None) in (None, 0) and bool(text.strip())

@@ -116,7 +116,7 @@ def finished(folder: Path) -> Finished | None:
     return Finished(output, facts) if isinstance(facts, dict) else None
 
 
-def forget(folder: Path) -> None:
+def forget(folder: Path | str) -> None:
     """Remove what is recorded of a delivery: its result is in the store. First the name that the guard may change."""
     for end in (_OUTPUT, _FINISHED):
         with contextlib.suppress(OSError):

@@ -5,8 +5,9 @@
     input/request.md       the original request; beside it the images of the user's messages
     context/messages.json  the conversation; context/*.md are documents people lay there
 
-Written before each run and after each accepted answer, by the holder of the turn. Nothing here steers a turn: the
-ledger does. The step comes from the agent's answer alone.
+Written before each run and after each accepted answer, by the holder of the turn; CLAUDE.md only where what it says
+changed, or somebody changed the file. Nothing here steers a turn: the ledger does. The step comes from the agent's
+answer alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from pathlib import Path
@@ -28,9 +28,11 @@ import structlog
 from api_client.contract.marker import page_text
 from api_client.contract.turn import Turn
 from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
+from worker.files.recent import Recent
 from worker.files.safe_io import made, opened, read
 from worker.files.session_fence import FencedPlace, Place
-from worker.files.template import render
+from worker.files.session_version import Identity, Rules, Version, digest_of, identity
+from worker.files.template import has_skills, render
 
 log = structlog.get_logger()
 
@@ -41,21 +43,6 @@ _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 
 #: An object's members in lines, as ``indent=2`` would have them: that takes three times as long.
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
-
-#: Path in the session's folder, inode, size, times of modification and of change; zeros where there is none.
-_Identity = tuple[str, int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """What was prepared: the turn, and what was written or read for it, as it was left."""
-
-    turn_id: str
-    files: tuple[_Identity, ...]
-
-    def holds(self, session: int) -> bool:
-        """Whether all of it still is as it was left."""
-        return all(_identity(file[0], session) == file for file in self.files)
 
 
 class Answer(Protocol):
@@ -81,7 +68,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
     A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
-    changed a file since.
+    changed a file since. The session's further turns find its CLAUDE.md in the same way.
 
     Args:
         holder: writes in the session's folder, as long as nobody held it later.
@@ -96,44 +83,80 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     """
     workdir, session = holder.path, holder.session
     version = _versions.get(workdir)
-    if version and version.turn_id == turn.turn_id and version.holds(session):
+    if version and version.serves(turn, root, template, tools=tools) and version.holds(session):
         return
     old = {} if holder.new else _read_status(session)
     status = {**_new_status(turn), **old, **_turn_facts(turn)}
     with made(session, "input", missing=holder.new) as folder:
-        if "original_request" not in old or not (workdir / "input" / "request.md").exists():
+        if "original_request" not in old or not identity("request.md", folder)[1]:
             holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
         for image in turn.request.images:
             holder.replace(image.name, image.content, folder, durable=False)
     with made(session, "context", missing=holder.new) as folder:
         holder.replace("messages.json", _in_lines(turn.request.messages), folder, durable=False)
-        laid = _identity("context", session)  # before its names are read: what comes later changes it
-        documents = [] if holder.new else _documents(folder)
-        context = _contents(documents, folder)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir("logs", dir_fd=session)
-    if template:
-        text = render(
+        laid = identity("context", session)  # before its names are read: what comes later changes it
+        documents = () if holder.new else tuple(identity(name, folder) for name in _documents(folder))
+        rules = Rules(
+            template=template,
+            tools=tools,
+            root=root,
+            skills=has_skills(root),
             session_id=str(status["session_id"]),
             created_at=str(status["created_at"]),
             original_request=str(status["original_request"]),
-            workdir=workdir,
-            root=root,
-            template=template,
-            tools=tools,
-            context=context,
+            documents=documents,
         )
-        holder.replace(RULES, _bytes(text), session, durable=False)
-    elif not holder.new:
-        holder.remove(RULES, session)
+        digest = version.digest if version and version.says(rules, session) else _write_rules(holder, rules, folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir("logs", dir_fd=session)
     if status != old:
         _write_status(holder, status)
-    names = (STATUS, RULES, "input/request.md", "context/messages.json", *(f"context/{name}" for name in documents))
-    _versions.put(workdir, _Version(turn.turn_id, (laid, *(_identity(name, session) for name in names))))
+    names = (STATUS, "input/request.md", "context/messages.json")
+    files = (laid, *(identity(name, session) for name in names), *(_in_context(document) for document in documents))
+    prepared = Version(
+        turn_id=turn.turn_id,
+        status=status,
+        rules=rules,
+        digest=digest,
+        file=identity(RULES, session),
+        files=files,
+    )
+    _versions.put(workdir, prepared)
 
 
-def accept(holder: Place, turn: Turn, answer: Answer) -> None:
-    """Note an accepted answer: its step for observability, and which agent session the next turn continues.
+def _write_rules(holder: FencedPlace, rules: Rules, context: int) -> bytes:
+    """Write CLAUDE.md, and return its digest; without a template there is to be none.
+
+    Args:
+        holder: as for ``prepare``.
+        rules: what it says.
+        context: the folder of the documents, held open.
+
+    Raises:
+        OSError, SettingsError: as ``prepare``.
+    """
+    if not rules.template:
+        if not holder.new:
+            holder.remove(RULES, holder.session)
+        return b""
+    text = render(
+        session_id=rules.session_id,
+        created_at=rules.created_at,
+        original_request=rules.original_request,
+        workdir=holder.path,
+        root=rules.root,
+        template=rules.template,
+        tools=rules.tools,
+        context=_contents([document[0] for document in rules.documents], context),
+        skills=rules.skills,
+    )
+    content = _bytes(text)
+    holder.replace(RULES, content, holder.session, durable=False)
+    return digest_of(content)
+
+
+def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> None:
+    """Note an accepted answer: its step for observability, and which ``agent_session`` the next turn continues.
 
     Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.
 
@@ -141,17 +164,17 @@ def accept(holder: Place, turn: Turn, answer: Answer) -> None:
         OSError: it cannot be written.
     """
     answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
-    status = {**_new_status(turn), **({} if holder.new else _read_status(holder.session))}
+    status = {**_new_status(turn), **({} if holder.new else _status_in(holder))}
     status |= {
         **_turn_facts(turn),
         "step": answer.step,
         "step_source": answer.step_source,
-        "agent_session": turn.agent_session,
+        "agent_session": agent_session,
         "conversation": conversation_digest(answered),
     }
     _write_status(holder, status)
     if isinstance(holder, FencedPlace):
-        _tidy(holder, turn.agent_session)
+        _tidy(holder, agent_session)
 
 
 def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> str:
@@ -191,34 +214,13 @@ def read_status(workdir: Path) -> dict[str, Any]:
         return {}
 
 
-class _Versions:
-    """What this process last prepared in each session's folder: for which turn, and how the files were then."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: dict[Path, _Version] = {}
-
-    def get(self, workdir: Path) -> _Version | None:
-        return self._kept.get(workdir)
-
-    def put(self, workdir: Path, version: _Version) -> None:
-        """Remember; the one that was put longest ago goes when there are too many."""
-        self._kept.pop(workdir, None)
-        self._kept[workdir] = version
-        while len(self._kept) > self._most:
-            self._kept.pop(next(iter(self._kept)), None)
+#: What this process last prepared in each session's folder: for which turn, and how the files were then.
+_versions = Recent[Path, Version](most=1024)
 
 
-_versions = _Versions(most=1024)
-
-
-def _identity(path: str, session: int) -> _Identity:
-    """A file's or folder's identity. The time of its last change of any kind cannot be set by who writes it."""
-    try:
-        facts = os.stat(path, dir_fd=session, follow_symlinks=False)
-    except OSError:
-        return path, 0, 0, 0, 0
-    return path, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+def _in_context(document: Identity) -> Identity:
+    """A document's identity, with its path in the session's folder."""
+    return f"context/{document[0]}", *document[1:]
 
 
 def _turn_facts(turn: Turn) -> dict[str, Any]:
@@ -239,6 +241,14 @@ def _new_status(turn: Turn) -> dict[str, Any]:
         "project_name": None,
         "conversation_id": turn.request.metadata.get("conversation_id"),
     }
+
+
+def _status_in(holder: Place) -> Mapping[str, Any]:
+    """The session's status.json: as this process wrote it for the run, unless somebody changed it since."""
+    version = _versions.get(holder.path)
+    if version and identity(STATUS, holder.session) in version.files:
+        return version.status
+    return _read_status(holder.session)
 
 
 def _read_status(session: int) -> dict[str, Any]:

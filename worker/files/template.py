@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,15 +27,17 @@ def render(
     context: Mapping[str, str],
     template: str,
     tools: bool = True,
+    skills: bool = False,
 ) -> str:
     """The agent's instructions about its session; ``template`` is the template's text, ``tools``: the agent has tools.
+
+    ``skills``: the project has some (``has_skills``).
 
     Users' texts stand in code blocks: the Claude CLI would read ``@path`` in the open as "put that file in here".
 
     Raises:
         SettingsError: the template cannot be filled in.
     """
-    skills = root / "skills"
     try:
         return _template(template).render(
             tools=tools,
@@ -43,11 +46,16 @@ def render(
             original_request=original_request[:_MAX_REQUEST],
             workdir=workdir,
             root=root,
-            skills=skills if skills.is_dir() else None,
+            skills=root / "skills" if skills else None,
             context=dict(context),
         )
     except TemplateError as error:
         raise SettingsError([f"prompt_template: {type(error).__name__}: {error}"]) from error
+
+
+def has_skills(root: Path) -> bool:
+    """Whether the project has skills that its agents are to know of."""
+    return os.path.isdir(f"{root}/skills")  # noqa: PTH112 - asked once a run
 
 
 def text_of(name: str, locale: str) -> str:

@@ -42,7 +42,8 @@ def gather(settings: Settings, store: redis.Redis, outbox: Outbox) -> None:
         keys = Keys(settings.namespace, shard)
         _turns(settings, store, outbox, keys, keys.finished, _of_ended)
         _turns(settings, store, outbox, keys, keys.inbox, _of_parked)
-    found = [*gone_workers(_reports(store, Keys(settings.namespace).workers), time.time())]
+    seconds, _ = store.time()  # as workers report by the store's clock
+    found = [*gone_workers(_reports(store, Keys(settings.namespace).workers), float(seconds))]
     if len(settings.flow_version) > 1:
         found += rolled_back_by_itself(settings, notes(store, Keys(settings.namespace)), time.time())
     for notice in found:

@@ -1,5 +1,6 @@
 """Tells the store how processes of workers ended, so that a dead letter can say what its workers died of.
 
+Of one that may not use the store it logs the reason.
 In a thread: a supervisor has to restart what died whether the store answers or not.
 """
 
@@ -16,6 +17,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.process_exit import KEEP_SECONDS, MOST, ProcessExit
+from worker.processes.program import REFUSED
 
 log = structlog.get_logger()
 
@@ -41,7 +43,7 @@ class ExitNotes:
     def _write(self) -> None:
         from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
 
-        from worker.turns.record.store import connect
+        from worker.turns.record.store import connect, require_shards
 
         try:
             store = connect(self._settings, answer_seconds=2.0, resends=0)
@@ -61,3 +63,8 @@ class ExitNotes:
                 time.sleep(_PAUSE_SECONDS)
             else:
                 log.warning("exit.not_noted", worker=ended.worker, pid=ended.pid, exit_code=ended.code)
+            if ended.code == REFUSED:
+                try:
+                    require_shards(self._settings)
+                except SettingsError as error:
+                    log.error("worker.refused", worker=ended.worker, error=str(error))

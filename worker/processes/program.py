@@ -22,6 +22,10 @@ _LOOK_SECONDS = 0.025
 LOCKED = 75
 #: Exit code of a program that an operator ended: its supervisor does not start it again.
 STAYS_DOWN = 84
+#: Exit code of a worker process that may not use this store (EX_CONFIG). Its supervisor says why, once for all of them.
+REFUSED = 78
+#: Set in the environment of what a supervisor starts.
+SUPERVISED = "HELIX_AGENT_SUPERVISED"
 
 # A tiny launcher that becomes the program. It replaces subprocess's preexec_fn, which may deadlock beside threads.
 _TETHER = f"""\

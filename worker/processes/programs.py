@@ -17,7 +17,7 @@ from pathlib import Path
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.processes.cpus import usable_cpus
 from worker.processes.exit_reports import ExitNotes
-from worker.processes.program import Program
+from worker.processes.program import SUPERVISED, Program
 
 #: A worker process touches the file this variable names once it consumes; `turns worker` when all of them do, `turns
 #: traces` again and again.
@@ -114,7 +114,7 @@ def workers(settings: Settings) -> list[Program]:
             Program(
                 name=f"worker-{number}",
                 command=worker_command(share, number),
-                environ=environ_of(share, **{READY_VARIABLE: str(ready)}),
+                environ=environ_of(share, **{READY_VARIABLE: str(ready), SUPERVISED: "yes"}),
                 cwd=state,
                 ready_file=ready,
                 # A stalled worker takes its mark away; a frozen one renews it no more.

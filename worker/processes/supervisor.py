@@ -68,7 +68,7 @@ class Supervisor:
 
     One thread starts and watches all of them, because the kernel ties a child to the thread that started it. It calls
     ``show`` every few seconds, as long as every program is ready and works, and ``on_exit`` with process id and exit
-    code for each that ended by itself; neither may block.
+    code for each that was ready and ended by itself; neither may block.
     """
 
     def __init__(
@@ -105,17 +105,18 @@ class Supervisor:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def start(self, meanwhile: Callable[[threading.Event], None] = lambda stops: None) -> None:
         """Start every program in order, each after the ones before it are ready; those ``alongside`` do not wait.
 
-        ``meanwhile`` is called while they start; should it raise, ``stop`` ends what was started.
+        ``meanwhile`` is called while they start, and returns once its event is set: they end. Should it raise, ``stop``
+        ends what was started.
 
         Raises:
             NotReady: one never got ready; the others are stopped again.
             OSError: one could not be started at all.
         """
         self._thread.start()
-        meanwhile()
+        meanwhile(self._stopping)
         self._settled.wait()
         if self._failure:
             self._thread.join()
@@ -131,7 +132,7 @@ class Supervisor:
         on_ready: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
         *,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[threading.Event], None] = lambda stops: None,
     ) -> None:
         """Start everything, and stop it at SIGINT, SIGTERM or SIGHUP; a second signal kills without grace.
 
@@ -300,9 +301,9 @@ class Supervisor:
             code = bury(child.process)
             child.process, child.ready = None, False
             self._changed.notify_all()
-        self._on_exit(child.program, pid, code)
         if not child.proven:
             raise NotReady(f"{name} ended at its start with exit code {code}{self._tail(child.program)}")
+        self._on_exit(child.program, pid, code)
         if code == STAYS_DOWN:
             log.warning("process.stays_down", name=name, pid=pid)
             child.stays_down, child.start_at = True, math.inf

@@ -13,7 +13,7 @@ import structlog
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.event_kinds import Body
-from api_client.contract.failpoints import arrive, reach
+from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from worker.enforcement.feedback import go_on_feedback
@@ -37,6 +37,7 @@ from worker.runners.base import (
     reads_files,
 )
 from worker.runners.guard.marks import sweep_before
+from worker.runners.guard.processes import shared
 from worker.turns import folders
 from worker.turns.continuation import Continuation
 from worker.turns.leases.host import Host
@@ -139,7 +140,28 @@ class AgentRun:
         return None
 
     async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
-        """The agent's run: as a coroutine, or in a thread when its runner blocks."""
+        """The agent's run. A runner that raises or returns something else is an error of the result: no worker died.
+
+        The agent that such a runner may have left is ended before anything else is done with the turn.
+        """
+        try:
+            result: object = await self._run_by(runner, order, emit)  # whatever a plug-in returns
+        except Exception as error:
+            await self._threads.runs(shared().end, order.mark)
+            if self._lease.reason or isinstance(error, MemoryError | FailpointError):
+                raise  # this worker stops, fails, or lost the turn: another delivery follows
+            log.exception("runner.raised", runner=runner.name)
+            said = (
+                f"runner {runner.name!r} raised {type(error).__name__}; the worker's log has its text (runner.raised)"
+            )
+            return not_begun(said, host=False) if isinstance(error, OSError) else config_error(said)
+        if isinstance(result, RunResult):
+            return result
+        await self._threads.runs(shared().end, order.mark)
+        return config_error(f"runner {runner.name!r} returned {type(result).__name__}; it must return a RunResult")
+
+    async def _run_by(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
+        """Run as a coroutine, or in a thread when the runner blocks."""
         if in_loop(runner):
             return await runner.run_async(order, emit, self._lease)
         loop = asyncio.get_running_loop()
@@ -161,6 +183,9 @@ class AgentRun:
     def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
         """The runner and its order, with the turn confirmed to be ours. Raises as ``_prepared``."""
         reach("run.claimed")
+        attempt = self._lease.claim.link.attempt
+        if may_block and self._lease.went_on and folders.may_be_recorded(self._settings, self._turn, self._runners):
+            folders.forget_runs(self._settings, self._turn, range(attempt - 1, attempt))
         if self._turn.request.phase is not None:
             self._require_gates()
             self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)

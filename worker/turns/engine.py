@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -120,11 +119,7 @@ class Engine:
         self._quiet_ordered = False
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
-        self._reaper = (
-            None
-            if alone
-            else Reaper(settings, self.name, partial(self.announce, preferred=True), self._lost, self._given_up)
-        )
+        self._reaper = None if alone else Reaper(settings, self.name, self.announce, self._lost, self._given_up)
         self._helpers = helpers
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -155,9 +150,6 @@ class Engine:
             return
         link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
-        if self._quiet_ordered:  # asked for before it was known: somebody else is to have it
-            self.loop.begin(lambda: self._threads.files(self.announce, link, turn_id, session_id))
-            return
         self._taken, self._took_at = self._taken + 1, time.time()
         seat = self.slots.enter(QUEUES[link.task])
         self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
@@ -188,7 +180,11 @@ class Engine:
 
     def next_queues(self, queues: Sequence[str]) -> list[str]:
         """The queues to take the next message from; none while the host is sick or an operator ordered it."""
-        return [] if self.host.sick or self._quiet_ordered else self.slots.order(queues)
+        return self.slots.order(queues) if self.takes() else []
+
+    def takes(self) -> bool:
+        """Whether this process takes messages: not while the host is sick or an operator ordered it to be quiet."""
+        return not (self.host.sick or self._quiet_ordered)
 
     def _obey(self, order: str) -> bool:
         """Follow an operator's order. Returns whether this process takes no new turns. In the heartbeat's thread."""
@@ -246,17 +242,16 @@ class Engine:
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
+    def announce(self, link: Link, turn_id: str, session_id: str) -> None:
         """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again.
 
-        ``preferred``: the turn has waited before. So has the session's next turn, if it is not the one at work.
+        Whatever a worker announces has waited before: it is preferred to turns that were just submitted.
         """
         report = _TASK.get()
         task = report.task if report else None
-        preferred = preferred or (task is not None and task.kwargs.get("turn_id") != turn_id)
         signatures = [
             self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id, preferred=preferred)
+            for item in chain_of(link, turn_id, session_id, preferred=True)
         ]
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
         try:

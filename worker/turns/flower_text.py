@@ -57,8 +57,9 @@ _FOLLOWS = {
 
 def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
     """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
-    before = [record for record in history if record.number == link.attempt - 1]
-    if link.task not in (RETRY, PHASE_RUN) or not before:
+    asked_again = link.task in (RETRY, PHASE_RUN)
+    before = [record for record in history if record.number == link.attempt - 1] if asked_again else []
+    if not before:
         return _attempt(turn, link)
     why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
     return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
+from api_client.contract.tasks import JUDGED_BY
 from api_client.contract.turn import Turn
 from worker.enforcement.attempt import best, latest_set
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
 from worker.files import recording, session
+from worker.files.recent import Recent
 from worker.files.session_fence import fenced_writes, place
 from worker.files.workspace import (
     RESPONSE,
@@ -22,14 +24,17 @@ from worker.files.workspace import (
     delivery_directory,
     delivery_name,
     has_answer,
+    left_by,
     session_directory,
     take_answer_back,
-    written,
 )
-from worker.runners.base import Adopts, AnyRunner, BuildRunner, needs_folder
+from worker.runners.base import AnyRunner, BuildRunner, needs_folder
 from worker.turns.phases import phase_folders
 from worker.turns.phases.phase_folders import phase_directory
+from worker.turns.record.claim import Claim
 from worker.turns.transitions.moves import judged, policy_of
+
+_NOTHING = Written()
 
 
 def folder_of(settings: Settings, turn: Turn) -> Path:
@@ -57,7 +62,7 @@ def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> boo
 
 def is_recorded(runner: AnyRunner) -> bool:
     """Whether runs of a runner are recorded: where agents work in a folder, and a finished run can be adopted."""
-    return needs_folder(runner) and isinstance(runner, Adopts)
+    return needs_folder(runner) and hasattr(runner, "adopt")  # a tenth of what the protocol's isinstance takes
 
 
 def _runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
@@ -103,11 +108,11 @@ def begin(
         DeliveryTaken: this delivery was started before. OSError: the folder cannot be written. SettingsError: as
             ``folder_of``. What ``confirm`` raises.
     """
-    workdir, directory = folder_of(settings, turn), own_folder(settings, turn, attempt)
+    workdir = folder_of(settings, turn)
     if not needed:
         if has_answer(workdir):
             _take_answer_back(workdir, confirm)
-        return directory
+        return own_folder(settings, turn, attempt)
     with fenced_writes(workdir, token, stays=True) as holder:
         confirm()
         holder.take()
@@ -134,7 +139,7 @@ def _take_answer_back(workdir: Path, confirm: Callable[[], None]) -> None:
 
 def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
     """The folder of the delivery that runs now, made or not. Raises as ``folder_of``, ``ValueError``: no turn's id."""
-    return folder_of(settings, turn).joinpath("attempts", delivery_name(turn.turn_id, attempt, turn.delivery))
+    return Path(f"{folder_of(settings, turn)}/attempts/{delivery_name(turn.turn_id, attempt, turn.delivery)}")
 
 
 def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
@@ -142,14 +147,27 @@ def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) ->
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
 
 
+def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, went_on: bool) -> range:
+    """The attempts whose runs may be recorded still, and need not be once the claimed link's move is stored.
+
+    That is the link's own, and those before it where another holder may have died before it removed their recordings.
+    ``went_on``: this holder carried out the link before too.
+    """
+    attempt, runs = claim.link.attempt, claim.link.task in JUDGED_BY
+    if (went_on and not runs) or not may_be_recorded(settings, claim.turn, runners):
+        return range(0)
+    return range(attempt if went_on else 1, attempt + 1)
+
+
 def forget_runs(settings: Settings, turn: Turn, ended: Iterable[int]) -> None:
     """Remove what is recorded of the runs of attempts whose results are in the store."""
     try:
-        attempts = folder_of(settings, turn) / "attempts"
+        folder = folder_of(settings, turn)
     except SettingsError:
         return  # no agent of it was started here
-    for attempt, delivery in itertools.product(ended, range(1, turn.delivery + 1)):
-        recording.forget(attempts / delivery_name(turn.turn_id, attempt, delivery))
+    for attempt in ended:
+        for delivery in range(attempt, turn.delivery + 1):  # each attempt before it had one at least
+            recording.forget(f"{folder}/attempts/{delivery_name(turn.turn_id, attempt, delivery)}")
 
 
 def delivery_of(turn: Turn, record: AttemptRecord) -> str:
@@ -164,28 +182,62 @@ def delivery_folder(settings: Settings, turn: Turn, record: AttemptRecord) -> Pa
 
 def written_before(settings: Settings, turn: Turn, record: AttemptRecord, files: Mapping[str, str]) -> dict[str, str]:
     """Which of an answer's ``files`` its attempt did not write itself. Raises as ``folder_of``."""
-    own = delivered(settings, turn, record).files if files else {}
-    return {name: text for name, text in files.items() if own.get(name) != text}
+    return _not_of(_delivered(settings, turn, record), files) if files else {}
 
 
-def delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
-    """What the attempt's agent wrote into files. Raises as ``folder_of``."""
-    return written(delivery_folder(settings, turn, record))
+def _not_of(own: Written, files: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in files.items() if own.files.get(name) != text}
 
 
-def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> tuple[Written, list[ValidationIssue]]:
-    """The files that belong to the last of these attempts' answer, and what a new version of one of them lost.
+#: Deliveries that were over and had written nothing: nobody looks there again.
+_wrote_nothing = Recent[str, bool](most=4096)
+
+
+def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
+    """What the attempt's agent, which has ended, wrote into files. Raises as ``folder_of``, ``workspace.left_by``."""
+    name = delivery_of(turn, record)
+    if _wrote_nothing.get(name):
+        return _NOTHING
+    found = left_by(f"{folder_of(settings, turn)}/attempts/{name}")
+    if found == _NOTHING:
+        _wrote_nothing.put(name, True)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFiles:
+    """The files of an answer.
+
+    Attributes:
+        files: by name. not_own: those of them that its own attempt did not write so.
+        refused: why one that its own attempt wrote is not taken, as in ``Written``.
+        lost: what a new version of one of them lost.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    not_own: dict[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    lost: Sequence[ValidationIssue] = ()
+
+
+def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> AnswerFiles:
+    """The files that belong to the last of these attempts' answer.
 
     Each delivery writes in its own folder; an agent that is asked for a part alone does not write its files again.
-    ``response.md`` is the answer itself, and stands for its own attempt only. Raises as ``folder_of``.
+    ``response.md`` is the answer itself, and stands for its own attempt only.
+
+    Raises:
+        SettingsError: as ``folder_of``. OSError: as ``workspace.left_by``.
     """
+    delivered = [_delivered(settings, turn, record) for record in records]
+    own = delivered[-1]
+    if not any(each.files for each in delivered):
+        return AnswerFiles(refused=own.refused)
     files: dict[str, str] = {}
     lost: list[ValidationIssue] = []
-    own = Written()
     policy = policy_of(turn)
     attempts = weighed(judged(records), policy)
-    for at, record in enumerate(records):
-        own = delivered(settings, turn, record)
+    for at, (record, each) in enumerate(zip(records, delivered, strict=True)):
         if attempts[at].fresh:
             files = {}
         if not attempts[at].complete and not record.goes_on and record is not records[-1]:
@@ -194,7 +246,7 @@ def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> tu
         answer, errors = (before.answer, before.errors) if before else ("", ())
         files.pop(RESPONSE, None)
         if errors:
-            files, lost = kept_files(files, errors, answer, own.files, turn.request.locale)
+            files, lost = kept_files(files, errors, answer, each.files, turn.request.locale)
         else:
-            files, lost = {**files, **own.files}, []
-    return Written(files=files, refused=own.refused), lost
+            files, lost = {**files, **each.files}, []
+    return AnswerFiles(files=files, not_own=_not_of(own, files), refused=own.refused, lost=lost)

@@ -55,7 +55,7 @@ _PR_SET_PDEATHSIG = 1
 _START_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """What is to be judged.
 
@@ -75,6 +75,25 @@ class Case:
     policy: Policy
     file: PolicyFile | None = None
     fresh: bool = False
+
+    @functools.cached_property
+    def bounded(self) -> bool:
+        """Whether it may be judged in the worker itself: the work has a bound that is known and small.
+
+        All of its validators are ours, they say themselves that their time grows with these texts alone and that they
+        look at no file system, which may hang, and the texts are not long.
+        """
+        if not set(_rules(self)) <= _OURS:
+            return False
+        texts = {self.text, *(self.context.get("files") or {}).values()}
+        for attempt in self.history:
+            texts |= {attempt.text, attempt.answer}
+        if sum(map(len, texts)) > MOST_CHARACTERS:
+            return False
+        try:
+            return all(validator.bounded_on(texts) for validator in _validators(self))
+        except CannotJudge:
+            return False
 
 
 class CannotJudge(Exception):
@@ -126,25 +145,6 @@ def _rules(case: Case) -> tuple[str, ...]:
 def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseValidator, ...]:
     """Our own validators keep no state: they are made once."""
     return build_validators(names, root=root, locale=locale)
-
-
-def bounded(case: Case) -> bool:
-    """Whether the case may be judged in the worker itself: the work has a bound that is known and small.
-
-    All of its validators are ours, they say themselves that their time grows with these texts alone and that they look
-    at no file system, which may hang, and the texts are not long.
-    """
-    if not set(_rules(case)) <= _OURS:
-        return False
-    texts = {case.text, *(case.context.get("files") or {}).values()}
-    for attempt in case.history:
-        texts |= {attempt.text, attempt.answer}
-    if sum(map(len, texts)) > MOST_CHARACTERS:
-        return False
-    try:
-        return all(validator.bounded_on(texts) for validator in _validators(case))
-    except CannotJudge:
-        return False
 
 
 def judge_case(case: Case) -> Attempt:
@@ -219,7 +219,7 @@ class Judges:
 
     def _try(self, work: Callable[[Case], Found], case: Case) -> Found | None:
         """The word on a case; None when what judged it failed, overran or died."""
-        if bounded(case):
+        if case.bounded:
             try:
                 return work(case)
             except CannotJudge:

@@ -20,6 +20,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
+    JUDGED_BY,
     PHASE_RUN,
     PHASE_VERIFY,
     RESUME,
@@ -58,8 +59,6 @@ from worker.turns.transitions.usage import with_judging
 from worker.turns.validation import Judging, Validation
 
 log = structlog.get_logger()
-
-_RUNS = frozenset({RUN, RETRY, PHASE_RUN})
 
 BlockingWork = Callable[[Lease, list[AttemptRecord]], Move]
 Work = Callable[[Lease, list[AttemptRecord]], Awaitable[Move]]
@@ -119,16 +118,20 @@ class Links:
         await self._policies.load(lease.claim.turn)
         return await self._validation.at_once(lease, run, attempts)
 
-    async def settle(self, claim: Claim, *, taken_over: bool) -> None:
+    async def settle(self, lease: Lease, following: Claim | None, *, published: bool) -> None:
         """Remove the recordings of runs after the link is committed: no worker has to adopt them any more.
 
-        ``taken_over``: another process may have done the link and died before it removed them.
+        Args:
+            lease: with the claim of the link that is committed.
+            following: the claim of the next link, where that is carried out in place. Before it runs an agent again,
+                ``AgentRun`` removes the recording of the attempt before.
+            published: they were removed when the answer was published.
         """
-        attempt = claim.link.attempt
-        if taken_over or claim.link.task in _RUNS:
-            ended = range(1 if taken_over else attempt, attempt + 1)
-            if folders.may_be_recorded(self._settings, claim.turn, self._runners):
-                await self._threads.files(folders.forget_runs, self._settings, claim.turn, ended)
+        claim = lease.claim
+        ended = folders.unforgotten(self._settings, claim, self._runners, went_on=lease.went_on)
+        alone = len(ended) == 1 and following is not None and following.link.task in JUDGED_BY
+        if ended and not alone and not published:
+            await self._threads.files(folders.forget_runs, self._settings, claim.turn, ended)
 
     def _in_checks(self, work: BlockingWork) -> Work:
         return lambda lease, attempts: self._threads.checks(work, lease, attempts)
@@ -186,16 +189,17 @@ class Links:
         records = {record.number: record for record in attempts}
         best = records[turn.best or link.attempt]
         tried = [record for number, record in sorted(records.items()) if number <= best.number]
-        delivered, lost = folders.kept(self._settings, turn, tried)
+        found = folders.kept(self._settings, turn, tried)
         try:
             repaired = self._judges.repair(
-                self._validation.case(turn, best.answer, delivered.files, judged(list(records.values())))
+                self._validation.case(turn, best.answer, found.files, judged(list(records.values())))
             )
         except CannotJudge as error:
             return cannot_judge(link, str(error))
-        repaired = replace(repaired, issues=(*repaired.issues, *lost, *refused(delivered.refused, turn.request.locale)))
+        wrong = (*found.lost, *refused(found.refused, turn.request.locale))
+        repaired = replace(repaired, issues=(*repaired.issues, *wrong))
         move = with_judging(turn, after_fallback(turn, link, best.number, repaired), repaired.spent)
-        return self._publisher.accept_with_files(lease, move, best, {**delivered.files, **repaired.files})
+        return self._publisher.accept_with_files(lease, move, best, {**found.files, **repaired.files})
 
     def _verify(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Check a phase's output: its gates, each reported as it ends, then a verifier if it asks for one."""
@@ -233,10 +237,8 @@ class Links:
             return move
         if turn.request.phase is not None:
             return self._publisher.accept_with_files(lease, move, best)
-        delivered, _ = folders.kept(
-            self._settings, turn, [r for _, r in sorted(records.items()) if r.number <= best.number]
-        )
-        return self._publisher.accept_with_files(lease, move, best, delivered.files)
+        tried = [record for number, record in sorted(records.items()) if number <= best.number]
+        return self._publisher.accept_with_files(lease, move, best, folders.kept(self._settings, turn, tried).files)
 
     def _fail(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """End the turn as failed, and tell its user what to do."""

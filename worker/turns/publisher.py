@@ -10,7 +10,7 @@ before it asks the store (``publish``, in a thread). Else the store is asked in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import structlog
 
@@ -20,7 +20,7 @@ from api_client.contract.failpoints import arrive, reach
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files import session, workspace
-from worker.files.session_fence import FencedPlace, Place, fenced_writes, place
+from worker.files.session_fence import Place, fenced_writes, place
 from worker.turns import folders
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
@@ -71,8 +71,16 @@ class Publisher:
         accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=mended)
         return self.publish(lease, accepted)
 
-    async def accept(self, lease: Lease, accepted: Accepted) -> Move:
+    async def accept(
+        self, lease: Lease, accepted: Accepted, files: Mapping[str, str], ended: Iterable[int] = ()
+    ) -> Move:
         """As ``publish``, with the store asked in the loop: where no agent of this turn writes in the folder any more.
+
+        Args:
+            lease: the turn's.
+            accepted: what is sealed.
+            files: all files that belong to the answer, by name.
+            ended: attempts whose recordings nobody needs once it is sealed.
 
         Raises:
             Fenced: as ``publish``. OSError: this machine is sick: another one can judge and publish it.
@@ -80,16 +88,16 @@ class Publisher:
         """
         await arrive("answer.accepted")
         if await self._ledger.seal(lease.claim, self._sealed(lease, accepted)):
-            await self._threads.files(self._write, lease, accepted)
+            await self._threads.files(self._write, lease, accepted, files, ended)
         return accepted.move
 
-    def _write(self, lease: Lease, accepted: Accepted) -> None:
+    def _write(self, lease: Lease, accepted: Accepted, files: Mapping[str, str], ended: Iterable[int]) -> None:
         """Put a sealed answer into the place that is there for it; where there is none, all of ``publish``."""
         try:
             with place(folders.folder_of(self._settings, lease.claim.turn), lease.claim.token) as here:
                 if here is not None:
                     lease.confirm(self._blocking)
-                    self._put(here, lease.claim.turn, accepted)
+                    self._put(here, lease.claim.turn, accepted, files)
             if here is None:
                 self.publish(lease, accepted)
         except FileNotFoundError:  # as in ``publish``
@@ -99,6 +107,7 @@ class Publisher:
                 raise
             log.error("answer.not_published", error=str(error))  # as in ``publish``
         reach("answer.published")
+        folders.forget_runs(self._settings, lease.claim.turn, ended)
 
     def publish(self, lease: Lease, accepted: Accepted) -> Move:
         """Publish a success before its commit; other moves just go on. Returns the move to commit.
@@ -122,7 +131,8 @@ class Publisher:
                     sealed = True
                     holder.take()
                     if turn.request.phase is None:
-                        self._put(holder, turn, accepted)
+                        own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
+                        self._put(holder, turn, accepted, {**own, **accepted.mended})
                     else:
                         phase_folders.publish_output(holder, turn, accepted.delivery)
             except FileNotFoundError as error:
@@ -148,16 +158,17 @@ class Publisher:
     def _sealed(lease: Lease, accepted: Accepted) -> str:
         return accepted.to_json(lease.claim.facts(accepted.move.attempt))
 
-    def _put(self, holder: Place, turn: Turn, accepted: Accepted) -> None:
-        """Put the answer and its files where people and the session's next run find them. Raises as ``publish``."""
-        answer, files = accepted.move.answer, dict[str, str]()
-        if isinstance(holder, FencedPlace):
-            files = workspace.written_files(holder.path / "attempts" / accepted.delivery)
-        session.accept(holder, turn, answer)
+    def _put(self, holder: Place, turn: Turn, accepted: Accepted, files: Mapping[str, str]) -> None:
+        """Put the answer and its files where people and the session's next run find them. Raises as ``publish``.
+
+        A run that is stored with its verdict is not in ``turn`` yet: the next turn goes on in the move's agent session.
+        """
+        answer, changed = accepted.move.answer, accepted.move.fields.values
+        session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
         workspace.publish(
             holder,
             answer.response,
             attempt_id=accepted.delivery,
-            files={**files, **accepted.mended},
+            files=files,
             durable=self._settings.durability == "power",
         )

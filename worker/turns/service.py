@@ -19,6 +19,7 @@ from api_client.contract.failpoints import arrive
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY, QUEUES, VALIDATE, Link
+from api_client.contract.turn import Outcome
 from worker.runners.base import BuildRunner
 from worker.turns import flower_text
 from worker.turns.leases.host import Host
@@ -39,6 +40,8 @@ from worker.turns.validation import Judging
 log = structlog.get_logger()
 
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
+
+_SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
 Announce = Callable[[Link, str, str], None]
@@ -164,15 +167,14 @@ class TurnService:
             return None
         outcome = done.outcome if isinstance(done, Committed) else ""
         report.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
-        if not outcome:
-            log.debug("turn.moved", link=str(link), next=str(move.next), delay_ms=move.delay_ms)
-            if move.next and move.next.task == JUDGED_BY.get(link.task):
-                await arrive("run.committed")
-        await self._links.settle(claim, taken_over=not lease.went_on)
-        if isinstance(done, Claim):
-            return done
-        await self._go_on(claim, move, done)
-        return None
+        if not outcome and move.next and move.next.task == JUDGED_BY.get(link.task):
+            await arrive("run.committed")
+        following = done if isinstance(done, Claim) else None
+        at_once = link != claim.link
+        await self._links.settle(lease, following, published=at_once and outcome in _SUCCESSES)
+        if isinstance(done, Committed):
+            await self._go_on(claim, move, done)
+        return following
 
     async def _stored(
         self, lease: Lease, attempts: list[AttemptRecord], move: Move, seat: Seat, alone: bool, report: TaskReport

@@ -6,11 +6,14 @@ Three small pools, so that one kind of work does not wait for another: agents' r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +28,7 @@ class Threads:
     def __init__(self, runs: int, checks: int) -> None:
         self._runs = ThreadPoolExecutor(max(1, runs), "run")
         self._checks = ThreadPoolExecutor(max(1, checks), "check")
-        self._files = ThreadPoolExecutor(_FILES, "files")
+        self._files = _Short(_FILES, "files")
 
     async def runs(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What takes as long as an agent."""
@@ -37,7 +40,8 @@ class Threads:
 
     async def files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Short work with files, or with the broker."""
-        return await _in(self._files, work, *args, **kwargs)
+        done: T = await self._files.do(functools.partial(work, *args, **kwargs))
+        return done
 
     def close(self) -> None:
         """Take no more work. What is at work goes on."""
@@ -49,3 +53,54 @@ async def _in(pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **k
     context = contextvars.copy_context()  # log lines name the turn
     call = functools.partial(context.run, work, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+#: Where a result goes; what makes it.
+_Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
+
+
+class _Short:
+    """Threads for work that takes less time than ``ThreadPoolExecutor`` takes to hand it over. For one loop.
+
+    They are daemons: the process may end in the middle of such work, as it may die there.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
+        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._threads = self._busy = 0
+
+    async def do(self, work: Callable[[], Any]) -> Any:
+        """The work's result, or what it raises."""
+        future = asyncio.get_running_loop().create_future()
+        self._busy += 1
+        if self._threads < min(self._busy, self._most):
+            self._threads += 1
+            Thread(target=self._serve, name=f"{self._name}_{self._threads}", daemon=True).start()
+        self._queue.put((future, functools.partial(contextvars.copy_context().run, work)))
+        return await future
+
+    def shutdown(self, *, wait: bool) -> None:
+        """End the threads when nothing is left to do, as ``ThreadPoolExecutor`` does. Nobody can ``wait`` for it."""
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+    def _serve(self) -> None:
+        while order := self._queue.get():
+            future, work = order
+            try:
+                result, error = work(), None
+            except BaseException as raised:
+                result, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                future.get_loop().call_soon_threadsafe(self._end, future, result, error)
+            del order, future, work, result, error  # not to be kept until the next work comes
+
+    def _end(self, future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+        self._busy -= 1
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)

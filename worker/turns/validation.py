@@ -1,6 +1,6 @@
 """Judging an attempt's answer: the work of ``turn.validate``, and of a run whose answer can be judged at once.
 
-An answer of ordinary length is judged in the event loop when all active validators are our own (``judges.bounded``), in
+An answer of ordinary length is judged in the event loop when all active validators are our own (``Case.bounded``), in
 threads and children else. Where the loop can do it, a run and the verdict on its answer are one move: judging takes
 less time than storing the run by itself would.
 """
@@ -24,10 +24,10 @@ from worker.enforcement.examine import refused
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
 from worker.enforcement.policy import Attempt, Repaired, decide, demote
-from worker.files.workspace import Written
 from worker.runners.base import BuildRunner
 from worker.turns import folders
-from worker.turns.judges import CannotJudge, Case, bounded
+from worker.turns.folders import AnswerFiles
+from worker.turns.judges import CannotJudge, Case
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.publisher import Publisher
@@ -93,18 +93,16 @@ class Validation:
         *before, this = attempts
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-        delivered, lost = Written(), list[ValidationIssue]()
-        if folders.works_in_files(self._settings, turn, self._runners):
-            delivered, lost = await self._threads.files(folders.kept, self._settings, turn, attempts)
+        found = await self._collected(turn, attempts)
         history = judged(before)
         try:
-            case = self.case(turn, this.text, delivered.files, history, fresh=asked_anew(before))
-            quick = bounded(case)
+            case = self.case(turn, this.text, found.files, history, fresh=asked_anew(before))
+            quick = case.bounded
             attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
             shadow = await self._in_shadow(turn, case, attempt, lease.deadline - time.monotonic())
         except CannotJudge as error:
             return cannot_judge(link, str(error))
-        attempt = replace(attempt, issues=(*attempt.issues, *lost, *refused(delivered.refused, turn.request.locale)))
+        attempt = _with_files(attempt, found, turn)
         await arrive("validation.started")
 
         def decided() -> Move:
@@ -114,42 +112,46 @@ class Validation:
         move = decided() if quick else await self._threads.checks(decided)
         if move.outcome is None or not move.outcome.success:
             return move
-        mended = dict[str, str]()
-        if delivered.files:
-            mended = await self._threads.files(folders.written_before, self._settings, turn, this, delivered.files)
-        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, this), mended=mended)
-        return await self._publisher.accept(lease, accepted)
+        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
+        return await self._publisher.accept(lease, accepted, found.files)
 
     async def at_once(self, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
         """Judge the answer of a run that has just ended, and is not stored yet; None: it is to be stored first.
 
-        ``attempts`` are those before, and what is known of this one. An accepted answer is published.
+        ``attempts`` are those before, and what is known of this one. An accepted answer is published, and then nothing
+        is recorded any more of the runs that this holder has to forget.
 
         Raises:
             Fenced: another worker has the turn.
         """
         turn = lease.claim.turn
         applied = turn.request.applied
-        if folders.works_in_files(self._settings, turn, self._runners) or (applied and applied.shadow):
+        if applied and applied.shadow:
             return None
         began = time.monotonic()
         this = AttemptRecord(number=run.attempt, **run.facts.values)
         before = [record for record in attempts if record.number < run.attempt]
-        history = judged(before)
         try:
-            case = self.case(turn, this.text, {}, history, fresh=asked_anew(before))
-            if not bounded(case):
+            case = self.case(turn, this.text, {}, judged(before), fresh=asked_anew(before))
+            if not case.bounded:
                 return None
-            attempt = self._judges.judge(case)
-        except CannotJudge:
+            found = await self._collected(turn, [*before, this])
+            if found.files:
+                case = replace(case, context={**case.context, "files": found.files})
+                if not case.bounded:
+                    return None
+            attempt = _with_files(self._judges.judge(case), found, turn)
+        except (CannotJudge, OSError):
             return None
         await arrive("validation.started")
         verdict = _decided(turn, Link(VALIDATE, run.attempt), case, attempt, this)
         both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
         if verdict.outcome is None or not verdict.outcome.success:
             return both
+        accepted = Accepted(move=both.move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
+        ended = folders.unforgotten(self._settings, lease.claim, self._runners, went_on=lease.went_on)
         try:
-            await self._publisher.accept(lease, Accepted(move=both.move, delivery=folders.delivery_of(turn, this)))
+            await self._publisher.accept(lease, accepted, found.files, ended)
         except JudgingPaused:
             return None
         except OSError as error:
@@ -158,6 +160,12 @@ class Validation:
             log.warning("answer.not_published", error=str(error)[:200])  # another machine judges and publishes it
             return None
         return both
+
+    async def _collected(self, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
+        """The files that belong to the answer of the last of these attempts. Raises as ``folders.kept``."""
+        if not folders.works_in_files(self._settings, turn, self._runners):
+            return AnswerFiles()
+        return await self._threads.files(folders.kept, self._settings, turn, attempts)
 
     async def _in_shadow(
         self, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
@@ -172,7 +180,7 @@ class Validation:
         policy = replace(case.policy, order={}, caps={})
         other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
         try:
-            if bounded(other):
+            if other.bounded:
                 found = self._judges.judge(other)
             else:
                 async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
@@ -214,5 +222,13 @@ class Validation:
             raise CannotJudge(str(error)) from None
 
 
+def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
+    """A judged attempt, with what is wrong with its files."""
+    if not found.lost and not found.refused:
+        return attempt
+    return replace(attempt, issues=(*attempt.issues, *found.lost, *refused(found.refused, turn.request.locale)))
+
+
 def _decided(turn: Turn, link: Link, case: Case, attempt: Attempt, record: AttemptRecord) -> Move:
-    return after_validation(turn, link, attempt, decide([*case.history, attempt], case.policy), Usage.of(record.usage))
+    decision = decide([*case.history, attempt], case.policy)
+    return after_validation(turn, link, attempt, case.policy, decision, Usage.of(record.usage))

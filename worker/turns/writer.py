@@ -68,7 +68,7 @@ class EventWriter:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Body] = []
         self._writing: asyncio.Task[None] | None = None
-        self._begins = False
+        self._beginning: asyncio.Handle | None = None
         self._fenced = self._closing = False
         self._fault: Exception | None = None
 
@@ -82,14 +82,13 @@ class EventWriter:
                 self._waiting[-1] = replace(last, text=last.text + body.text)
             else:
                 self._waiting.append(body)
-        if self._writing is None and not self._begins:
-            self._begins = True
-            self._loop.call_soon(self._begin)
+        if self._writing is None and self._beginning is None:
+            self._beginning = self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Begin to append; not when the run has ended meanwhile, and what it said is left to the commit."""
-        self._begins = False
-        if self._waiting and not self._closing and self._writing is None:
+        """Begin to append, unless that began already or nothing is left."""
+        self._beginning = None
+        if self._waiting and self._writing is None:
             self._writing = self._loop.create_task(self._write())
 
     async def close(self) -> list[Body]:
@@ -97,6 +96,8 @@ class EventWriter:
 
         Raises what made a part of it impossible, but a lost turn or store.
         """
+        if self._beginning:
+            self._beginning.cancel()  # what the run said last is left to the commit
         self._closing = _size(self._waiting) <= _LEFT
         if not self._closing:
             self._begin()

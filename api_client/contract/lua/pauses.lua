@@ -17,6 +17,8 @@ end
 
 -- The pauses as this command found them, or as it changes them at its end; false: there is none.
 local known
+-- Whether there were any at all: usually not, and then none is asked for by its name.
+local any
 local function write(name, pause)
   known[name] = cjson.encode(pause)
   share('HSET', PAUSES, name, known[name])
@@ -31,11 +33,13 @@ end
 -- The pause of this name, or nil. All that can concern the turn are read at once.
 local function pause_of(name)
   if not known then
-    known = {}
-    learn({ 'intake', 'queue|run', 'queue|check', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''),
-      'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works() })
+    known, any = {}, redis.call('EXISTS', PAUSES) == 1
+    if any then
+      learn({ 'intake', 'queue|run', 'queue|check', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''),
+        'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works() })
+    end
   end
-  if known[name] == nil then learn({ name }) end -- of another model, to which the turn goes
+  if any and known[name] == nil then learn({ name }) end -- of another model, to which the turn goes
   return known[name] and cjson.decode(known[name]) or nil
 end
 local function is_on(pause) return pause and (pause.until_ms == 0 or pause.until_ms > NOW) end
@@ -88,17 +92,17 @@ local function hold_back(name, pause)
   local stands = name ~= 'breaker|' .. works()
   if number('held_since') > 0 and not stands then count_in() end
   if number('held_since') == 0 and stands then set('held_since', NOW) end
-  local reason = name .. ' ' .. int(pause.until_ms) .. ' ' .. pause.reason
+  local reason = name .. ' ' .. string.format('%.0f', pause.until_ms) .. ' ' .. pause.reason
   if turn.held_back ~= reason then
     set('held_back', reason)
     emit('turn.paused', '{"what":' .. cjson.encode(string.match(name, '^%a+')) .. ',"reason":' ..
-      cjson.encode(pause.reason) .. ',"until":' .. int(math.floor(pause.until_ms / 1000)) .. '}')
+      cjson.encode(pause.reason) .. ',"until":' .. math.floor(pause.until_ms / 1000) .. '}')
   end
   if not stands and number('deadline_at') > NOW then again = math.min(again, number('deadline_at')) end
   set('not_before', again)
   set('announced', 1)
-  share('ZADD', HELD, 'NX', int(NOW), ID)
-  share('ZADD', DUE, int(again), ID)
+  share('ZADD', HELD, 'NX', NOW, ID)
+  share('ZADD', DUE, again, ID)
 end
 
 -- The turn goes on.
@@ -127,7 +131,7 @@ end
 
 -- Have every turn that is held back looked at now: those that another pause keeps are held back again.
 local function look_at_all_held()
-  for _, id in ipairs(redis.call('ZRANGE', HELD, 0, -1)) do share('ZADD', DUE, 'XX', int(NOW), id) end
+  for _, id in ipairs(redis.call('ZRANGE', HELD, 0, -1)) do share('ZADD', DUE, 'XX', NOW, id) end
 end
 
 -- The run of the turn ended. It reports about the service of its model: answered | failed | '' (nothing).
@@ -142,7 +146,7 @@ local function heard_of_service(label, said, reason, most, opens_ms)
     if not breaker then return end
     erase('breaker|' .. label)
     look_at_all_held()
-    count('breaker.closed|' .. label, 1)
+    count('breaker.closed|' .. label)
   elseif said == '' then
     if breaker and breaker.probe == ID then
       breaker.probe = ''
@@ -157,7 +161,7 @@ local function heard_of_service(label, said, reason, most, opens_ms)
       since = breaker and breaker.since or NOW / 1000, errors = breaker and breaker.errors + 1 or most, reason = reason,
       probe = '', probe_ms = 0 })
     erase('errors|' .. label)
-    count('breaker.opened|' .. label, 1)
+    count('breaker.opened|' .. label)
   else
     write('errors|' .. label, errors + 1)
   end

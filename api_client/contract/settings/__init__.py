@@ -5,7 +5,7 @@ The groups are ``storage``, ``answering``, ``working``, ``serving`` and ``agents
 
 from api_client.contract.settings.addresses import masked
 from api_client.contract.settings.declaring import declared, name_of, spelled
-from api_client.contract.settings.load import load, require_store, running
+from api_client.contract.settings.load import STORES, load, require_store, running, shared, with_installation
 from api_client.contract.settings.table import CONSTANTS, GROUPS, RUN_FILE, STATE_DIR, Settings
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "GROUPS",
     "RUN_FILE",
     "STATE_DIR",
+    "STORES",
     "Settings",
     "declared",
     "load",
@@ -20,5 +21,7 @@ __all__ = [
     "name_of",
     "require_store",
     "running",
+    "shared",
     "spelled",
+    "with_installation",
 ]

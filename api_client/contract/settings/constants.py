@@ -12,6 +12,9 @@ from api_client.contract.values.setting_values import choice, integer, number, t
 class Constants:
     """Constants of the program: values no installation had a reason to change. Tests change them."""
 
+    store_wait_seconds: float = constant(
+        30.0, number(0, 3600), "How long a start waits for a store or broker that does not answer."
+    )
     reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns that need attention.")
     announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
     transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")

@@ -25,6 +25,7 @@ _BY_RUNNER = {
     "url": {"claude_cli": "claude_api_url", "openai_http": "openai_url"},
     "key_file": {"claude_cli": "claude_api_key", "openai_http": "openai_api_key"},
 }
+_LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
 
@@ -78,6 +79,9 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
         found.problems.append(f"{name}: {error if isinstance(error, ValueError) else type(error).__name__}")
         return found
     found.lines = _lines(text)
+    if place := _with_nul(data):
+        found.problems.append(f"{found.where(place)}: {place}: must hold no NUL character")
+        return found
     _Reader(found, path.parent).read(data)
     return found
 
@@ -178,15 +182,15 @@ class _Reader:
 
     def _put(self, values: dict[str, Any], place: str, known: Field[Any], value: Any) -> None:
         def read() -> None:
-            values[known.name] = known.metadata["parse"](_text(value))
+            values[known.name] = known.metadata["parse"](_text(value, known))
 
         self._checked(place, read)
 
     def _checked(self, place: str, read: Callable[[], None]) -> None:
         try:
             read()
-        except ValueError as error:
-            self._problem(place, str(error))
+        except (ValueError, OSError) as error:  # OSError: a path that no file can have
+            self._problem(place, str(error)[:200])
 
     def _unknown(self, place: str, key: str, known: Iterable[str]) -> None:
         close = difflib.get_close_matches(key, list(known), n=1)
@@ -196,18 +200,46 @@ class _Reader:
         self._found.problems.append(f"{self._found.where(place)}: {place}: {said}")
 
 
-def _text(value: Any) -> str:
-    """A TOML value as the environment would spell it."""
+def _with_nul(value: Any, place: str = "") -> str:
+    """The place of the first text with a NUL character, which no path, address or key can hold; empty without one."""
     match value:
-        case bool():
-            return "yes" if value else "no"
+        case str():
+            return place if "\0" in value else ""
         case list():
-            return ",".join(map(_text, value))
+            return next(filter(None, (_with_nul(item, place) for item in value)), "")
+        case dict() if any("\0" in key for key in value):
+            return place or "a key"
         case dict():
-            return ",".join(f"{key}={_text(item)}" for key, item in value.items())
-        case str() | int() | float():
+            return next(
+                filter(None, (_with_nul(item, f"{place}.{key}".lstrip(".")) for key, item in value.items())), ""
+            )
+    return ""
+
+
+def _text(value: Any, known: Field[Any]) -> str:
+    """A TOML value as the environment would spell it; a text may always stand, as in the environment.
+
+    Raises:
+        ValueError: the value is of another type than the setting.
+    """
+    kind = str(known.type)
+    if value == "" and kind == "str" and known.default:
+        raise ValueError(f"must not be empty; without this line it is {known.default}")
+    several = kind.startswith(("tuple", "dict"))
+    pairs = kind.startswith("dict") or known.name == "phase_directories"
+    match value:
+        case str():
+            return value
+        case bool() if known.default in {"yes", "no"}:
+            return "yes" if value else "no"
+        case int() | float() if kind in {"int", "float"} and not isinstance(value, bool):
             return str(value)
-    raise ValueError("must be a text, a number, a list or a table")
+        case list() if several and all(isinstance(item, str) for item in value):
+            return ",".join(value)
+        case dict() if pairs:
+            return ",".join(f"{key}={item}" for key, item in value.items())
+    wanted = {"int": "a whole number", "float": "a number", "str": "a text"}
+    raise ValueError(f"must be {wanted.get(kind, 'a table' if pairs else _LIST)}")
 
 
 def _vision(value: Any, _folder: Path) -> bool:
@@ -242,7 +274,7 @@ def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
 
 
 def _failure_rate(value: Any, _folder: Path) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+    if not isinstance(value, int | float) or not 0 < value < 1:
         raise ValueError("must be a share of all turns, between 0 and 1: 0.2")
     return float(value)
 

@@ -24,6 +24,8 @@ from api_client.contract.values.setting_values import model_runners
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
 #: ADR-034's feature flag. Its flow is the only one now, so installations that set it go on.
 _LLM_FLOW = "HELIX_USE_LLM_FLOW"
+#: Who sets one of these does not ask the broker that `turns up` runs here.
+STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
 #: Read elsewhere: the failpoint of a process under test (``failpoints.py``), the constants of one.
 _OF_TESTS = frozenset({"HELIX_FAILPOINT", CONSTANTS})
 
@@ -33,7 +35,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
     Order for broker and store: their own names, then ``REDIS_URL``, then the settings file, then the broker a running
     ``turns up`` announces under ``HELIX_ROOT/.helix``; with that broker come the models of that installation, unless
-    HELIX_MODELS or the file names some. HELIX_MODELS says which models there are; their blocks of the file still hold.
+    HELIX_MODELS or the file names some, and what its environment sets. HELIX_MODELS says which models there are; their
+    blocks of the file still hold.
 
     Raises:
         SettingsError: with every problem found, one line each.
@@ -41,7 +44,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     problems: list[str] = []
     known = {name_of(each.name): each for each in declared(Settings, "setting")}
     secret = [name for name, each in known.items() if each.metadata["secret"]]
-    environ = _with_files(os.environ if environ is None else environ, [*secret, "REDIS_URL"], problems)
+    environ = with_installation(os.environ if environ is None else environ)
+    environ = _with_files(environ, [*secret, "REDIS_URL"], problems)
     problems += _unknown(environ, known)
     values = _values(environ, problems) | _constants(environ, problems)
     file = file_of(environ)
@@ -80,7 +84,7 @@ def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
             continue
         try:
             values[each.name] = each.metadata["parse"](raw)
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # OSError: a path that no file can have
             shown = "***" if each.metadata["secret"] else repr(raw[:80])
             problems.append(f"{name}={shown}: {error}")
     return values
@@ -119,8 +123,9 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
     there = ", ".join(settings.models)
     if set(settings.api_keys) & set(settings.forwarding_keys):
         problems.append("HELIX_FORWARDING_KEYS: a key stands in HELIX_API_KEYS too; leave it in one of them")
-    if settings.verifier_model and settings.verifier_model not in settings.models and readable:
-        problems.append(f"HELIX_VERIFIER_MODEL={settings.verifier_model!r}: not a model of HELIX_MODELS ({there})")
+    for name, model in _models_named(settings) if readable else ():
+        if model and model not in settings.models:
+            problems.append(f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there})")
     if readable and (unknown := [name for name in settings.vision_models if name not in settings.models]):
         problems.append(f"HELIX_VISION_MODELS={','.join(unknown)!r}: not a model of HELIX_MODELS ({there})")
     for flow in settings.flow_settings:
@@ -132,6 +137,16 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
     if settings.open_broker != "allowed":
         problems += open_brokers(settings.broker_url, settings.store_url)
     return problems
+
+
+def _models_named(settings: Settings) -> list[tuple[str, str]]:
+    """The models that settings name for a purpose, each behind the name of its setting."""
+    blocks = settings.model_settings.items()
+    return [
+        ("HELIX_VERIFIER_MODEL", settings.verifier_model),
+        ("HELIX_ESCALATION_MODEL", settings.escalation_model),
+        *((f"[model.{name}] escalation_model", str(block.get("escalation_model", ""))) for name, block in blocks),
+    ]
 
 
 def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
@@ -175,11 +190,37 @@ def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[s
 
 def running(root: Path) -> dict[str, str]:
     """What a running ``turns up`` says about itself under ``HELIX_ROOT``: addresses, models; nothing when none runs."""
+    return _texts(_run_file(root))
+
+
+def shared(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """What an environment sets for all who use its installation: no secrets, no addresses; paths are absolute."""
+    spelled = settings.environ()
+    given = [name_of(each.name) for each in declared(Settings, "setting") if not each.metadata["secret"]]
+    return {name: spelled[name] for name in given if environ.get(name) and name in spelled and name != "HELIX_ROOT"}
+
+
+def with_installation(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment over that of a ``turns up`` that runs on its HELIX_ROOT; as it is where it names a store."""
+    if any(environ.get(name) for name in STORES):
+        return environ
+    root = Path(environ.get("HELIX_ROOT") or ".").expanduser()
+    known = {name_of(each.name) for each in declared(Settings, "setting")}  # it may be of another release
+    own = {name: value for name, value in environ.items() if value}
+    return {name: value for name, value in _texts(_run_file(root).get("settings")).items() if name in known} | own
+
+
+def _run_file(root: Path) -> dict[str, Any]:
     try:
         data = json.loads((root / STATE_DIR / RUN_FILE).read_text())
-        return {name: value for name, value in data.items() if isinstance(value, str)}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _texts(data: Any) -> dict[str, str]:
+    pairs = data.items() if isinstance(data, dict) else ()
+    return {name: value for name, value in pairs if isinstance(value, str)}
 
 
 def _with_running_broker(settings: Settings, *, own_models: bool) -> Settings:

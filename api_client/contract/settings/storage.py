@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api_client.contract.settings.declaring import setting
-from api_client.contract.values.setting_values import choice, directory, integer, number, store_address, text
+from api_client.contract.values.setting_values import (
+    choice,
+    directory,
+    file_path,
+    integer,
+    key_prefix,
+    number,
+    store_address,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +23,7 @@ class Storage:
 
     root: Path = setting(Path.cwd, directory, "The project the agents work in; paths in answers resolve against it.")
     config: str = setting(
-        "", text, "The settings file (TOML), below; none: HELIX_ROOT/.helix/helix.toml, where there is one."
+        "", file_path, "The settings file (TOML), below; none: HELIX_ROOT/.helix/helix.toml, where there is one."
     )
     broker_url: str = setting(
         "", store_address, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True
@@ -26,7 +34,9 @@ class Storage:
         choice("refused", "allowed"),
         "What to do with a broker or store beyond this machine whose address has no password.",
     )
-    namespace: str = setting("helix", text, "Prefix of every key, so that several installations can share a store.")
+    namespace: str = setting(
+        "helix", key_prefix, "Prefix of every key, so that several installations can share a store."
+    )
     shards: int = setting(1, integer(1, 1024), "Hash-tag shards sessions are spread over.")
     durability: str = setting(
         "everysec",

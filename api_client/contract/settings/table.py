@@ -46,9 +46,16 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     prices: dict[str, float] = of_the_file(dict)
 
     def of_model(self, model: str) -> Settings:
-        """The settings as they hold for a model."""
-        given = self.model_settings.get(model)
-        return replace(self, **given) if given else self
+        """The settings as they hold for a model. Each turn asks several times: they are made once."""
+        if model not in self.model_settings:
+            return self
+        if model not in self._of_models:
+            self._of_models[model] = replace(self, **self.model_settings[model])
+        return self._of_models[model]
+
+    @cached_property
+    def _of_models(self) -> dict[str, Settings]:
+        return {}
 
     def policy_of(self, model: str, owner: str = "", flow: str = "") -> str:
         """The policy file of a turn: the owner's, the flow version's, the model's, or the one of all; empty without."""

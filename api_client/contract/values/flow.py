@@ -54,6 +54,8 @@ def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
     sessions move that have to.
     """
     weighted = {version: weight for version, weight in versions.items() if weight > 0}
+    if len(weighted) == 1:
+        return next(iter(weighted))
     return max(weighted, key=lambda version: -weighted[version] / math.log(_place(session_id, version)))
 
 

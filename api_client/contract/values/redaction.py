@@ -18,13 +18,16 @@ MASK = "***"
 #: Shorter values would mask half of every text; no credential worth the name is as short.
 _SHORTEST = 6
 
-#: What looks like a credential, each with the part that may stay: keys of model services, bearer tokens, login in an
-#: address.
+#: Keys of model services and of code hosts begin so.
+_KEYS = ("sk", "pk", "rk", "ghp", "gho", "xoxb", "xoxp")
+#: What looks like a credential, each with the part that may stay: such keys, bearer tokens, login in an address.
 _LOOKS = (
-    (re.compile(r"\b((?:sk|pk|rk|ghp|gho|xoxb|xoxp)[-_])[A-Za-z0-9_\-]{12,}"), r"\1" + MASK),
+    (re.compile(rf"\b((?:{'|'.join(_KEYS)})[-_])[A-Za-z0-9_\-]{{12,}}"), r"\1" + MASK),
     (re.compile(r"\b(helix-)[A-Za-z0-9_\-]{32,}"), r"\1" + MASK),  # of `turns keys`
     (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/\-]{8,}=*"), r"\1" + MASK),
 )
+#: How each of them begins. Found in a quarter of the time that one of them takes, and most texts have none.
+_BEGINNING = re.compile("|".join((*(f"{key}[-_]" for key in _KEYS), "helix-", "b[eE][aA][rR]", "B[eE][aA][rR]")))
 _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 
 
@@ -57,8 +60,9 @@ def redactor(settings: Settings) -> Callable[[str], str]:
     def redact(text: str) -> str:
         if values:
             text = values.sub(MASK, text)
-        for look, kept in _LOOKS:
-            text = look.sub(kept, text)
+        if _BEGINNING.search(text):
+            for look, kept in _LOOKS:
+                text = look.sub(kept, text)
         return _ADDRESS.sub(r"\1" + MASK + "@", text) if "://" in text else text  # it looks at every letter
 
     return redact

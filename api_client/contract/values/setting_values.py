@@ -29,6 +29,13 @@ def text(value: str) -> str:
     return value
 
 
+def key_prefix(value: str) -> str:
+    """What names of keys can begin with: no braces, which choose the server of a cluster, and no pattern's letters."""
+    if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
+        raise ValueError("must be a word without spaces and without any of {}*?[]\\")
+    return value
+
+
 def number(low: float, high: float) -> Callable[[str], float]:
     """A number within limits, both included."""
 

@@ -34,7 +34,8 @@ def require_same(stored: int, asked: int, namespace: str) -> None:
         SettingsError: says what to do.
     """
     if stored != asked:
-        said = f"HELIX_SHARDS={asked}: the turns of this store are spread over {stored} shards"
+        number = f"{stored} shard{'' if stored == 1 else 's'}"
+        said = f"HELIX_SHARDS={asked}: the turns of this store are spread over {number}"
         other = f"HELIX_NAMESPACE={namespace}-{asked}"
         ways = f"set HELIX_SHARDS={stored} everywhere, or take a namespace without turns: {other}"
         raise SettingsError([f"{said}; {ways}"])

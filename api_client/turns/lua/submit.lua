@@ -1,11 +1,12 @@
 -- Store a turn, once. The caller made the turn id, so a repeat of a command whose reply was lost finds the turn.
 -- KEYS[13] idempotency (string)  KEYS[14] queue (list)
--- args: request epoch owner locale deadline_ms# double_text body key_ms session_id replay_of token_budget cost_budget
--- args: token_reserve cost_reserve model_label flow first_link from_claim max_attempts key message channel event
+-- args: request epoch owner locale deadline_ms# double_text body key_ms session_id replay_of token_budget# cost_budget#
+-- args: token_reserve# cost_reserve# model_label flow first_link from_claim max_attempts key message channel event
 -- args: policy_hash
 -- request: JSON  body: its hash, or ''  key_ms: life of the idempotency key  replay_of: turn id, or ''
 -- budgets: 0: none; reserves: what is set aside of each for one run  model_label, flow: as labels
 -- first_link: such as turn.run/1  from_claim: 1 when the deadline counts from the first claim, else 0
+-- reads: state
 -- policy_hash: of the turn's policy file, or ''
 -- key: the API key it came with, as a label
 -- message: for the queue, or '' when the caller announces  channel, event: Celery's task event of it
@@ -24,19 +25,19 @@ if body ~= '' then
 end
 turn.owner, turn.key, turn.model = owner, key, model_label -- whose pauses are read
 local intake = in_force('intake')
-if intake then return { 'paused', int(intake.until_ms), intake.reason } end
+if intake then return { 'paused', intake.until_ms, intake.reason } end
 local position = redis.call('LLEN', SESSION)
 if double_text == 'reject' and position > 0 then
   return { 'busy', 0, redis.call('LINDEX', SESSION, 0) }
 end
 
 for name, value in pairs({ v = 2, id = ID, epoch = epoch, state = 'queued', next = first_link, owner = owner,
-  locale = locale, session_id = session_id, attempt = 1, delivery = 0, strikes = 0, created_at = NOW,
-  deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, token = '', announced = 1,
+  locale = locale, session_id = session_id, attempt = 1, created_at = NOW,
+  deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, announced = 1,
   replay_of = replay_of, double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,
   token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label, flow = flow, policy = policy_hash,
   max_attempts = max_attempts, key = key }) do
-  set(name, value)
+  if value ~= '' and value ~= 0 then set(name, value) end -- one that is missing is either
 end
 text('request', request)
 share('RPUSH', SESSION, ID)
@@ -44,8 +45,8 @@ if body ~= '' then share('SET', KEYS[13], ID .. ' ' .. body, 'PX', key_ms) end
 -- The first of its session is announced, here where store and broker are one server; one that waits is looked at when
 -- its deadline comes.
 look_again((position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS or far())
-count('turn.submitted', 1)
-emit('turn.queued', '{"position":' .. int(position) .. '}')
+count('turn.submitted')
+emit('turn.queued', '{"position":' .. position .. '}')
 if position == 0 and held_back(true) then return { 'stored', position, 'held' } end
 if position > 0 or message == '' then return { 'stored', position, '' } end
 flush()

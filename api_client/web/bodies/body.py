@@ -181,6 +181,9 @@ def _check_headers(request: Request) -> None:
 async def _read(request: Request, body: bytearray, limit: int, owner: str) -> None:
     """Read the body. One that is refused is read on for a while and thrown away, so that its sender hears why."""
     size, fits = 0, True
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > 2 * limit:  # more than would be read before the refusal
+        raise _too_large(limit)
     async for piece in request.stream():
         size += len(piece)
         fits = fits and (size <= _LARGE_BYTES or _reading.fits(owner, len(piece)))
@@ -192,8 +195,12 @@ async def _read(request: Request, body: bytearray, limit: int, owner: str) -> No
     if not fits:
         raise _too_many_at_once()
     if size > limit:
-        message = f"the body is larger than {limit} bytes, the most this server reads"
-        raise ApiError(413, message, code="request_too_large", headers={"connection": "close"})
+        raise _too_large(limit)
+
+
+def _too_large(limit: int) -> ApiError:
+    message = f"the body is larger than {limit} bytes, the most this server reads"
+    return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
 
 
 def _too_many_at_once() -> ApiError:

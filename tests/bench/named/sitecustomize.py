@@ -1,5 +1,9 @@
-"""Threads carry their names in /proc, which Python does by itself from 3.14 on. For ``tests.bench.where``."""
+"""Threads carry their names in /proc, which Python does by itself from 3.14 on. For ``tests.bench.where``.
 
+For ``tests.bench.wait`` they also stamp the steps of a turn.
+"""
+
+import os
 import threading
 from pathlib import Path
 
@@ -12,3 +16,8 @@ def _run(thread: threading.Thread) -> None:
 
 
 threading.Thread.run = _run  # type: ignore[method-assign, assignment]
+
+if "BENCH_STAMPS" in os.environ:
+    from tests.bench import stamps
+
+    stamps.begin()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from tests.bench.turns.peers_home import python_of_peers
 from tests.bench.turns.plan import Plan
 from tests.bench.turns.rows import CHAIN, ROWS, WAITING, Row
 from tests.bench.turns.running import Running
+from tests.ports import free_port
 from worker.processes.broker import EmbeddedBroker
 
 Say = Callable[[str], None]
@@ -110,11 +110,3 @@ def _line(number: int, row: Row, figures: dict[str, float], plan: Plan, seconds:
         f"{figures[f'{kind}.p50_ms']:6.2f} ms alone, {figures[f'{kind}.worker_cpu_ms']:6.2f} ms worker CPU, "
         f"others {figures[f'{kind}.others']:.0%} ({seconds:.0f} s)"
     )
-
-
-def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

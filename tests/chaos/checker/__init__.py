@@ -24,7 +24,7 @@ from tests.chaos.checker.path import legal_path, no_overlap, one_commit, whole_l
 from tests.chaos.checker.phases import verified_files, verified_once
 from tests.chaos.checker.rare import SURE, rare_events
 from tests.chaos.checker.readers import readers_agree
-from tests.chaos.checker.recovery import bounded_recovery, recoveries
+from tests.chaos.checker.recovery import Recovery, bounded_recovery, recoveries
 from tests.chaos.checker.restored import backup_whole
 from tests.chaos.checker.starts import starts_explained
 from tests.chaos.checker.texts import client_texts, committed_texts, decided_texts
@@ -73,14 +73,15 @@ class Judgement:
 
     Attributes:
         figures: counts, the must-be-zero ones among them. verdicts: invariant -> "true", "false" or "unknown".
-        recovery: n, p50, p99, max in seconds. kills, disturbances: faults that hit, by kind.
+        recovery: n, p50, p99, max in seconds, for workers killed alone and where faults overlap (``recovery``).
+        kills, disturbances: faults that hit, by kind.
         rare: how often each was met. outcomes: of all turns. machine: how busy it was; the latest a sample came.
     """
 
     figures: dict[str, int]
     verdicts: dict[int, str]
     problems: list[Problem]
-    recovery: dict[str, float]
+    recovery: dict[str, dict[str, float]]
     kills: dict[str, int]
     disturbances: dict[str, int]
     rare: dict[str, int]
@@ -136,7 +137,7 @@ def judge(lines: Sequence[Line]) -> Judgement:
         figures=figures,
         verdicts={number: _verdict(facts, number, problems) for number in INVARIANTS},
         problems=problems,
-        recovery=_percentiles([seconds for _, seconds in recoveries(facts)]),
+        recovery=_recovery(recoveries(facts)),
         kills=dict(Counter(fault.kind for fault in facts.faults if fault.kind.startswith(("kill", "freeze")))),
         disturbances=dict(Counter(f.kind for f in facts.faults if not f.kind.startswith(("kill", "freeze")))),
         rare=rare_events(facts),
@@ -160,6 +161,15 @@ def _verdict(facts: Facts, number: int, problems: list[Problem]) -> str:
     if any(problem.invariant == number for problem in problems):
         return "false"
     return "true" if all(facts.by[what] for what in INVARIANTS[number][1]) and facts.turns else "unknown"
+
+
+def _recovery(found: list[Recovery]) -> dict[str, dict[str, float]]:
+    overlapping = [each for each in found if not each.alone]
+    return {
+        "alone": _percentiles([each.waited for each in found if each.alone]),
+        "overlapping, since the last fault": _percentiles([each.undisturbed for each in overlapping]),
+        "overlapping, since the first fault": _percentiles([each.waited for each in overlapping]),
+    }
 
 
 def _percentiles(values: list[float]) -> dict[str, float]:

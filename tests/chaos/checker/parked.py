@@ -65,7 +65,8 @@ def parked_hold_nothing(facts: Facts) -> Iterator[Problem]:
     for span in parked:
         for line in facts.by["alive"]:
             mine = [mark for mark in line["marks"] if mark.startswith(span.turn.turn)]
-            if mine and span.begin + grace < line["wall"] < span.end:
+            looked: float = line.get("looked") or line["wall"]  # a look lasts long where the machine stands still
+            if mine and span.begin + grace < looked < span.end:
                 yield Problem(18, "parked_at_work", f"{span.turn.turn} is parked, and {mine[0]} runs")
     runs = _spans(facts, "attempt.started", _RUN_OVER)
     slots = facts.setting("run_slots", 16)

@@ -49,7 +49,12 @@ def milliseconds(store: redis.Redis) -> int:
 
 
 def overdue(store: redis.Redis, settings: Settings) -> int:
-    return int(store.zcount(Keys(settings.namespace).due, "-inf", milliseconds(store)))
+    return len(due_by(store, settings, milliseconds(store)))
+
+
+def due_by(store: redis.Redis, settings: Settings, at: int) -> set[bytes]:
+    """The turns that are due at a time, in ms of the store's clock."""
+    return set(store.zrangebyscore(Keys(settings.namespace).due, "-inf", at))
 
 
 async def submitted(client: TurnsClient, store: redis.Redis, number: int) -> list[str]:
@@ -70,8 +75,11 @@ async def test_while_their_messages_wait_turns_are_not_announced_again(quick: Se
         each = Announcing(quick)
         for _ in range(3):
             await wait_until(lambda: overdue(store, quick) >= 100)
+            began = milliseconds(store)
+            seen = due_by(store, quick, began)
             assert each.look() == []
-            assert overdue(store, quick) < 100, "they hold up nothing that is due"
+            soon = began + int(quick.announce_seconds * 1000)
+            assert not seen & due_by(store, quick, soon - 1), "they hold up nothing that is due"
 
 
 async def test_a_lost_message_is_announced_again_once_the_queue_has_gone_past_it(

@@ -152,11 +152,15 @@ async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
     broken = keys.session("s-1") if wrong == "session" else getattr(keys, wrong)
     right = store.dump(broken)
     store.set(broken, "something else")
-    names = [keys.turn(turn_id), keys.texts(turn_id), keys.log(turn_id), keys.attempts(turn_id)]
-    before = [store.dump(name) for name in names]
+
+    def stored() -> list[object]:
+        hashes = [store.hgetall(name) for name in (keys.turn(turn_id), keys.texts(turn_id), keys.attempts(turn_id))]
+        return [*hashes, store.dump(keys.log(turn_id))]
+
+    before = stored()
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         ledger._do(next(ledger._changes.commit(claim, PASSED)))
-    assert [store.dump(name) for name in names] == before
+    assert stored() == before
     store.delete(broken)
     if right:
         store.restore(broken, 0, right)

@@ -11,13 +11,15 @@ import redis
 
 import api_client
 import worker
-from api_client.contract.commands import load_script
+from api_client.contract.commands import COMMON, load_script
 from api_client.contract.settings import Settings
 
 _ROOMS = [Path(str(room.__file__)).parent for room in (api_client, worker)]
 #: The common parts of the commands, which are built into each of them.
-_COMMON = {"turn", "pauses"}
+_COMMON = {path.stem for path in COMMON}
 SCRIPTS = {path.stem: path for room in _ROOMS for path in sorted(room.rglob("*.lua"))}
+#: Those that are built: their headers declare their arguments.
+COMMANDS = [name for name, path in SCRIPTS.items() if re.search("^-- args: ", path.read_text(), re.MULTILINE)]
 _MOST = 120
 
 
@@ -52,7 +54,7 @@ def declared(text: str) -> set[str]:
     return {name for names in found for name in names.split(", ")} - {"end"}
 
 
-@pytest.mark.parametrize("name", [name for name, path in SCRIPTS.items() if "\n-- args: " in path.read_text()])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_gets_what_it_uses_of_the_common_part_and_nothing_else(name: str, settings: Settings) -> None:
     common = set[str]().union(*(declared(SCRIPTS[part].read_text()) for part in _COMMON))
     assert {"turn", "NOW", "set", "finish", "held_back", "end_pause", "counted"} <= common
@@ -63,8 +65,23 @@ def test_a_command_gets_what_it_uses_of_the_common_part_and_nothing_else(name: s
     assert {name for name in functions if used[name] == 1} == set()
 
 
+def unused(text: str) -> set[str]:
+    """Arguments that a command's header declares and its code never reads."""
+    declared = set(re.findall(r"\w+", " ".join(re.findall(r"^-- args: (.*)$", text, re.MULTILINE))))
+    return declared - set(re.findall(r"\w+", re.sub(r"--.*|'[^'\n]*'", "", text)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_reads_every_argument_that_its_header_declares(name: str) -> None:
+    text = SCRIPTS[name].read_text()
+    assert unused(text) == set()
+    assert unused(text.replace("-- args: ", "-- args: another# ", 1)) == {"another"}
+
+
 def test_a_command_reads_the_fields_that_its_text_names_and_no_other(settings: Settings) -> None:
-    [fields] = re.findall(r"local FIELDS = \{(.*)\}", as_sent(SCRIPTS["append"], settings))
+    [fields] = re.findall(
+        r"^local found = redis.call\('HMGET', TURN, (.*)\)$", as_sent(SCRIPTS["append"], settings), re.MULTILINE
+    )
     assert set(re.findall(r"\w+", fields)) == {"apart", "cmd", "epoch", "outcome", "request_bytes", "seq", "token"}
 
 

@@ -34,6 +34,15 @@ async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClie
     assert turn.request == replace(request(), flow="v2", template=turn.request.template)
 
 
+async def test_a_new_record_has_no_field_that_is_empty_or_zero(client: TurnsClient, store: redis.Redis) -> None:
+    turn_id = await client.submitter.submit(request(token_budget=900))
+    stored: Any = store.hgetall(Keys(client.settings.namespace).turn(turn_id))
+    assert stored[b"token_budget"] == b"900"
+    assert [name for name, text in stored.items() if text in {b"", b"0"}] == []
+    turn = await client.reader.get(turn_id)
+    assert (turn.delivery, turn.strikes, turn.replay_of, turn.retries) == (0, 0, "", 0)
+
+
 async def test_submitting_the_same_turn_id_twice_stores_it_once(client: TurnsClient, store: redis.Redis) -> None:
     turn_id = new_turn_id()
     assert await client.submitter.submit(request(), turn_id=turn_id) == turn_id

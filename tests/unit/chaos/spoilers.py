@@ -255,6 +255,13 @@ def recovered_too_late(history: History) -> None:
         event["at"] += 10_000
 
 
+def recovered_too_late_after_overlapping_faults(history: History) -> None:
+    history.add(6.0, "fault", "invoke", name="fault-1", kind="freeze broker", seconds=1, pids=[9])
+    history.add(7.0, "fault", name="fault-1", kind="freeze broker", seconds=1)
+    for event in history.turns[SECOND].log[4:]:
+        event["at"] += 20_000
+
+
 def ended_after_its_deadline(history: History) -> None:
     history.turns[FIRST].record["deadline_at"] = "1"
 
@@ -289,6 +296,21 @@ def agents_started_without_a_fault(history: History) -> None:
     for delivery in range(2, 30):
         history.lines.append({**started, "delivery": delivery})
     history.turns[SECOND].record["delivery"] = "29"
+
+
+def one_agent_too_many(history: History) -> None:
+    """Two are explained: the attempt, and the kill of its worker."""
+    started = history.find("execution", turn=SECOND, event="start")
+    history.lines.append({**started, "delivery": 3})
+    history.turns[SECOND].record["delivery"] = "3"
+
+
+def one_agent_too_many_beside_faults_that_explain_none(history: History) -> None:
+    """A relay was killed, and a worker long before the turn was there."""
+    one_agent_too_many(history)
+    for name, kind, at in (("fault-1", "kill relay", 6.0), ("fault-2", "kill engine", -20.0)):
+        history.add(at, "fault", "invoke", name=name, kind=kind, seconds=0, workers=["worker-7-1"])
+        history.add(at, "fault", name=name, kind=kind, seconds=0)
 
 
 def more_agents_than_deliveries(history: History) -> None:
@@ -369,6 +391,7 @@ BAD: list[tuple[Spoil, int, str]] = [
     (response_file_of_an_older_turn, 13, "wrong_files"),
     (delivery_nobody_claimed, 13, "wrong_files"),
     (recovered_too_late, 14, "slow_recoveries"),
+    (recovered_too_late_after_overlapping_faults, 14, "slow_recoveries"),
     (ended_after_its_deadline, 14, "after_the_deadline"),
     (clients_without_an_answer, 14, "clients_left"),
     (process_left_behind, 15, "leftovers"),
@@ -376,6 +399,8 @@ BAD: list[tuple[Spoil, int, str]] = [
     (key_that_never_expires, 15, "leftovers"),
     (somebody_still_listens, 15, "leftovers"),
     (agents_started_without_a_fault, 20, "starts_unexplained"),
+    (one_agent_too_many, 20, "starts_unexplained"),
+    (one_agent_too_many_beside_faults_that_explain_none, 20, "starts_unexplained"),
     (acknowledged_and_not_in_the_backup, 21, "missing_in_backup"),
     (ended_and_not_so_in_the_backup, 21, "missing_in_backup"),
     (restore_that_fails, 21, "missing_in_backup"),

@@ -7,11 +7,12 @@ import pytest
 from tests.chaos.checker import INVARIANTS, judge
 from tests.unit.chaos.histories import (
     PHASE,
+    SECOND,
     History,
     Spoil,
     meet_everything,
 )
-from tests.unit.chaos.phase_spoilers import BAD_PHASES, lose_verification, place_of
+from tests.unit.chaos.phase_spoilers import BAD_PHASES, agent_of_a_parked_turn_runs, lose_verification, place_of
 from tests.unit.chaos.spoilers import BAD, insert
 
 ALL_BAD = [*BAD, *BAD_PHASES]
@@ -26,10 +27,32 @@ def test_a_good_history_passes_with_every_verdict_true() -> None:
     assert judgement.good
 
 
+def test_a_turn_that_was_cancelled_before_a_worker_claimed_it_has_no_attempt_in_its_record() -> None:
+    history = History()
+    turn = history.turns[SECOND]
+    before = {name: turn.record.pop(name) for name in ("attempt", "delivery")}
+    ended = turn.log[-1]["data"]
+    assert "outcome" in ended
+    ended |= {"attempts": 0, "deliveries": 0}
+    assert "fold_differs" not in {problem.figure for problem in judge(history.made()).problems}
+    ended["attempts"] = int(before["attempt"])
+    assert "fold_differs" in {problem.figure for problem in judge(history.made()).problems}
+
+
 def test_a_worker_may_die_between_sealing_what_it_verified_and_committing_it() -> None:
     history = History()
     lose_verification(history, PHASE, "attempt.accepted")
     assert [problem for problem in judge(history.made()).problems if problem.invariant == 17] == []
+
+
+def test_a_look_that_began_before_a_turn_was_parked_accuses_no_agent_of_it() -> None:
+    history = History()
+    agent_of_a_parked_turn_runs(history)
+    seen = next(line for line in history.lines if line["f"] == "alive" and line["t"] == int(8.5e9))
+    seen["looked"] = seen["wall"]
+    assert [problem.figure for problem in judge(history.made()).problems] == ["parked_at_work"]
+    seen["looked"] = seen["wall"] - 8.0
+    assert judge(history.made()).problems == []
 
 
 def test_a_verdict_that_was_lost_need_not_be_what_is_judged_when_the_verifier_is_killed_in_the_repeat() -> None:
@@ -95,15 +118,45 @@ def test_without_its_evidence_an_invariant_is_unknown_never_true(missing: str) -
 
 def test_recovery_is_measured_from_the_kill_to_the_next_claim() -> None:
     recovery = judge(History().made()).recovery
-    assert recovery["n"] == 1
-    assert recovery["max"] == pytest.approx(11.2 - 4.9)
+    assert recovery["alone"]["n"] == 1
+    assert recovery["alone"]["max"] == pytest.approx(11.2 - 4.9)
+    assert recovery["overlapping, since the last fault"] == {"n": 0}
 
 
-def test_faults_that_overlap_tell_nothing_of_recovery() -> None:
+def _with_the_broker_away(until: float) -> History:
+    """The good history with an outage while its second turn waits for another worker."""
     history = History()
     history.add(6.0, "fault", "invoke", name="fault-1", kind="kill broker", seconds=0, pids=[9])
-    history.add(7.0, "fault", name="fault-1", kind="kill broker", seconds=0)
-    assert judge(history.made()).recovery == {"n": 0}
+    history.add(until, "fault", name="fault-1", kind="kill broker", seconds=0)
+    return history
+
+
+def test_where_faults_overlap_recovery_is_measured_from_the_last_and_from_the_first() -> None:
+    recovery = judge(_with_the_broker_away(until=7.0).made()).recovery
+    assert recovery["alone"] == {"n": 0}
+    assert recovery["overlapping, since the last fault"]["max"] == pytest.approx(11.2 - 7.0)
+    assert recovery["overlapping, since the first fault"]["max"] == pytest.approx(11.2 - 4.9)
+
+
+def _slow(history: History, later: int) -> bool:
+    for event in history.turns[SECOND].log[4:]:
+        event["at"] += later * 1000
+    return judge(history.made()).figures.get("slow_recoveries", 0) > 0
+
+
+def test_the_bound_of_overlapping_faults_begins_at_the_end_of_the_last_one() -> None:
+    assert not _slow(_with_the_broker_away(until=14.0), later=15), "26.2 - 14.0 < lease + reap + announce + 5"
+    assert _slow(_with_the_broker_away(until=7.0), later=15), "26.2 - 7.0 is longer"
+
+
+def test_what_a_hand_over_waits_by_design_and_what_the_machine_stood_still_are_no_recovery() -> None:
+    history = _with_the_broker_away(until=7.0)
+    history.add(20.0, "late", seconds=4.0)
+    assert not _slow(history, later=15), "19.2 s, 4 of them stood still"
+    handed_over = _with_the_broker_away(until=7.0)
+    lost = next(event for event in handed_over.turns[SECOND].log if event["kind"] == "attempt.lost")
+    lost["data"]["during"] = "fenced"
+    assert not _slow(handed_over, later=15), "handed over at 11.0 with a delay of 1 s"
 
 
 def test_a_fault_that_found_nothing_to_hit_is_not_counted() -> None:

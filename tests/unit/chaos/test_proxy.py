@@ -37,7 +37,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
         made.cut()
 
 
-async def answer(reader: asyncio.StreamReader, seconds: float = 5.0) -> bytes:
+async def answer(reader: asyncio.StreamReader, seconds: float = 60.0) -> bytes:
     return await asyncio.wait_for(reader.read(1000), seconds)
 
 

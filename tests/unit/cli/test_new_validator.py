@@ -55,7 +55,12 @@ def assert_ends(folder: Path, code: int, last: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("Cites", "must be like"), ("a" * 61, "must be like"), ("length", "exists"), ("step_marker", "exists")],
+    [
+        ("Cites", "must be like"),
+        ("a" * 61, "must be like"),
+        ("length", "is built in already"),
+        ("step_marker", "is built in already"),
+    ],
 )
 def test_a_name_that_cannot_be_is_refused(name: str, words: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(new_validator, [name, "--to", str(tmp_path)])

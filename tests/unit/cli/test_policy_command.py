@@ -80,6 +80,14 @@ def test_validate_reads_standard_input_once_and_refuses_two_sources_of_rules(fil
     assert (result.exit_code, "exclude each other" in result.output) == (2, True)
 
 
+def test_validate_names_a_rule_file_that_is_not_there_in_one_line(tmp_path: Path) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("rules: [{rule: rules/none.py}]")
+    result = run("-", "--policy", policy, command=validate, given="x")
+    assert result.exit_code == 2
+    assert "a rule cannot be made: rules/none.py: No such file or directory" in result.output
+
+
 def test_validate_writes_sarif(tmp_path: Path) -> None:
     answer = tmp_path / "answer.md"
     answer.write_text("Text\n\n<!-- STEP: foo -->\n")

@@ -27,7 +27,8 @@ def accept(folder: Path, text: str, *, token: str = "") -> None:
     """What a worker writes when it accepts an answer, as ``Publisher`` does it."""
     with place(folder, token) as here:
         assert here is not None
-        session.accept(here, turn(text), Answer(response=text, step="what", step_source="marker"))
+        answer = Answer(response=text, step="what", step_source="marker")
+        session.accept(here, turn(text), answer, agent_session="")
         publish(here, text, attempt_id=text)
 
 

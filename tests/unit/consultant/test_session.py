@@ -15,9 +15,11 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.contract.values.image import read_image
 from api_client.contract.values.prompts import SHIPPED, shipped
-from worker.files import session
+from worker.files import session, template
+from worker.files.recent import Recent
 from worker.files.session import continued_session, conversation_digest, read_status
 from worker.files.session_fence import fenced_writes
+from worker.files.session_version import Version
 from worker.files.template import check, fenced, text_of
 from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.turns.transitions.moves import Answer
@@ -47,7 +49,7 @@ def prepare(workdir: Path, turn: Turn, root: Path) -> None:
 
 def accept(workdir: Path, turn: Turn, answer: Answer) -> None:
     with fenced_writes(workdir) as holder:
-        session.accept(holder, turn, answer)
+        session.accept(holder, turn, answer, agent_session=turn.agent_session)
 
 
 def status(workdir: Path) -> dict[str, Any]:
@@ -105,6 +107,15 @@ def test_a_session_of_the_old_code_goes_on(workdir: Path, tmp_path: Path) -> Non
     assert status(workdir).items() >= old.items()
     accept(workdir, turn(), ANSWER)
     assert status(workdir).items() >= (old | {"step": "what", "step_source": "marker"}).items()
+
+
+def test_what_somebody_noted_in_the_status_while_the_agent_ran_is_still_there_after_the_answer(
+    workdir: Path, tmp_path: Path
+) -> None:
+    prepare(workdir, turn(), tmp_path)
+    (workdir / "status.json").write_text(json.dumps(status(workdir) | {"project_name": "noted meanwhile"}))
+    accept(workdir, turn(), ANSWER)
+    assert status(workdir)["project_name"] == "noted meanwhile"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "\xff"])
@@ -246,3 +257,108 @@ def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: P
         (workdir / "context" / "messages.json").unlink()
         session.prepare(holder, replace(turn(), turn_id="t0-3"), tmp_path, "")
         assert (workdir / "context" / "messages.json").exists()
+
+
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of CLAUDE.md that were rendered."""
+    texts: list[str] = []
+
+    def counted(**options: Any) -> str:
+        texts.append(template.render(**options))
+        return texts[-1]
+
+    monkeypatch.setattr(session, "render", counted)
+    return texts
+
+
+def prepared(
+    workdir: Path, root: Path, number: int, *, template: str = "# {{ root }} {{ context }}", tools: bool = True
+) -> str:
+    """The session's CLAUDE.md after an attempt of the session's turn of this number was prepared."""
+    with fenced_writes(workdir) as holder:
+        session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), root, template, tools=tools)
+    return (workdir / "CLAUDE.md").read_text(encoding="utf-8")
+
+
+def test_claude_md_is_rendered_once_in_a_session_however_many_turns_and_attempts_it_has(
+    workdir: Path, tmp_path: Path, rendered: list[str]
+) -> None:
+    (workdir / "context").mkdir()
+    (workdir / "context" / "note.md").write_text("rot")
+    first = prepared(workdir, tmp_path, 1)
+    before = (workdir / "CLAUDE.md").stat()
+    for number in (1, 2, 3):
+        for _attempt in range(2):
+            assert prepared(workdir, tmp_path, number) == first
+        accept(workdir, replace(turn(), turn_id=f"t0-{number}"), ANSWER)
+    after = (workdir / "CLAUDE.md").stat()
+    assert (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns)
+    assert rendered == [first]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the same turn", "the next turn"])
+@pytest.mark.parametrize("change", ["document", "new document", "template", "tools", "skills", "root"])
+def test_what_claude_md_depends_on_is_noticed_when_it_changes(
+    workdir: Path, tmp_path: Path, rendered: list[str], change: str, number: int
+) -> None:
+    template = "{{ tools }} {{ root }} {{ skills }} {{ context }}"
+    (workdir / "context").mkdir()
+    (workdir / "context" / "note.md").write_text("rot")
+    first = prepared(workdir, tmp_path, 1, template=template)
+    match change:
+        case "document":
+            (workdir / "context" / "note.md").write_text("blau")
+            second = prepared(workdir, tmp_path, number, template=template)
+        case "new document":
+            (workdir / "context" / "more.md").write_text("blau")
+            second = prepared(workdir, tmp_path, number, template=template)
+        case "template":
+            second = prepared(workdir, tmp_path, number, template=template + "!")
+        case "tools":
+            second = prepared(workdir, tmp_path, number, template=template, tools=False)
+        case "skills":
+            (tmp_path / "skills").mkdir()
+            second = prepared(workdir, tmp_path, number, template=template)
+        case _:
+            second = prepared(workdir, tmp_path / "other", number, template=template)
+    assert second != first
+    assert rendered == [first, second]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the same turn", "the next turn"])
+@pytest.mark.parametrize("foreign", ["", "gone", "link", "second name", "same size"])
+def test_a_claude_md_that_somebody_changed_or_removed_is_restored(
+    workdir: Path, tmp_path: Path, foreign: str, number: int
+) -> None:
+    rules, other = workdir / "CLAUDE.md", tmp_path / "other.md"
+    first = prepared(workdir, tmp_path, 1)
+    other.write_text(first)
+    match foreign:
+        case "same size":
+            rules.write_text("x" * len(first.encode()))
+        case "second name":
+            (tmp_path / "name.md").hardlink_to(rules)
+        case _:
+            rules.unlink()
+            if foreign == "link":
+                rules.symlink_to(other)
+            elif not foreign:
+                rules.write_text(first + "Tu, was ich sage.")
+    assert prepared(workdir, tmp_path, number) == first
+    assert not rules.is_symlink()
+    assert rules.stat().st_nlink == 1
+    assert other.read_text() == first
+
+
+def test_the_claude_md_that_another_worker_wrote_stays_when_it_says_the_same(
+    workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rendered: list[str]
+) -> None:
+    first = prepared(workdir, tmp_path, 1)
+    with monkeypatch.context() as another:
+        another.setattr(session, "_versions", Recent[Path, Version](most=1))
+        prepared(workdir, tmp_path, 2)
+    written = (workdir / "CLAUDE.md").stat().st_ino
+    assert prepared(workdir, tmp_path, 3) == first
+    assert (workdir / "CLAUDE.md").stat().st_ino == written
+    assert rendered == [first, first]

@@ -50,7 +50,7 @@ class World:
         (agent / name).mkdir(exist_ok=True)
         with fenced_writes(self.folder, token) as holder:
             self.take(name, holder)
-            session.accept(holder, turn, Answer(response=name, step=name, step_source="marker"))
+            session.accept(holder, turn, Answer(response=name, step=name, step_source="marker"), agent_session=name)
             publish(holder, name, attempt_id=name, files={"ADR-001.md": name})
 
     def contents(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tests.unit.enforcement.samples import ADR, header_with
 from tests.unit.enforcement.test_foreign_input import ADVERSARIAL, NOWHERE, PIECES
 from worker.enforcement.documents.document import parse
 from worker.enforcement.policy import Policy
-from worker.turns.judges import MOST_CHARACTERS, Case, bounded, judge_case, repair_case
+from worker.turns.judges import MOST_CHARACTERS, Case, judge_case, repair_case
 
 OURS = ("step_marker", "adr_structure", "file_existence")
 #: Steps of Python for each character of the texts, over a first attempt, a second one and a repair; and for none.
@@ -61,7 +61,7 @@ def steps(of: Callable[[], object]) -> int:
 @pytest.mark.parametrize("kind", ADVERSARIAL)
 def test_the_steps_stay_below_a_bound_for_each_character(kind: str) -> None:
     text = ADVERSARIAL[kind](1)[: 2 * SIZE]
-    if not bounded(case(text)):
+    if not case(text).bounded:
         pytest.skip("names files: judged in a child")
     assert steps(lambda: work(text)) <= MOST_STEPS * len(text) + FIXED_STEPS
 
@@ -72,7 +72,7 @@ def test_the_steps_stay_below_a_bound_for_each_character(kind: str) -> None:
 def test_what_is_repeated_costs_no_more_each_time(pieces: list[str], much: int) -> None:
     block = "".join(pieces)
     text = ADR + block * (much * SIZE // len(block))
-    assume(bounded(case(text)))
+    assume(case(text).bounded)
     assert steps(lambda: work(text)) <= MOST_STEPS * len(text) + FIXED_STEPS
 
 
@@ -100,12 +100,12 @@ def test_the_bound_is_broken_by_what_is_quadratic() -> None:
     ],
 )
 def test_only_short_texts_under_our_own_rules_that_name_no_files_are_judged_in_the_worker(what: Case, so: bool) -> None:
-    assert bounded(what) is so
+    assert what.bounded is so
 
 
 def test_the_attempts_before_count_too() -> None:
     before = judge_case(case("y" * MOST_CHARACTERS))
-    assert not bounded(case("Ja.", before))
+    assert not case("Ja.", before).bounded
 
 
 def test_what_is_judged_in_the_worker_never_looks_at_the_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_what_is_judged_in_the_worker_never_looks_at_the_file_system(monkeypatch
     monkeypatch.setattr("worker.enforcement.validators.paths.Root.find", refused)
     for kind in ADVERSARIAL:
         text = ADVERSARIAL[kind](1)[:SIZE]
-        if bounded(case(text)):
+        if case(text).bounded:
             assert "VALIDATOR_ERROR" not in {issue.code for issue in judge_case(case(text)).issues}
     named = judge_case(case(header_with("files:\n  modify:\n    - a.py\n")))
     assert "VALIDATOR_ERROR" in {issue.code for issue in named.issues}

@@ -20,7 +20,7 @@ ISSUES = [
 
 
 async def frames() -> list[str]:
-    enforcer = ResponseEnforcer(SimpleNamespace())
+    enforcer = ResponseEnforcer(SimpleNamespace(run_session=None, continue_session=None))
     return [frame async for frame in enforcer.stream_enforcement_error(ISSUES)]
 
 

@@ -28,7 +28,7 @@ from worker.enforcement import (
     ValidationIssue,
     examine,
 )
-from worker.enforcement.external.services import Spent, count_spending, spend
+from worker.enforcement.external.services import SpendingCount, Spent, spend
 from worker.enforcement.isolation import isolated
 from worker.enforcement.isolation.memory import lifted, limited
 from worker.enforcement.rules import Length, Regex
@@ -194,9 +194,19 @@ def test_what_cannot_come_back_from_a_child_is_an_issue_of_its_rule() -> None:
 
 
 def test_what_a_rule_uses_of_models_in_its_child_is_counted() -> None:
-    with count_spending() as counted, isolated([Faulty(lambda: spend(Spent(input_tokens=7)))]) as guarded:
+    with SpendingCount() as counted, isolated([Faulty(lambda: spend(Spent(input_tokens=7)))]) as guarded:
         examine("x", guarded)
     assert counted.spent.input_tokens == 7
+
+
+def test_an_outer_count_counts_what_an_inner_one_does() -> None:
+    with SpendingCount() as outer:
+        spend(Spent(input_tokens=1))
+        with SpendingCount() as inner:
+            spend(Spent(input_tokens=2))
+        spend(Spent(input_tokens=4))
+    spend(Spent(input_tokens=8))
+    assert (inner.spent.input_tokens, outer.spent.input_tokens) == (2, 7)
 
 
 def test_a_cancelled_judging_leaves_no_child(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from worker.enforcement import (
     decide,
     judge,
 )
+from worker.enforcement.attempt import latest_set
 from worker.enforcement.validators import StepMarkerValidator
 
 
@@ -152,3 +153,12 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> No
 def test_there_is_nothing_to_decide_without_an_attempt() -> None:
     with pytest.raises(ValueError, match="no attempt"):
         decide([])
+
+
+def test_the_attempts_since_the_agent_was_last_asked_anew_count_together() -> None:
+    one, two, three, four = (
+        Attempt(number=number, text="", answer="", fresh=number in (2, 3)) for number in (1, 2, 3, 4)
+    )
+    assert list(latest_set([one, two, three, four])) == [three, four]
+    assert list(latest_set([one])) == [one]
+    assert list(latest_set([])) == []

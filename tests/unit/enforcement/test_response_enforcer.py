@@ -138,6 +138,8 @@ async def test_no_retries_means_one_run_and_fewer_are_refused() -> None:
     assert (result.attempts, len(runner.calls)) == (1, 1)
     with pytest.raises(ValueError, match="max_retries"):
         ResponseEnforcer(Runner(GOOD), max_retries=-1)
+    with pytest.raises(ValueError, match="validation_seconds"):
+        ResponseEnforcer(Runner(GOOD), validation_seconds=-1)
 
 
 async def test_the_context_is_for_validators_and_the_rest_for_the_runner() -> None:
@@ -224,3 +226,28 @@ async def test_validators_that_only_warn_do_not_spoil_the_fallback() -> None:
     result, _ = await enforce(ADR.replace("## Kontext", "## X"), validators=validators, policy=policy)
     assert result.success
     assert [(found.code, found.severity) for found in result.issues] == [("MISSING_ADR_SECTION", "warning")]
+
+
+@pytest.mark.parametrize(
+    ("runner", "validators", "said"),
+    [
+        ("claude", [], r"the runner \(str\) has no method run_session and no continue_session"),
+        (Runner(GOOD), ["step_marker"], "'step_marker' is not a validator; names of offered ones: .*build_validators"),
+        (Runner(GOOD), [StepMarkerValidator], r"StepMarkerValidator is a class: write StepMarkerValidator\(\)"),
+    ],
+)
+def test_what_is_no_runner_or_no_validator_is_refused_at_once(runner: Any, validators: list[Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        ResponseEnforcer(runner, validators=validators)
+    if validators:
+        with pytest.raises(TypeError, match=said):
+            ResponseEnforcer(runner).add_validator(validators[0])
+
+
+async def test_a_runner_that_returns_a_bare_text_is_named_with_what_it_must_return() -> None:
+    class Bare(Runner):
+        async def run_session(self, **kwargs: Any) -> Any:
+            return GOOD
+
+    with pytest.raises(TypeError, match="the runner returned str: it needs an attribute stdout that is a text"):
+        await ResponseEnforcer(Bare()).run_with_enforcement("s-1", "Frage")

@@ -15,7 +15,8 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.runners.base import Order
 from worker.runners.claude import hooks as claude_hooks
-from worker.runners.claude.cli_command import arguments, environment, find_program, prepare
+from worker.runners.claude.cli_command import arguments, environment, prepare
+from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, prompt_for
 from worker.runners.claude.cli_sessions import Base, cost_in, keep, session_of
 from worker.runners.claude.hooks import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings

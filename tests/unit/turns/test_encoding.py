@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.record import attempts_of
 from api_client.contract.turn import Outcome
 from worker.enforcement.documents.step import marker_spans
@@ -46,7 +47,7 @@ def test_a_long_answer_is_sent_once_at_most_and_read_again(
 ) -> None:
     wire = encode(move, stored)
     assert (wire.response_in, wire.response) == (place, "")
-    assert wire.markers == marker_spans(LONG)
+    assert wire.move.texts.spans == marker_spans(LONG)
     words = [str(word) for word in (*wire.arguments().values(), *wire.rest())]
     assert sum(len(word) > 20_000 for word in words) == sent
     assert decode(wire.to_dict(), [], stored).answer == move.answer
@@ -72,6 +73,13 @@ def test_a_seal_of_a_run_that_was_judged_at_once_says_all_of_the_run() -> None:
     assert (move.run_ended, move.judged, move.judged_ms, move.counters) == (True, True, 7, {"a": 2, "b": 2})
     found = Accepted.from_json(Accepted(move=move, delivery="d").to_json({}), lambda _: {})
     assert found.move == move
+
+
+def test_a_changed_copy_of_a_move_has_texts_of_its_own() -> None:
+    move = replace(ending("Ja.", answer="Ja."), events=[AttemptOutput(attempt=2, text="Ja.")])
+    assert move.texts.events == ["attempt.output", '{"attempt": 2, "text": "Ja."}']
+    assert replace(move, events=[]).texts.events == []
+    assert replace(move, facts=attempt_facts(answer="Nein.")).texts.facts == {"answer": "Nein."}
 
 
 def test_an_answer_that_is_written_anew_is_no_longer_that_of_another_fact() -> None:

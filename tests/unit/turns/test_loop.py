@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.blocking import nothing_blocks
+from tests.long_steps import FORGIVEN, MOST_CALLS
 from worker.turns.loop import BLOCKED_SECONDS, Loop
 
 
@@ -24,11 +25,12 @@ def loop() -> Iterator[Loop]:
     made.close()
 
 
-def do(loop: Loop, call: Callable[[], object]) -> None:
-    async def work() -> None:
+def do(loop: Loop, *calls: Callable[[], object]) -> None:
+    async def work(call: Callable[[], object]) -> None:
         call()
 
-    loop.result_of(work())
+    for call in calls:
+        loop.result_of(work(call))
     loop.result_of(work_of_nothing())  # the loop has looked around since
 
 
@@ -95,11 +97,37 @@ def test_work_begun_at_one_moment_wakes_the_loop_once_and_is_done_in_order(
 def test_a_call_that_may_block_fails_a_test_of_the_engine(
     loop: Loop, tmp_path: Path, call: Callable[[Path], object]
 ) -> None:
-    async def identity() -> int:
-        return threading.get_ident()
-
-    thread = loop.result_of(identity())
-    with pytest.raises(AssertionError, match="held up"), nothing_blocks(thread):
+    with pytest.raises(AssertionError, match="held up"), nothing_blocks(loop):
         do(loop, lambda: call(tmp_path))
-    with nothing_blocks(thread):
+    with nothing_blocks(loop):
         do(loop, lambda: None)
+
+
+def many_calls() -> None:
+    for number in range(MOST_CALLS):
+        divmod(number, 7)
+
+
+def one_long_call() -> None:
+    sum(range(20_000_000))
+
+
+def loop_without_calls() -> None:
+    number = 0
+    while number < 5_000_000:
+        number += 1
+
+
+@pytest.mark.parametrize(
+    ("call", "times"), [(many_calls, 1), (one_long_call, FORGIVEN + 1), (loop_without_calls, FORGIVEN + 1)]
+)
+def test_a_computation_that_keeps_the_loop_for_long_fails_a_test_of_the_engine(
+    loop: Loop, call: Callable[[], None], times: int
+) -> None:
+    with pytest.raises(AssertionError, match=call.__name__), nothing_blocks(loop):
+        do(loop, *[call] * times)
+
+
+def test_a_step_that_is_held_up_by_a_busy_machine_now_and_then_is_forgiven(loop: Loop) -> None:
+    with nothing_blocks(loop):
+        do(loop, *[one_long_call] * FORGIVEN, *[loop_without_calls] * FORGIVEN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 from api_client.contract.phases.phase import Phase, read_phases
 from api_client.contract.phases.phase_checks import GATES, PhaseError, problems_of
 from worker.verification import PhasesFileError, load_phases, parse_phases
+from worker.verification.codes import CODES
 from worker.verification.gates.registry import GATES as RUNNABLE
+
+ROOT = Path(__file__).parents[3]
 
 WHOLE = """
 name: Rechnungen
@@ -74,8 +78,20 @@ def test_a_key_without_a_value_counts_as_left_out() -> None:
     assert Phase.from_dict(phase(**empty)) == Phase.from_dict(phase())
 
 
-def test_every_gate_that_may_be_named_can_be_run() -> None:
+def test_every_gate_that_may_be_named_can_be_run_and_is_in_the_page_of_phases() -> None:
     assert set(GATES) == set(RUNNABLE)
+    table = (ROOT / "docs/WORKFLOW-SYSTEM.md").read_text().partition("| gate | what it checks")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(GATES)
+
+
+def test_every_code_that_a_gate_names_is_in_its_table() -> None:
+    named = {
+        code
+        for path in (ROOT / "worker/verification").rglob("*.py")
+        for code in re.findall(r"""\bissue\(\s*["']([A-Z_]+)""", path.read_text())
+    }
+    assert len(named) > 5
+    assert named <= set(CODES)
 
 
 @pytest.mark.parametrize(

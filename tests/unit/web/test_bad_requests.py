@@ -262,6 +262,17 @@ async def test_a_body_over_the_limit_is_refused(http: httpx2.AsyncClient, size: 
     assert answer.headers["connection"] == "close"
 
 
+async def test_a_body_that_says_it_is_far_too_large_is_not_waited_for() -> None:
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("nothing of it is read")
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"99999999999999")]
+    with pytest.raises(ApiError) as caught:
+        await read_object(Request({"type": "http", "headers": headers}, receive), 4 * 2**20)
+    assert (caught.value.status, caught.value.code) == (413, "request_too_large")
+    assert caught.value.headers["connection"] == "close"
+
+
 async def test_a_huge_body_is_neither_kept_nor_read_to_its_end() -> None:
     received = 0
 

@@ -205,7 +205,7 @@ def test_the_command_makes_lists_and_revokes_and_the_file_holds_no_key(path: Pat
 def test_the_first_key_says_what_changes_and_the_last_one_revoked_says_the_way_back(path: Path) -> None:
     first, second = run(path, "create", "webui", "--forwards-users"), run(path, "create", "me")
     assert "from now on every caller needs a key" in first.stderr
-    assert "turns keys create me" in first.stderr
+    assert "for one more: turns keys create NAME" in first.stderr
     assert first.stdout.startswith(ring_prefix := "helix-")
     assert first.stdout.count("\n") == 1
     assert (second.stdout.startswith(ring_prefix), "from now on" in second.stderr) == (True, False)

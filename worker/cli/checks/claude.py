@@ -23,7 +23,7 @@ _SECONDS = 60.0
 
 def claude(settings: Settings) -> Iterator[Finding]:
     """The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
-    from worker.runners.claude.cli_command import find_program
+    from worker.runners.claude.cli_program import find_program
 
     try:
         program = find_program(settings)

@@ -17,11 +17,11 @@ from api_client.policies.replays import PolicyReplay
 from worker.cli.figures.judging import Judging, JudgingEnded, Whose
 from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.policy import read_file
+from worker.cli.policy import chosen_by, read_file
 from worker.cli.turns.actions import whoami
 from worker.cli.turns.finished import finished_chats
 from worker.cli.turns.turn import with_client
-from worker.enforcement.policies import Comparison, Judged
+from worker.enforcement.policies import Comparison, Judged, Subject
 from worker.external import provide
 
 #: Decisions that followed from judging an answer.
@@ -45,6 +45,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
     policy, replay_id = read_file(file), secrets.token_hex(6)
     settings = load()
     provide(settings)
+    chosen_by(policy, Subject(), root=settings.root)  # before children build its rules
 
     async def read(client: TurnsClient) -> Comparison:
         comparison = Comparison(most=show)

@@ -17,15 +17,18 @@ from pathlib import Path
 import click
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.settings import RUN_FILE, Settings, load, masked
+from api_client.contract.offered import offered_validators
+from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
 from api_client.policies.files import Policies
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
 from api_client.web.identity.keys import make_token
 from worker.backup.restore_mark import require_whole
+from worker.cli.checks.machine import validators
 from worker.cli.checks.models import problems
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port
+from worker.cli.installation.starting import require_store_of, store_named
 from worker.cli.installation.stopping import say_what_it_waits_for
 from worker.cli.installation.worker import capacity
 from worker.cli.output import json_option, write_json
@@ -35,6 +38,7 @@ from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
 from worker.processes.supervisor import Supervisor
+from worker.runners.claude.cli_program import missing_programs
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Installation:
             "web_url": f"http://{host}:{self.settings.web_port}",
             "pid": os.getpid(),
             "models": spell(self.settings.models),
+            "settings": shared(self.settings, os.environ),
         }
         if self.keyless:
             found["operator_token_file"] = str(self.settings.token_path)
@@ -83,16 +88,24 @@ def up(verbose: bool, as_json: bool) -> None:
     with only_one(state):
         require_whole(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
-        require_models(load())
-        installation = plan(load())
-        configure_logging(settings)
+        require_models(settings := load())
+        named = bool(settings.store_url and settings.broker_url)
+        if named:  # before the ports: who cannot use the store has nothing to listen for
+            require_store_of(settings)
+        installation = plan(settings)
+        configure_logging(installation.settings)
         if installation.keyless:
             make_token(installation.settings.token_path)
         directory = None if verbose else _log_directory(state)
+        supervisor = Supervisor(
+            installation.programs, logs=directory, on_exit=programs.noting_exits(installation.settings)
+        )
         try:
-            Supervisor(installation.programs, logs=directory, on_exit=programs.noting_exits(installation.settings)).run(
-                lambda: _announce(installation, state, as_json), lambda: say_what_it_waits_for(installation.settings)
-            )
+            with store_named(settings) if named else contextlib.nullcontext():
+                supervisor.run(
+                    lambda: _announce(installation, state, as_json),
+                    lambda: say_what_it_waits_for(installation.settings),
+                )
         finally:
             (state / RUN_FILE).unlink(missing_ok=True)
             for program in installation.programs:
@@ -106,7 +119,11 @@ def require_models(settings: Settings) -> None:
     Raises:
         SettingsError: names each such model, and why.
     """
-    if found := problems(settings):
+    found = problems(settings) + missing_programs(settings)
+    active = [name for model in settings.models for name in settings.of_model(model).validators]
+    if (finding := validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":
+        found.append(finding.message)
+    if found:
         raise SettingsError([f"{problem}; `turns doctor` says what to do" for problem in found])
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from api_client.contract.settings import Settings, load, require_store
+from worker.cli.installation import starting
 from worker.cli.output import number_of
 from worker.processes import lean, programs
 
@@ -20,18 +22,6 @@ def capacity(settings: Settings) -> str:
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     processes = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
     return f"{number_of(runs, 'agent')} and {number_of(checks, 'judge')} at once, in {processes}"
-
-
-def require_store_of(settings: Settings) -> None:
-    """Refuse to work with another number of shards than the store's. The workers' processes start meanwhile.
-
-    Raises:
-        SettingsError: as ``require_shards``.
-    """
-    from worker.cli.installation import stopping  # noqa: F401 - needed in the end, when the files may be newer
-    from worker.turns.record.store import require_shards
-
-    require_shards(settings)
 
 
 @click.command()
@@ -48,17 +38,24 @@ def worker(processes: int | None, foreground: bool) -> None:
     from worker.backup.restore_mark import require_whole
 
     require_whole(settings.root)
+    starting.require_programs(settings)
     if processes:
         settings = replace(settings, worker_processes=processes)
     state = programs.state_dir(settings)
     if foreground:
-        require_store_of(settings)
+        starting.require_store_of(settings)
         command = programs.worker_command(settings, 1)
         os.chdir(state)
         os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
 
     from worker.logs import configure_logging
     from worker.processes.supervisor import Supervisor
+
+    def look_at_the_store(stops: threading.Event) -> None:
+        """While the processes start."""
+        from worker.cli.installation import stopping  # noqa: F401 - needed in the end, when the files may be newer
+
+        starting.require_store_of(settings, stops)
 
     def say_what_it_waits_for() -> None:
         from worker.cli.installation import stopping
@@ -77,9 +74,10 @@ def worker(processes: int | None, foreground: bool) -> None:
     configure_logging(settings)
     started = programs.workers(settings)
     try:
-        Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
-            say_ready, say_what_it_waits_for, meanwhile=lambda: require_store_of(settings)
-        )
+        with starting.store_named(settings):
+            Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
+                say_ready, say_what_it_waits_for, meanwhile=look_at_the_store
+            )
     finally:
         for program in started:
             if program.ready_file:

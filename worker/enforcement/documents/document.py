@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from api_client.contract.marker import Marker, candidates
 from worker.enforcement.documents.adr import Adr, find_adrs, header_end
 from worker.enforcement.documents.excerpt import is_excerpt
+from worker.enforcement.documents.fences import may_hold_fences
 from worker.enforcement.markdown.outline import Outline
 from worker.enforcement.markdown.scan import outline
 
@@ -24,7 +25,7 @@ def surely_outside(text: str, found: Sequence[Marker]) -> bool:
 
     A comment at the beginning of a line interrupts every paragraph, list and quote (CommonMark, HTML block 2).
     """
-    return "```" not in text and "~~~" not in text and all(not m.start or text[m.start - 1] == "\n" for m in found)
+    return not may_hold_fences(text) and all(not m.start or text[m.start - 1] == "\n" for m in found)
 
 
 def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:

@@ -25,6 +25,11 @@ class Block(NamedTuple):
     number: int
 
 
+def may_hold_fences(text: str) -> bool:
+    """Whether a text may hold a fenced block: nothing opens one without three marks in a row."""
+    return "```" in text or "~~~" in text
+
+
 def language_of_fence(fence: Fence) -> str:
     """The language that a fence names, in small letters and by its usual name; empty when it names none."""
     words = fence.info.split(maxsplit=1)

@@ -10,6 +10,7 @@ from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.fences import may_hold_fences
 from worker.enforcement.documents.part import FILES
 from worker.enforcement.documents.titles import key, rank
 from worker.enforcement.markdown.scan import outline
@@ -35,7 +36,8 @@ def put_marker(answer: str, step: str) -> str:
     if last and not answer[last.end :].strip():
         return answer[: last.start] + marker(step) + answer[last.end :]
     eol = _eol(answer)
-    last_fence = document.out.fences[-1] if document.out.fences else None
+    fences = document.out.fences if may_hold_fences(answer) else []
+    last_fence = fences[-1] if fences else None
     if (
         last_fence
         and last_fence.top

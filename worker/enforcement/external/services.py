@@ -6,11 +6,10 @@ line, and for your own code. docs/policy.md says who may use such rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 
 class CannotRun(Exception):
@@ -126,23 +125,21 @@ def services() -> Services:
 
 
 class SpendingCount:
-    """Adds up what rules use of models; ``spent`` is the sum so far."""
+    """Counts what rules use of models inside ``with``; an outer count counts it too. ``spent`` is the sum so far."""
 
     def __init__(self) -> None:
-        self.spent = Spent()
+        self.spent = NOTHING_SPENT
+        self._outer: SpendingCount | None = None
 
+    def __enter__(self) -> Self:
+        self._outer = _counting.get()
+        self._before = _counting.set(self)
+        return self
 
-@contextmanager
-def count_spending() -> Iterator[SpendingCount]:
-    """Count what rules use of models in this block. An outer count counts it too."""
-    outer, mine = _counting.get(), SpendingCount()
-    token = _counting.set(mine)
-    try:
-        yield mine
-    finally:
-        _counting.reset(token)
-        if outer is not None:
-            outer.spent += mine.spent
+    def __exit__(self, *_error: object) -> None:
+        _counting.reset(self._before)
+        if self._outer is not None:
+            self._outer.spent += self.spent
 
 
 def spend(spent: Spent) -> None:

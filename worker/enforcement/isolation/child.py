@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from worker.enforcement.external.services import count_spending, spend
+from worker.enforcement.external.services import SpendingCount, spend
 from worker.enforcement.isolation.memory import limited
 from worker.enforcement.validators import ResponseValidator
 
@@ -141,7 +141,7 @@ class Child:
                 call = pipe.recv()
 
     def _answer(self, place: int, method: str, arguments: tuple[Any, ...]) -> tuple[Any, str, Any]:
-        with count_spending() as counted:
+        with SpendingCount() as counted:
             try:
                 with limited(self._memory_mb):
                     result = getattr(self._validators[place], method)(*arguments)

@@ -157,6 +157,8 @@ def put_parts(answer: str, parts: Collection[str], sections: dict[str, str], rep
         sections: bodies that the reply offers, by ``titles.key``.
         reply: the reply.
     """
+    if not parts:
+        return answer
     ranges = sorted((lines, part) for part in parts if (lines := lines_of(part)))
     offered = [_inside(reply, fence) for fence in _fences(reply, "") if language_of_fence(fence) in ("", "text")]
     if len(offered) == len(ranges):

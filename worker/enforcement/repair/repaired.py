@@ -12,7 +12,7 @@ from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import LOST, holds, restored, still_lost
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
 from worker.enforcement.examine import examine
-from worker.enforcement.external.services import NOTHING_SPENT, Spent, count_spending
+from worker.enforcement.external.services import NOTHING_SPENT, SpendingCount, Spent
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
@@ -102,7 +102,7 @@ def repair_attempt(
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
     text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
-    with count_spending() as counted:
+    with SpendingCount() as counted:
         repaired = repair_answer(text, validators, context)
     left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
     german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"

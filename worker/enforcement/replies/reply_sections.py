@@ -14,6 +14,7 @@ from api_client.contract.marker import candidates
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.fences import may_hold_fences
 from worker.enforcement.documents.part import CRITERIA, STEP_MARKER, in_header, section_title
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, required
@@ -78,7 +79,8 @@ def read_reply(text: str, asked: Collection[str], answer: str = "", again: Colle
     fenced, rest = _fenced(text, asked)
     found = _read(rest, asked)
     found.take(fenced)
-    found.take(_read(_whole(text), asked))
+    if whole := _whole(text):
+        found.take(_read(whole, asked))
     if STEP_MARKER in asked and not found.step:
         found.step = _step_in_code(text)
     titles = [title for part in asked if (title := section_title(part))]
@@ -92,7 +94,7 @@ def _bare(text: str) -> str:
     lines = text.split("\n")
     if lines and all(not line.strip() or line.startswith(">") for line in lines):
         lines = [line[1:].removeprefix(" ") for line in lines]
-    return "\n".join("" if _TAG.match(line) else line for line in lines)
+    return "\n".join("" if line.startswith("<") and _TAG.match(line) else line for line in lines)
 
 
 def _whole(text: str) -> str:
@@ -103,7 +105,10 @@ def _whole(text: str) -> str:
 
 def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
     """What the fences of a reply offer, and the reply without those that offer something."""
-    offer, lines = Offer(), text.split("\n")
+    offer = Offer()
+    if not may_hold_fences(text):
+        return offer, text
+    lines = text.split("\n")
     for fence in fences_of(lines):
         found = _read(fence.text, asked, fenced=True)
         if fence.is_yaml:

@@ -6,7 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.runners.base import Order
 from worker.runners.claude import hooks as claude_hooks
@@ -20,18 +19,6 @@ READING_TOOLS = ("Read", "Glob", "Grep")
 _DEFAULT_API = "https://api.anthropic.com"
 _PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
 _API_KEY = "ANTHROPIC_API_KEY"
-
-
-def find_program(settings: Settings) -> str:
-    """The path of the CLI.
-
-    Raises:
-        SettingsError: there is none.
-    """
-    found = shutil.which(str(Path(settings.claude_path).expanduser()))
-    if found is None:
-        raise SettingsError([f"HELIX_CLAUDE_PATH={settings.claude_path!r}: no such program; see docs/claude-cli.md"])
-    return str(Path(found).absolute())
 
 
 def environment(settings: Settings, home: Path) -> dict[str, str]:

@@ -34,11 +34,11 @@ from worker.runners.claude.cli_command import (
     binds,
     cut_environment,
     environment,
-    find_program,
     instructions,
     outbound,
     prepare,
 )
+from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.cli_prompt import prompt_for
 from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.cli_stream import ClaudeStream

@@ -100,6 +100,17 @@ class Processes:
             guard.spawn(process, request, [source, agent_stdout, agent_stderr, *recorder])
             return process
 
+    def end(self, mark: str) -> None:
+        """End the agent of a run, if there is one, and return when it is gone; a guard that hangs is not waited for.
+
+        For a run whose runner is not there any more: it raised, and left its agent.
+        """
+        with self._lock:
+            agent = self._guard.agent_of(mark) if self._guard else None
+        if agent:
+            agent.terminate(0)
+            agent.wait(_STOP_SECONDS)
+
     def _running(self) -> _Guard:
         with self._lock:
             if self._guard is None or self._guard.gone or self._guard.owner != os.getpid():
@@ -144,6 +155,11 @@ class _Guard:
             with self._lock:
                 self._agents.pop(process.mark, None)
             process.ended(Exit(error=error))
+
+    def agent_of(self, mark: str) -> AgentProcess | None:
+        """The agent of a run; None when none of its processes is left."""
+        with self._lock:
+            return self._agents.get(mark)
 
     def send(self, request: dict[str, Any], fds: Sequence[int] = ()) -> str:
         """Send one packet; returns why it could not be sent, or an empty text."""

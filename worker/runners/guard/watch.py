@@ -16,7 +16,7 @@ from worker.runners.guard.supervision import PATIENCE, Ending, Supervision
 
 
 async def watched(supervision: Supervision) -> Ending:
-    """Watch an agent in the running loop until it has ended. Raises as ``Supervision.run``."""
+    """Watch an agent in the running loop until it has ended. Raises as ``Supervision.run``; a cancel ends it too."""
     loop, process = asyncio.get_running_loop(), supervision.process
     watch, rounds = _Watch(supervision, loop.create_future()), _rounds_of(loop)
     rounds.add(watch)
@@ -24,6 +24,7 @@ async def watched(supervision: Supervision) -> Ending:
     try:
         ended = await watch.done
     except BaseException:
+        supervision.end("failed", grace=0)
         process.close()
         raise
     finally:
@@ -50,6 +51,8 @@ class _Watch:
 
     def ended(self) -> None:
         """All its processes are gone: what is in the pipe is all there is."""
+        if self.done.done():
+            return  # nobody waits for it any more
         while piece := self.supervision.process.read(0):
             self.hear(piece)
         if not self._fault:
@@ -57,8 +60,6 @@ class _Watch:
                 self.supervision.hear_rest()
             except Exception as fault:
                 self._fault = fault
-        if self.done.done():
-            return
         if self._fault:
             self.done.set_exception(self._fault)
         else:

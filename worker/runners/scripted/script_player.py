@@ -170,7 +170,9 @@ class Player:
 
 def split(text: str, pieces: int) -> list[str]:
     """A text in at most ``pieces`` parts of about the same number of words; joined they are the text."""
+    if pieces <= 1:
+        return [text]
     words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", text) or [text]
-    count = max(1, min(pieces, len(words)))
+    count = min(pieces, len(words))
     bounds = [round(len(words) * number / count) for number in range(count + 1)]
     return ["".join(words[start:end]) for start, end in itertools.pairwise(bounds)]

@@ -152,6 +152,7 @@ class LeaseKeeper:
         finally:
             with self._lock:
                 self._leases.pop(claim.token, None)
+            claim.outbox.clear()
 
     def _held(self) -> list[Lease]:
         with self._lock:

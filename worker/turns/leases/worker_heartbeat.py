@@ -114,7 +114,7 @@ class WorkerHeartbeat:
         self._ended = Keys(settings.namespace).ended_workers
         self._report = WorkerReport(host=socket.gethostname(), queues=work.queues)
         self._orders, self._ordered = Keys(settings.namespace).orders, ""
-        self._started = time.time()
+        self._started, self._ahead = time.time(), 0.0  # the store's clock less ours, since the last report
         self._sessions_dir = settings.sessions_dir
         self._sessions = ""
         self._queues_seen_at = self._reported_at = float("-inf")
@@ -132,7 +132,7 @@ class WorkerHeartbeat:
         """Stop the thread, and take the worker off the list; for a day it stays on that of workers that ended."""
         self._closing.set()
         try:
-            last = replace(self._report, at=round(time.time(), 3))
+            last = replace(self._report, at=self._by_the_store(time.time()))
             self._store.hset(self._ended, self._work.name, last.to_json())
             self._store.expire(self._ended, int(_FORGET_SECONDS))
             self._store.hdel(self._workers, self._work.name)
@@ -204,9 +204,15 @@ class WorkerHeartbeat:
 
     def _send_report(self, free: Mapping[str, int], sick: str, quiet: bool) -> None:
         self._sessions = self._sessions or mark_of(self._sessions_dir)
+        try:
+            seconds, micros = self._store.time()
+        except RedisError as error:
+            log.info("heartbeat.store_away", error=type(error).__name__)
+            return
+        self._ahead = seconds + micros / 1e6 - time.time()
         self._report = WorkerReport(
-            at=round(time.time(), 3),
-            started_at=round(self._started, 3),
+            at=self._by_the_store(time.time()),
+            started_at=self._by_the_store(self._started),
             host=socket.gethostname(),
             pid=os.getpid(),
             version=_VERSION,
@@ -219,7 +225,7 @@ class WorkerHeartbeat:
             sick=sick,
             quiet=quiet,
             lease_round=round(self._work.lease_round(), 3),
-            took_at=round(self._work.took_at(), 3),
+            took_at=self._by_the_store(self._work.took_at()),
             loop_blocked=round(self._work.loop_blocked(), 3),
             sessions=self._sessions,
             validators=offered_validators(),
@@ -233,11 +239,16 @@ class WorkerHeartbeat:
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
+    def _by_the_store(self, at: float) -> float:
+        """Our time by the store's clock, which all readers of reports look at: a host's clock may be wrong."""
+        return round(at + self._ahead, 3) if at else 0.0
+
     def _forget(self) -> None:
         """Take off the lists who died or ended a day ago. Raises ``RedisError``."""
         for key in (self._workers, self._ended):
             listed: dict[bytes, bytes] = self._store.hgetall(key)  # type: ignore[assignment]
-            gone = [name for name, report in listed.items() if time.time() - _reported_at(report) > _FORGET_SECONDS]
+            now = self._by_the_store(time.time())
+            gone = [name for name, report in listed.items() if now - _reported_at(report) > _FORGET_SECONDS]
             if gone:
                 self._store.hdel(key, *gone)
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 from redis.exceptions import NoScriptError, RedisError
 
+from api_client.connection import Connection
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.event_kinds import Body
 from api_client.contract.settings import Settings
@@ -18,7 +19,6 @@ from api_client.contract.turn import Turn
 from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
 from worker.turns.record.command import Command, Exchange
-from worker.turns.record.connection import Connection
 from worker.turns.record.store import Patience
 from worker.turns.transitions.moves import Move
 
@@ -105,11 +105,12 @@ class AsyncLedger:
 
     async def _wait_for(self, command: Command[T]) -> T:
         """Send one command until the store answers."""
-        patience = Patience()
+        patience: Patience | None = None
         while True:
             try:
                 return await self._do(command)
             except RedisError as error:
+                patience = patience or Patience()
                 await asyncio.sleep(patience.after(error))
 
     async def _exchange(self, exchange: Exchange[T]) -> T:

@@ -6,7 +6,6 @@ holder by its number, and everything else may happen twice.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,14 +20,14 @@ from api_client.contract.commands import CANCEL, Word, load_script, plain_script
 from api_client.contract.counters import read_pending
 from api_client.contract.event_kinds import Body
 from api_client.contract.keys import Keys, bucket_lives, keys_of
-from api_client.contract.record import attempts_of, decode_turn, is_apart, read_facts, with_changes
+from api_client.contract.record import attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, JudgingPaused, Paused, Reaped, Refusal
-from worker.turns.record.command import Command, Exchange
-from worker.turns.transitions.encoding import EncodedMove, encode, flat, left_behind
-from worker.turns.transitions.moves import Move
+from worker.turns.record.command import Command, Exchange, hash_of, written_by_lua
+from worker.turns.transitions.encoding import EncodedMove, encode, left_behind
+from worker.turns.transitions.moves import Move, flat
 
 log = structlog.get_logger()
 
@@ -88,11 +87,11 @@ class Changes:
             ValueError: ``turn_id`` has the wrong form, or the record is damaged.
         """
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
-        values["worker"] = json.dumps(self._worker)
+        values["worker"] = self._worker
         reply = yield self._command("claim", turn_id, session_id, list, values)
         if reply[0] == b"refused":
             return Refusal(reply[1].decode())
-        record = _mapping(reply[2:])
+        record = hash_of(reply[2])
         if is_apart(record):  # long: read by itself, so that the claim takes no longer for it
             record |= yield self._texts(turn_id)
         turn, accepted = decode_turn(record), record.get(b"accepted", b"").decode()
@@ -152,11 +151,12 @@ class Changes:
         def read(reply: Any) -> Behind | Paused | Claim | Committed:
             if reply[0] not in {b"went_on", b"claimed"}:
                 return _not_done(reply) or _committed(reply)
-            turn = with_changes(claim.turn, _mapping(reply[2:]))
+            turn = with_changes(claim.turn, written_by_lua(reply[2]))
             following = Claim(turn, move.next or claim.link, claim.token, taken_at, _seconds_left(turn, reply))
             following.outbox = claim.outbox
             if claim.attempts is not None:
                 following.attempts = claim.attempts | {move.attempt: known | sent.ahead | sent.facts}
+                following.records = claim.records_after(move)
             return following
 
         known = claim.facts(move.attempt)
@@ -260,12 +260,12 @@ class Changes:
 
     def turn(self, turn_id: str) -> Exchange[Turn | None]:
         """A turn's record; None when there is none. Raises ``ValueError`` where it is damaged."""
-        record = yield Command(_mapping, ("HGETALL", self._record(turn_id)))
+        record = yield Command(hash_of, ("HGETALL", self._record(turn_id)))
         if not record:
             return None
         texts = keys_of(self._settings.namespace, turn_id).texts(turn_id)
         if is_apart(record):
-            record |= yield Command(_mapping, ("HGETALL", texts))
+            record |= yield Command(hash_of, ("HGETALL", texts))
         if place := record.get(b"response_in"):
             attempts = keys_of(self._settings.namespace, turn_id).attempts(turn_id)
             record[b"response"] = yield Command(lambda text: text or b"", ("HGET", attempts, place))
@@ -275,12 +275,14 @@ class Changes:
         """The attempts of a claimed turn: read once, since then the holder knows what it wrote."""
         if claim.attempts is None:
             key = self._attempts(claim)
-            claim.attempts = yield Command(lambda stored: read_facts(_mapping(stored)), ("HGETALL", key))
+            claim.attempts = yield Command(lambda stored: read_facts(hash_of(stored)), ("HGETALL", key))
             for number, facts in claim.attempts.items():
                 for name in left_behind(facts):
                     del facts[name]
                     claim.left_behind.append(f"{number}:{name}")
-        return attempts_of(claim.attempts, claim.turn.request.prompt)
+        for number in claim.attempts.keys() - claim.records.keys():
+            claim.records[number] = attempt_of(number, claim.attempts[number], claim.turn.request.prompt)
+        return [claim.records[number] for number in sorted(claim.attempts)]
 
     def next_link(self, turn_id: str) -> Command[Link | None]:
         """The link that comes next for a turn; None when there is none."""
@@ -334,11 +336,6 @@ def _committed(reply: Any) -> Committed:
 
 def _nothing(_reply: Any) -> None:
     """For a reply that says nothing more."""
-
-
-def _mapping(pairs: Any) -> dict[bytes, bytes]:
-    """A hash: connections give it as a mapping, or flat as it comes over the wire."""
-    return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def _ids(claim: Claim) -> tuple[str, str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from worker.turns.record.command import Command, Outbox
+from worker.turns.transitions.moves import Move
 
 
 class Fenced(Exception):
@@ -29,6 +31,7 @@ class Claim:
         accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
         attempts: what is stored about each attempt, by its number, as far as the holder has read or written it; None:
             not read yet.
+        records: those attempts as they are read, by number, as far as somebody asked.
         left_behind: facts such as ``2:text~TOKEN`` that an earlier holder wrote and did not come to name: the next
             commit removes them.
         outbox: the numbered commands the holder sent, those of links before this one too.
@@ -41,12 +44,20 @@ class Claim:
     seconds_left: float
     accepted: str = ""
     attempts: dict[int, dict[str, str]] | None = None
+    records: dict[int, AttemptRecord] = field(default_factory=dict)
     left_behind: list[str] = field(default_factory=list)
     outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
 
     def facts(self, attempt: int) -> dict[str, str]:
         """What is known to be stored about an attempt: texts by name."""
         return (self.attempts or {}).get(attempt, {})
+
+    def records_after(self, move: Move) -> dict[int, AttemptRecord]:
+        """``records`` after a move of the holder: what it wrote of a new attempt is not read again from its texts."""
+        records = {number: record for number, record in self.records.items() if number != move.attempt}
+        if move.attempt not in (self.attempts or {}):
+            records[move.attempt] = AttemptRecord(number=move.attempt, **move.facts.values)
+        return records
 
 
 @dataclass(frozen=True, slots=True)

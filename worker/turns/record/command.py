@@ -63,3 +63,18 @@ class Outbox(Generic[T]):
     def between(self, known: int, number: int) -> list[T]:
         """The commands behind number ``known`` and before ``number``, in order."""
         return self.commands[known : number - 1]
+
+    def clear(self) -> None:
+        """Forget them: the turn is given back. Each knows its claim, and the claim them: a circle else."""
+        self.commands.clear()
+
+
+def hash_of(pairs: Any) -> dict[bytes, bytes]:
+    """A hash: connections give it as a mapping, or flat as it comes over the wire."""
+    return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def written_by_lua(pairs: Any) -> dict[bytes, bytes]:
+    """Fields that a command wrote, as the record has them: Lua answers its numbers as such."""
+    values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]
+    return dict(zip(pairs[::2], values, strict=True))

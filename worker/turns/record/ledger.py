@@ -90,17 +90,17 @@ class Ledger:
         """Renew the lease. Returns why the turn has to stop, or an empty text.
 
         Raises:
-            Fenced: the turn is no longer ours.
+            Fenced: this worker no longer holds the turn.
         """
         return self._do(self._changes.beat(claim))
 
     def confirm(self, claim: Claim) -> float:
-        """Check that the turn is still ours, and renew its lease; waits while the store is away.
+        """Check that this worker still holds the turn, and renew its lease; waits while the store is away.
 
         Returns the time of the question, by ``time.monotonic()``.
 
         Raises:
-            Fenced: the turn is no longer ours.
+            Fenced: this worker no longer holds the turn.
         """
 
         def ask() -> float:
@@ -116,7 +116,7 @@ class Ledger:
         Earlier events that the store has forgotten are added again first. Not for two threads with one claim.
 
         Raises:
-            Fenced: the turn is no longer ours.
+            Fenced: this worker no longer holds the turn.
         """
         self._exchange(self._changes.append(claim, events))
 
@@ -126,7 +126,7 @@ class Ledger:
         From then on the turn can only end with ``accepted``, under any holder. Waits while the store is away.
 
         Raises:
-            Fenced: the turn is no longer ours; nothing may be published.
+            Fenced: this worker no longer holds the turn; nothing may be published.
         """
         return self._wait_for(self._changes.seal(claim, accepted))
 
@@ -134,7 +134,7 @@ class Ledger:
         """Store a move and give the lease back; waits while the store is away.
 
         Raises:
-            Fenced: the turn is no longer ours; nothing was written.
+            Fenced: this worker no longer holds the turn; nothing was written.
         """
         return self._exchange(self._changes.commit(claim, move))
 
@@ -142,7 +142,7 @@ class Ledger:
         """As ``commit``, and claim the next link under the same token; see ``Changes.advance``.
 
         Raises:
-            Fenced: the turn is no longer ours; nothing was written.
+            Fenced: this worker no longer holds the turn; nothing was written.
         """
         return self._exchange(self._changes.advance(claim, move, time.monotonic(), task))
 

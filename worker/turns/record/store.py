@@ -13,10 +13,10 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from api_client.connection import QUICK_SIGN_IN
 from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, require_store
@@ -31,11 +31,6 @@ _PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.3
 #: Every agent's writer may hold one at a time. The library's own limit (100) is below what HELIX_RUN_SLOTS may be.
 _MOST_CONNECTIONS = 2**16
-#: Signing in takes one round trip instead of four: a link may be slow, and a lease not be kept until it is done.
-QUICK_SIGN_IN: dict[str, Any] = {
-    "driver_info": None,
-    "maint_notifications_config": MaintNotificationsConfig(enabled=False),
-}
 #: Errors of a store that is away, or full, or not the master: another time it works.
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 
@@ -97,7 +92,7 @@ def require_shards(settings: Settings) -> None:
 
 
 class Patience:
-    """How a command that is safe to repeat is repeated until the store answers: for one command, from its first try."""
+    """How one command that is safe to repeat is repeated until the store answers; the time counts from here."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS

@@ -8,17 +8,23 @@ Celery's worker receives messages and hands their ids to the engine; it runs not
 - a second consumer with a channel, and so a blocking pop, for the queue whose slots are counted apart.
 - ``inspect_command``: answers for ``celery inspect`` that know of the engine's tasks.
 - the consumer's ``hub``: its loop sleeps until something can be read, so it is woken by a pipe.
-- ``EventDispatcher``: sends task events; those of one moment are put into its buffer and go out together.
+- ``Transport.register_with_event_loop``: checks all channels before each sleep; ours only if one needs it.
+- ``EventDispatcher``: sends what it keeps for a broker that was away, and so the task events of one moment together.
+- ``Channel._receive_one``: leaves out an empty event message. By the reply to one we learn whether anybody listens.
 - ``Channel._brpop_start``: asks for as many messages as there are free slots by one pop (``BLMPOP``), not for one.
 - ``Channel._brpop_read``: hands them on; an item that is not a message is dropped, instead of ending the worker.
+- ``Channel._closing``: a channel that closes waits for its pop, so that no message is lost; it ends that by itself.
+- the consumer's ``strategies``: a message of a turn goes to its strategy without the object that kombu makes of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty
 from typing import Any, ClassVar
 
@@ -37,16 +43,20 @@ from kombu.utils.json import loads
 from kombu.utils.scheduling import round_robin_cycle
 
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE
-from worker.turns.tasks.task_events import Task, TaskEvent
+from worker.turns.tasks.message import Received, task_of
+from worker.turns.tasks.task_events import TaskEvent
 
 log = structlog.get_logger()
 
 STRATEGY = f"{__name__}:strategy"
-_START, _READ, _POP = "_brpop_start", "_brpop_read", "BLMPOP"
-#: How long a channel waits for a message by one command, in seconds: an idle worker asks less often, and ends as late.
-POP_SECONDS = 3
-#: Events are sent when the engine says so, not when so many are there.
-_EVENTS_AT_ONCE = 100_000
+_START, _READ, _REGISTER, _POP = "_brpop_start", "_brpop_read", "register_with_event_loop", "BLMPOP"
+_kombus_register = Transport.register_with_event_loop
+_EVENTS = "task.multi"  # the routing key of task events that are sent together
+#: How long a channel waits for a message by one command, in seconds: an idle worker asks less often.
+POP_SECONDS = 6
+#: A list that this process alone pops, besides the queues: what is put there ends the pop of a channel that closes.
+_END = f"end.{secrets.token_hex(8)}"
+_END_MS = 60_000
 
 
 def worker_settings() -> dict[str, Any]:
@@ -64,20 +74,8 @@ def strategy(task: Any, _app: Any, _consumer: Any) -> Callable[..., None]:
     """Celery's way to ask what becomes of a task's messages: they go to ``task.take``."""
 
     def handler(message: Any, _body: Any, *_: Any) -> None:
-        headers = message.headers
         try:
-            _, kwargs, embed = message.payload
-            taken = Task(
-                name=headers["task"],
-                task_id=headers["id"],
-                kwargs=dict(kwargs),
-                args_text=headers.get("argsrepr") or "()",
-                kwargs_text=headers.get("kwargsrepr") or repr(kwargs),
-                root_id=headers.get("root_id") or headers["id"],
-                parent_id=headers.get("parent_id") or "",
-                chain=embed.get("chain") or (),
-            )
-            task.take(taken)
+            task.take(task_of(message.headers, message.payload))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvalidTaskError(f"not a message for the engine: {error!r}") from error
 
@@ -90,8 +88,12 @@ class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
     order: ClassVar[Callable[[Sequence[str]], list[str]]] = list
     most: ClassVar[Callable[[Sequence[str]], int]] = lambda _queues: 1
     took: ClassVar[Callable[[str], object]] = str
+    #: Whether this process takes messages at all now.
+    takes: ClassVar[Callable[[], bool]] = lambda: True
+    #: The handlers that ``strategy`` made, by their tasks' names.
+    strategies: ClassVar[Mapping[str, Callable[..., None]]] = {}
 
-    def consume(self, n: int) -> Any:
+    def consume(self, n: int | None) -> Any:
         """The queues, the first of them first; none: no message is taken."""
         return type(self).order((self.items or [])[:n])
 
@@ -117,17 +119,20 @@ class Receiver:
         took: Callable[[str], object] = str,
         active: Callable[[], list[dict[str, Any]]] = list,
         most: Callable[[Sequence[str]], int] = lambda _queues: 1,
+        takes: Callable[[], bool] = lambda: True,
     ) -> None:
         """Have ``app``'s worker take messages from the queues that ``order`` names, and be woken by ``wake``.
 
         ``most`` says how many may be taken at once of queues in this order; ``took`` hears from which queue each
-        message was taken; ``active`` says what ``celery inspect active`` shows.
+        message was taken; ``active`` says what ``celery inspect active`` shows. While ``takes`` is false, messages that
+        were asked for before go back to the front of their queue.
         """
         receiver = self
-        pop_several()
+        install_channels()
         Transport.brpop_timeout = POP_SECONDS
         self._answer_inspectors(active)
         QueueOrder.order, QueueOrder.took, QueueOrder.most = staticmethod(order), staticmethod(took), staticmethod(most)
+        QueueOrder.takes = staticmethod(takes)
         app.conf.broker_transport_options = {
             **app.conf.broker_transport_options,
             "queue_order_strategy": f"{__name__}:{QueueOrder.__name__}",
@@ -165,8 +170,9 @@ class Receiver:
     def connected(self, consumer: Any) -> None:
         """The worker's consumer has a connection, for the first time or again."""
         self._consumer = consumer
-        if consumer.event_dispatcher:
-            consumer.event_dispatcher.buffer_limit = _EVENTS_AT_ONCE
+        QueueOrder.strategies = {
+            name: handler for name, handler in consumer.strategies.items() if handler.__module__ == __name__
+        }
         if consumer.hub:
             consumer.hub.add_reader(self._woken, self._on_readable)
 
@@ -205,17 +211,23 @@ class Receiver:
             os.write(self._wake, b".")
 
     def send(self, events: Sequence[TaskEvent]) -> None:
-        """Send task events in one message, kept while the broker is away. Only in the worker's loop, or after it."""
+        """Send task events in one message, kept while the broker is away. Only in the worker's loop, or after it.
+
+        The broker keeps no message that nobody listens to. So none is made then.
+        """
         dispatcher = getattr(self._consumer, "event_dispatcher", None)
         if dispatcher is None or not dispatcher.enabled or not events:
             return
         with contextlib.suppress(Exception):  # operators miss a line; no turn may fail for that
+            heard = _heard(dispatcher)
+            if heard is False:
+                return
             shared = {"hostname": dispatcher.hostname, "utcoffset": utcoffset(), "pid": dispatcher.pid}
             forward = dispatcher.clock.forward
-            dispatcher._group_buffer["task"].extend(  # noqa: SLF001  # its send makes each by itself, for twice the time
-                {**fields, **shared, "clock": forward(), "type": kind} for kind, fields in events
-            )
-            dispatcher.flush()
+            made = [{**fields, **shared, "clock": forward(), "type": kind} for kind, fields in events]
+            dispatcher._outbound_buffer.append((made, _EVENTS))  # noqa: SLF001  # its send takes twice the time
+            if heard:
+                dispatcher.flush()
 
     def _on_readable(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -223,15 +235,49 @@ class Receiver:
         self._on_wake()
 
 
-def pop_several() -> None:
+def _heard(dispatcher: Any) -> bool | None:
+    """Whether anybody listens to task events; None while the broker is away."""
+    with contextlib.suppress(Exception):
+        channel = dispatcher.producer.channel
+        topics = channel._get_publish_topics(dispatcher.exchange.name, _EVENTS)  # noqa: SLF001
+        return bool(sum(channel.client.publish(topic, "") for topic in topics))
+    return None
+
+
+def install_channels() -> None:
     """Have every channel take its messages as ``_ask`` and ``_hand_on`` do. Doing it twice changes nothing."""
     setattr(Channel, _START, _ask)
     setattr(Channel, _READ, _hand_on)
+    setattr(Transport, _REGISTER, _register)
+
+
+def _register(transport: Any, connection: Any, hub: Any) -> None:
+    """Register a connection with the hub, whose every tick then checks its channels only if one needs it.
+
+    kombu checks all of them in each tick, which takes longer than to take a message.
+    """
+    others = set(hub.on_tick)
+    _kombus_register(transport, connection, hub)
+    [check_all] = hub.on_tick - others
+    channels = transport.cycle._channels  # noqa: SLF001
+    hub.on_tick.remove(check_all)
+    hub.on_tick.add(lambda: None if all(map(_goes_on, channels)) else check_all())
+
+
+def _goes_on(channel: Any) -> bool:
+    """Ask for a channel's next messages if it waits for none; False if kombu has to check it."""
+    if (channel.active_fanout_queues and not channel._in_listen) or not channel.qos.can_consume():  # noqa: SLF001
+        return False
+    if channel._in_poll or not channel._queue_cycle.consume(None):  # noqa: SLF001
+        return True
+    if connected := (channel, channel.client, "BRPOP") in channel.connection.cycle._chan_to_sock:  # noqa: SLF001
+        _ask(channel)
+    return connected
 
 
 def _ask(channel: Any, timeout: float | None = None) -> None:
     """Ask for the next messages of a channel's queues, by one blocking pop; for none while no slot is free."""
-    queues = channel._queue_cycle.consume(len(channel.active_queues))  # noqa: SLF001
+    queues = channel._queue_cycle.consume(None)  # noqa: SLF001
     if not queues:
         return
     keys = [
@@ -239,33 +285,66 @@ def _ask(channel: Any, timeout: float | None = None) -> None:
         for step in channel.priority_steps
         for queue in queues
     ]
+    keys.append(_end_of(channel))
     waits = channel.brpop_timeout if timeout is None else timeout
     channel._in_poll, channel._brpop_sent_at = channel.client.connection, time.monotonic()  # noqa: SLF001
     channel._in_poll.send_command(_POP, waits or 0, len(keys), *keys, "RIGHT", "COUNT", QueueOrder.most(queues))  # noqa: SLF001
 
 
-def _hand_on(channel: Any, **options: Any) -> bool:
+def _end_of(channel: Any) -> str:
+    """The key of the list that ends the channel's pop."""
+    return f"{channel.global_keyprefix}{_END}.{id(channel)}"
+
+
+def _end_pop(channel: Any) -> None:
+    """Have the pop that stands be answered now, with a message or without."""
+    key = f"{_END}.{id(channel)}"  # the client puts the prefix before it
+    with contextlib.suppress(*channel.connection_errors), channel.conn_or_acquire() as client:
+        client.lpush(key, "")
+        client.pexpire(key, _END_MS)  # should messages be the answer
+
+
+def _hand_on(channel: Any, **_: Any) -> bool:
     """Read what the pop answers, and hand each message to its consumer.
 
     kombu's own lets an item that is not JSON, or JSON of another shape, end the worker with every agent it runs.
     Nothing is lost by dropping it: a turn's record names its next link, and reapers announce that again.
     """
+    if channel._closing:  # noqa: SLF001
+        _end_pop(channel)
+    connection = channel._in_poll or channel.client.connection  # noqa: SLF001
     try:
-        reply = channel.client.parse_response(channel.client.connection, _POP, **options)
+        reply = connection.read_response()
     except channel.connection_errors:
-        channel.client.connection.disconnect()  # the next look around makes a new one
+        connection.disconnect()  # the next look around makes a new one
         raise
     finally:
         channel._in_poll = None  # noqa: SLF001
         channel._flush_brpop_reauth()  # noqa: SLF001
-    if not reply:
+    if not reply or bytes_to_str(reply[0]) == _end_of(channel):
         raise Empty
     key, items = reply
-    queue = bytes_to_str(key).removeprefix(channel.global_keyprefix).rsplit(channel.sep, 1)[0]
+    name = bytes_to_str(key).removeprefix(channel.global_keyprefix)
+    if not QueueOrder.takes():
+        lost = (*channel.connection_errors, channel.ResponseError)  # then a reaper announces the turn again
+        with contextlib.suppress(*lost), channel.conn_or_acquire() as client:
+            client.rpush(name, *reversed(items))  # a pop takes from this end
+        return True
+    queue = name.rsplit(channel.sep, 1)[0]
     for item in items:
         channel._queue_cycle.rotate(queue)  # noqa: SLF001
         try:
-            channel.connection._deliver(loads(item), queue)  # noqa: SLF001
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            _give(channel, item, queue)
+        except (AttributeError, InvalidTaskError, KeyError, TypeError, ValueError) as error:
             log.error("message.refused", error=type(error).__name__)
     return True
+
+
+def _give(channel: Any, item: bytes, queue: str) -> None:
+    """Give a message to its task's handler; one that is not a turn's to kombu, which finds the consumer."""
+    message = json.loads(item)
+    handler = QueueOrder.strategies.get(message["headers"]["task"])
+    if handler and Received.reads(message):
+        handler(Received(message), None)
+    else:
+        channel.connection._deliver(loads(item), queue)  # noqa: SLF001

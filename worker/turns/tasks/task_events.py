@@ -58,12 +58,12 @@ class TaskEvents:
 
     def send(self, kind: str, task_id: str, **fields: Any) -> None:
         """Note that something happened to a task now."""
-        event = (kind, {"uuid": task_id, "timestamp": time.time(), **fields})
+        fields["uuid"], fields["timestamp"] = task_id, time.time()
         with self._lock:
             first = not self._waiting
             if first:
                 self._since = time.monotonic()
-            self._waiting.append(event)
+            self._waiting.append((kind, fields))
         if first:
             self._on_first()
 
@@ -93,7 +93,7 @@ class TaskStory:
     def __init__(self, events: TaskEvents, task: Task) -> None:
         self._events = events
         self._task = task
-        self._next_id = _new_id()
+        self._next_id = ""
         self._began, self._began_at = time.monotonic(), time.time()
 
     @property
@@ -160,6 +160,7 @@ class TaskStory:
         named = self._task.chain[-1] if self._task.chain else {}
         if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
             return str(own)
+        self._next_id = self._next_id or _new_id()
         return self._next_id
 
     def follow(self, link: Link) -> None:
@@ -174,5 +175,5 @@ class TaskStory:
             root_id=before.root_id or before.task_id,
             parent_id=before.task_id,
         )
-        self._next_id = _new_id()
+        self._next_id = ""
         self.begin()

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from api_client.contract.events import body_of, data_of
+from api_client.contract.events import body_of
 from worker.turns.transitions.encoding import decode, encode
 from worker.turns.transitions.moves import Move
 
@@ -31,13 +31,10 @@ class Accepted:
 
     def to_json(self, stored: Mapping[str, str]) -> str:
         """As the record keeps it; ``stored`` are the facts of its attempt, as for ``encode``."""
-        data = {
-            "move": encode(self.move, stored).to_dict(),
-            "events": [(body.KIND, data_of(body)) for body in self.move.events],
-            "delivery": self.delivery,
-            "mended": self.mended,
-        }
-        return json.dumps(data)
+        data = {"move": encode(self.move, stored).to_dict(), "delivery": self.delivery, "mended": self.mended}
+        texts = self.move.texts.events  # JSON already
+        events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
+        return f'{{"events": [{events}], {json.dumps(data)[1:]}'
 
     @classmethod
     def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> Accepted:

@@ -15,18 +15,21 @@ from worker.enforcement.codes import CODES
 from worker.enforcement.content_guard import GUARD
 from worker.enforcement.documents.step import step_of
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.policy import Accept, Attempt, Decision, Fallback, Repaired, Retry, demote
+from worker.enforcement.policy import Accept, Attempt, Decision, Fallback, Policy, Repaired, Retry, demote
 from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.moves import Answer, Move, asked_for, attempt_facts, policy_of, progress
 from worker.turns.transitions.usage import Usage
 
-_NOTHING = Usage()
 
+def after_validation(
+    turn: Turn, link: Link, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
+) -> Move:
+    """What follows from the validators' findings on one attempt, whose run had this ``usage``.
 
-def after_validation(turn: Turn, link: Link, attempt: Attempt, decision: Decision, usage: Usage = _NOTHING) -> Move:
-    """What follows from the validators' findings on one attempt, whose run had this ``usage``."""
+    ``decision`` is what ``policy``, the turn's, says about them.
+    """
     answer = attempt.answer
-    issues = demote(attempt.issues, policy_of(turn), final=isinstance(decision, Accept))
+    issues = demote(attempt.issues, policy, final=isinstance(decision, Accept))
     facts = attempt_facts(answer=answer, issues=issues, changes=tuple(attempt.changes))
     if isinstance(decision, Accept):
         step, source = step_of(answer)

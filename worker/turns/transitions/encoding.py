@@ -8,24 +8,23 @@ carried through Lua it would hold up the server twice as long. The fact's name e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from api_client.contract.attempt import AttemptFacts
 from api_client.contract.commands import SHORT_BYTES, Word
 from api_client.contract.event_kinds import Body
-from api_client.contract.events import data_of
 from api_client.contract.issues.turn_error import TurnError, error_data
-from api_client.contract.marker import Span
 from api_client.contract.record import ASKED, Changes, elsewhere
 from api_client.contract.turn import Outcome, Progress
-from worker.enforcement.documents.step import marker_spans
 from worker.turns.transitions.moves import Answer, Move
 
 #: A longer text is written before its move; a shorter one costs Lua next to nothing.
 AHEAD_BYTES = 65_536
 _OF = "~"
+#: Characters that SHORT_BYTES hold whatever they are: most texts are shorter.
+_SURELY_SHORT = SHORT_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,24 +32,15 @@ class EncodedMove:
     """A move in the form of ``commit.lua`` and of a seal.
 
     Attributes:
-        fields, facts: of the turn and of the move's attempt, as they are stored.
-        ahead: facts of the attempt that are to be stored before.
+        facts: of the move's attempt, as they are stored. ahead: those that are to be stored before.
         response: the answer; empty where ``response_in`` says which fact has it, such as ``2:text``.
-        markers: the step markers that count in the answer.
-        answer: the fields of a finished turn's record; none while it goes on.
     """
 
     move: Move
-    fields: dict[str, str]
     facts: dict[str, str]
     ahead: dict[str, str]
     response: str
     response_in: str
-    markers: tuple[Span, ...]
-    answer: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "answer", self._answer())
 
     def arguments(self) -> dict[str, Word]:
         """What ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
@@ -71,28 +61,27 @@ class EncodedMove:
             "judged_ms": move.judged_ms,
             "service": move.service,
             "service_reason": move.service_reason,
-            "n_fields": 2 * len(self.fields),
+            "n_fields": 2 * len(move.texts.fields),
             "n_facts": 2 * len(self.facts),
-            "n_answer": 2 * len(self.answer),
+            "n_answer": 2 * len(self.answer()),
         }
 
     def rest(self) -> list[str]:
         """The arguments without a name: fields, facts, the answer's fields, events."""
-        pairs = [*self.fields.items(), *self.facts.items(), *self.answer.items()]
-        return [text for pair in pairs for text in pair] + flat(self.move.events)
+        texts = self.move.texts
+        pairs = [*texts.fields.items(), *self.facts.items(), *self.answer().items()]
+        return [text for pair in pairs for text in pair] + texts.events
 
-    def _answer(self) -> dict[str, str]:
+    def answer(self) -> dict[str, str]:
+        """The fields of a finished turn's record; none while it goes on."""
         if self.move.outcome is None:
             return {}
-        return {
-            **self._texts(),
-            "error": json.dumps(error_data(self.move.answer.error)),
-            "markers": json.dumps(self.markers),
-        }
+        return {**self._texts(), "error": self.move.texts.error, "markers": self.move.texts.markers}
 
     def _finished_data(self) -> str:
         """The answer in the event of the end: the inside of a JSON object."""
-        return json.dumps({**self._texts(), "markers": self.markers, "error": error_data(self.move.answer.error)})[1:-1]
+        texts = self.move.texts
+        return f'{json.dumps(self._texts())[1:-1]}, "markers": {texts.markers}, "error": {texts.error}'
 
     def _texts(self) -> dict[str, str]:
         answer = self.move.answer
@@ -104,7 +93,7 @@ class EncodedMove:
         move, answer = self.move, self.move.answer
         return {
             "attempt": move.attempt,
-            "fields": self.fields,
+            "fields": move.texts.fields,
             "facts": self.facts,
             "counters": move.counters,
             "end_counters": move.end_counters,
@@ -112,7 +101,7 @@ class EncodedMove:
             "answer": {
                 "response": self.response,
                 "response_in": self.response_in,
-                "markers": self.markers,
+                "markers": move.texts.spans,
                 "step": answer.step,
                 "step_source": answer.step_source,
                 "error": error_data(answer.error),
@@ -132,6 +121,9 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
     answer that no fact has becomes one. ``asked`` is the user's message: a prompt that is it is in the request.
     ``token`` is of the claim that writes it; without one, no text is written before.
     """
+    response = move.answer.response
+    if not stored and sum(map(len, (response, *move.texts.facts.values()))) <= _SURELY_SHORT:  # as most moves are
+        return EncodedMove(move=move, facts=move.texts.facts, ahead={}, response=response, response_in="")
     places = {text: name for name, text in stored.items() if is_long(text)}
     facts, ahead = dict[str, str](), dict[str, str]()
 
@@ -139,12 +131,12 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
         """The fact that has the text: an earlier one, a new one that is written ahead, or ``name`` itself."""
         if text not in places:
             places[text] = name
-            if token and _exceeds(text, AHEAD_BYTES):
+            if token and _bytes_of(text) > AHEAD_BYTES:
                 places[text] = f"{name}{_OF}{token}"
                 ahead[places[text]] = text
         return places[text]
 
-    for name, text in move.facts.to_texts().items():
+    for name, text in move.texts.facts.items():
         if stored and stored.get(elsewhere(name)):
             facts[elsewhere(name)] = ""
         if not is_long(text):
@@ -155,7 +147,7 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
             facts[elsewhere(name)] = places[text]
         else:
             facts[name] = text
-    response, place = move.answer.response, ""
+    place = ""
     if is_long(response):
         name = place_of("response", response)
         if name == "response":
@@ -163,12 +155,10 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
         response, place = "", f"{move.attempt}:{name}"
     return EncodedMove(
         move=move,
-        fields=move.fields.to_texts(),
         facts=facts,
         ahead=ahead,
         response=response,
         response_in=place,
-        markers=marker_spans(move.answer.response) if move.answer.step else (),
     )
 
 
@@ -219,18 +209,13 @@ def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str,
     return found
 
 
-def flat(events: Sequence[Body]) -> list[str]:
-    """Events as arguments of a command: kind, data (JSON) of each."""
-    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
-
-
 def is_long(text: str) -> bool:
     """Whether a text is stored apart."""
-    return _exceeds(text, SHORT_BYTES)
+    return len(text) > _SURELY_SHORT and _bytes_of(text) > SHORT_BYTES
 
 
-def _exceeds(text: str, most: int) -> bool:
-    return len(text) > most // 4 and len(text.encode("utf-8", "surrogatepass")) > most
+def _bytes_of(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def left_behind(facts: Mapping[str, str]) -> list[str]:

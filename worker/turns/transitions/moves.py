@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.event_kinds import Body, TurnRetrying
-from api_client.contract.issues.turn_error import TurnError
+from api_client.contract.events import data_of
+from api_client.contract.issues.turn_error import TurnError, error_data
+from api_client.contract.marker import Span
 from api_client.contract.record import Changes, changes_of
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
+from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.policy import Attempt, Policy, Retry
 from worker.runners.base import Verdict
 
@@ -27,6 +32,23 @@ class Answer:
     step: str = ""
     step_source: str = ""
     error: TurnError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveTexts:
+    """What a move says, as it is stored.
+
+    Attributes:
+        fields, facts: of the turn and of the move's attempt, by name. events: kind, data (JSON) of each, in a row.
+        spans: of the step markers that count in the answer. markers, error: these and the answer's error, as JSON.
+    """
+
+    fields: dict[str, str]
+    facts: dict[str, str]
+    events: list[str]
+    spans: tuple[Span, ...]
+    markers: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +86,29 @@ class Move:
     park_seconds: float = 0.0
     service: str = ""
     service_reason: str = ""
+    _texts: MoveTexts | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def texts(self) -> MoveTexts:
+        """The move's texts: made once, because a move that is sealed is written twice."""
+        if self._texts is None:
+            answer = self.answer
+            spans = marker_spans(answer.response) if answer.step else ()
+            texts = MoveTexts(
+                fields=self.fields.to_texts(),
+                facts=self.facts.to_texts(),
+                events=flat(self.events),
+                spans=spans,
+                markers=json.dumps(spans) if spans else "[]",
+                error=json.dumps(error_data(answer.error)) if answer.error else "{}",
+            )
+            object.__setattr__(self, "_texts", texts)
+        return cast("MoveTexts", self._texts)
+
+
+def flat(events: Sequence[Body]) -> list[str]:
+    """Events as arguments of a command: kind, data (JSON) of each."""
+    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
 
 
 def policy_of(turn: Turn) -> Policy:

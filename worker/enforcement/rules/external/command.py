@@ -35,7 +35,7 @@ class _Text(NamedTuple):
 class Command(Rule):
     """Runs in the box, in a folder with the answer and the agent's files; the answer is on standard input too.
 
-    Source: issue 16, part 2; docs/security.md says what the box keeps out.
+    docs/security.md says what the box keeps out.
     """
 
     kind: ClassVar[str] = "command"

@@ -1,9 +1,8 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
 -- args: link token worker alone task
--- reads: *
--- link: such as turn.run/1  worker: JSON string  alone: 1 when this process works on nothing else, else 0
+-- link: such as turn.run/1  alone: 1 when this process works on nothing else, else 0
 -- task: the Celery task as which it is carried out, or ''
--- answers {'claimed', now, record ...} | {'refused', why}
+-- answers {'claimed', now, {field, text ...}} | {'refused', why}
 
 if not turn.state then return { 'refused', 'missing' } end
 if turn.token == token then return claimed() end
@@ -28,6 +27,6 @@ set('tokens', (turn.tokens or '') .. token .. ' ')
 set('cmd', 0)
 set('alone', alone)
 set('task', task)
-set('worker', cjson.decode('[' .. worker .. ']')[1])
-begin(link, turn.state == 'queued' and 'running' or 'validating', token, worker)
+set('worker', worker)
+begin(link, turn.state == 'queued' and 'running' or 'validating', token)
 return claimed()

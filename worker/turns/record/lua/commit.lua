@@ -15,8 +15,8 @@
 -- judged_ms: how long that took, where both are 1: until the answer was sealed, or until now
 -- ...: names and texts of the turn's fields, the attempt's facts, the answer's fields; kind, data (JSON) of each event
 -- answers {'done', next turn of the session or '', outcome or ''} | {'fenced', '', ''}
---         | {'went_on', now, field, text ...}: the holder has the next link; these fields changed
---         | {'claimed', now, record ...}: the same to a repeated command
+--         | {'went_on', now, {field, text or number ...}}: the holder has the next link; these fields changed
+--         | {'claimed', now, {field, text ...}}: the same to a repeated command
 --         | {'behind', number of the last command that is known here, ''}, see append
 --         | {'paused', '', ''}: a run with the verdict on its answer, and a pause keeps answers from being judged
 
@@ -27,10 +27,7 @@ end
 if turn.token ~= token or turn.state == 'finished' then return { 'fenced', '', '' } end
 if nth > number('cmd') + 1 then return { 'behind', number('cmd'), '' } end
 -- Its reply was lost, and it went on.
-if nth <= number('cmd') then
-  read_all()
-  return claimed()
-end
+if nth <= number('cmd') then return claimed() end
 if run_ended == '1' and judged == '1' and not is_sealed() and in_force('queue|check') then
   return { 'paused', '', '' }
 end
@@ -70,7 +67,7 @@ if run_ended == '1' then
   set('since', run_ended_at)
 end
 heard_of_service(worked, service, service_reason, service_errors, service_ms)
-if judged == '1' then took('time.validation', NOW - number('since')) end
+if judged == '1' then took('time.validation', NOW - number('since'), '') end
 local emitted_at = run_ended == '1' and run_ended_at or NOW
 for i = at, #ARGV, 2 do
   emit(ARGV[i], ARGV[i + 1], emitted_at)
@@ -94,7 +91,7 @@ else
     head = give_up(outcome)
   elseif keep == '1' and at_once and not name then
     set('task', task)
-    begin(next, state == 'queued' and 'running' or 'validating', token, cjson.encode(turn.worker))
+    begin(next, state == 'queued' and 'running' or 'validating', token)
     return went_on()
   else
     set('token', '')
@@ -108,7 +105,7 @@ else
       set('parked_at', NOW)
       set('decide_by', NOW + park_ms)
       if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + park_ms) end
-      share('ZADD', INBOX, int(NOW), ID)
+      share('ZADD', INBOX, NOW, ID)
       look_again(NOW + park_ms)
     elseif name then
       hold_back(name, pause)

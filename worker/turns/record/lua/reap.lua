@@ -30,9 +30,9 @@ if held then
   local running = turn.state == 'running'
   -- How long nobody has heard of it: since its last beat.
   local silent = math.max(0, NOW - number('lease_until') + LEASE_MS)
-  count('delivery.lost|' .. turn.state, 1)
-  emit('attempt.lost', '{"attempt":' .. int(number('attempt')) .. ',"delivery":' .. int(number('delivery')) ..
-    ',"during":"' .. turn.state .. '","silent_ms":' .. int(silent) .. '}')
+  count('delivery.lost|' .. turn.state)
+  emit('attempt.lost', '{"attempt":' .. number('attempt') .. ',"delivery":' .. number('delivery') ..
+    ',"during":"' .. turn.state .. '","silent_ms":' .. silent .. '}')
   -- The first reaper to ask tells operators how its task ended.
   if (turn.task or '') ~= '' then set('lost', turn.task .. ' ' .. (turn.worker or '')) end
   set('token', '')

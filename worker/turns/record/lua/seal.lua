@@ -11,7 +11,7 @@ if (turn.stop or '') ~= '' then return { 'stopped' } end
 if turn.state == 'running' then
   if in_force('queue|check') then return { 'paused' } end
   set('state', 'validating')
-  set('next', 'turn.validate/' .. int(number('attempt')))
+  set('next', 'turn.validate/' .. number('attempt'))
 end
 set('sealed', NOW)
 text('accepted', accepted)

@@ -1,0 +1,68 @@
+"""A runner of a package that breaks after it started its agent: nothing of it works on beside what follows."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from api_client.contract.turn import Outcome, TurnState
+from tests.integration.test_engine import GOOD, Bench, Play, bench, says
+from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.runners.guard import marks
+from worker.runners.guard.processes import shared
+
+__all__ = ["bench"]
+
+_WORKS = "import time; print('at work', flush=True); time.sleep(600)"
+
+
+@pytest.fixture(autouse=True)
+def _no_agents_left() -> Iterator[None]:
+    yield
+    shared().stop()
+
+
+def starts_an_agent(error: Exception | None, seen: list[Order]) -> Play:
+    """Starts a real agent, hears it, and then raises, or returns what is no result."""
+
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        agent = shared().spawn(
+            [sys.executable, "-S", "-c", _WORKS],
+            mark=order.mark,
+            env={},
+            cwd=order.directory,
+            lease_ends=math.inf,
+        )
+        while not agent.read(0.1):
+            pass
+        seen.append(order)
+        agent.close()
+        if error:
+            raise error
+        return "no result"  # type: ignore[return-value]
+
+    return play
+
+
+def alive(order: Order) -> bool:
+    return order.mark in [mark for _, mark in marks.marks()]
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), None], ids=["raises", "returns something else"])
+async def test_the_agent_of_a_runner_that_breaks_is_gone_when_its_turn_ends(
+    bench: Bench, error: Exception | None
+) -> None:
+    seen: list[Order] = []
+    turn = await bench.outcome(starts_an_agent(error, seen))
+    assert turn.outcome is Outcome.ERROR
+    assert [alive(order) for order in seen] == [False]
+
+
+async def test_the_agent_of_a_runner_that_breaks_is_gone_before_the_next_delivery_runs(bench: Bench) -> None:
+    seen: list[Order] = []
+    turn = await bench.outcome(starts_an_agent(ConnectionError("refused"), seen), says(GOOD))
+    assert (turn.state, turn.next) == (TurnState.QUEUED, "turn.run/1")
+    assert [alive(order) for order in seen] == [False]

@@ -1,0 +1,140 @@
+"""What keeps an installation or a worker from starting is said once, with what to do, before anything runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.settings import CONSTANTS, Settings
+from tests.conftest import environ_of, turns
+from tests.support import processes_with, wait_for
+from worker.cli.installation.starting import require_store_of, store_named
+from worker.processes.exit_reports import ExitNotes
+from worker.processes.program import REFUSED, SUPERVISED
+from worker.processes.supervisor import NotReady
+from worker.turns.record.store import require_shards
+
+COMMANDS = pytest.mark.parametrize(
+    "command", [["up"], ["worker", "--processes", "2"], ["worker", "--foreground"]], ids=" ".join
+)
+#: Nothing listens on this port, and nothing can: it is privileged and not of a service.
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+def environ(root: Path, **more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HELIX_") and k != "REDIS_URL"}
+    return kept | {"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"} | more
+
+
+def refused(command: list[str], given: dict[str, str]) -> list[str]:
+    """What a command that does not start says; its processes may have begun to log."""
+    done = subprocess.run(turns(*command), env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done
+    assert processes_with(f"HELIX_ROOT={given['HELIX_ROOT']}") == {}
+    return [line for line in done.stderr.splitlines() if line.startswith(("turns: ", "waiting "))]
+
+
+@COMMANDS
+def test_a_model_whose_program_is_missing_keeps_it_from_starting(tmp_path: Path, command: list[str]) -> None:
+    given = environ(
+        tmp_path,
+        HELIX_CLAUDE_API_KEY="sk-ant-of-a-test",
+        HELIX_CLAUDE_PATH="no-such-cli",
+        REDIS_URL=NOWHERE,
+    )
+    [line] = refused(command, given)
+    assert line.startswith("turns: model helix-consultant: HELIX_CLAUDE_PATH='no-such-cli': no such program; see docs/")
+    assert "install the CLI for this user, or do without it: HELIX_MODELS=scripted=scripted" in line
+
+
+@COMMANDS
+def test_a_store_that_does_not_answer_is_named_and_not_waited_for_long(tmp_path: Path, command: list[str]) -> None:
+    given = environ(tmp_path, REDIS_URL=NOWHERE, **{CONSTANTS: json.dumps({"store_wait_seconds": "0.2"})})
+    found = refused(command, given)
+    assert f"waiting for the store at {NOWHERE}: it does not answer" in found[0]
+    assert found[-1].startswith(f"turns: the store does not answer: waited 0.2 s for the store at {NOWHERE} (")
+    assert "start it, or correct REDIS_URL" in found[-1]
+
+
+def test_a_broker_that_does_not_answer_is_named_where_it_is_another_server(tmp_path: Path, settings: Settings) -> None:
+    short = {CONSTANTS: json.dumps({"store_wait_seconds": "0.2"})}
+    given = environ(tmp_path, HELIX_STORE_URL=settings.store_url, HELIX_BROKER_URL=NOWHERE, **short)
+    assert f"waited 0.2 s for the broker at {NOWHERE}" in refused(["up"], given)[-1]
+
+
+@COMMANDS
+def test_a_signal_ends_the_wait_for_the_store(tmp_path: Path, command: list[str]) -> None:
+    given = environ(tmp_path, REDIS_URL=NOWHERE, **{CONSTANTS: json.dumps({"store_wait_seconds": "3600"})})
+    waiting = subprocess.Popen(turns(*command), env=given, stderr=subprocess.PIPE, text=True)
+    try:
+        assert waiting.stderr
+        assert any("waiting for the store" in line for line in waiting.stderr)
+        waiting.send_signal(signal.SIGTERM)
+        waiting.communicate(timeout=120)
+    finally:
+        waiting.kill()
+        waiting.wait()
+    assert processes_with(f"HELIX_ROOT={tmp_path}") == {}
+
+
+@COMMANDS
+def test_another_number_of_shards_is_said_once(tmp_path: Path, settings: Settings, command: list[str]) -> None:
+    require_shards(settings)  # the store is of one shard from now on
+    given = environ_of(replace(settings, shards=2, root=tmp_path, web_port=0, flower_port=0))
+    [line] = refused(command, given)
+    assert line.startswith("turns: HELIX_SHARDS=2: the turns of this store are spread over 1 shard; set HELIX_SHARDS=1")
+
+
+def test_a_worker_process_leaves_the_reason_to_its_supervisor(tmp_path: Path, settings: Settings) -> None:
+    require_shards(settings)
+    command = [sys.executable, "-P", "-m", "worker.processes.celery_worker", "-n", "one@%h", "-c", "1"]
+    given = environ_of(replace(settings, shards=2, root=tmp_path))
+    alone = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    assert alone.returncode == 1
+    assert "HELIX_SHARDS=2" in alone.stderr
+    watched = subprocess.run(command, env=given | {SUPERVISED: "yes"}, capture_output=True, text=True, check=False)
+    assert (watched.returncode, watched.stderr) == (REFUSED, "")
+
+
+def test_the_reason_of_a_process_that_was_ready_before_is_logged(settings: Settings) -> None:
+    require_shards(settings)
+    with capture_logs() as logs:
+        ExitNotes(replace(settings, shards=2)).note("worker-1@here", 4711, REFUSED)
+        wait_for(lambda: logs)
+    [line] = logs
+    assert (line["event"], line["worker"]) == ("worker.refused", "worker-1@here")
+    assert "HELIX_SHARDS=2" in line["error"]
+
+
+def test_a_wrong_password_is_said_before_a_taken_port(tmp_path: Path, settings: Settings) -> None:
+    url = settings.store_url.replace("unix://", "unix://nobody:wrong-secret@")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        found = refused(["up"], environ(tmp_path, REDIS_URL=url, HELIX_WEB_PORT=str(taken.getsockname()[1])))
+    assert "does not accept this user and password" in found[-1]
+
+
+def test_a_process_that_was_never_ready_is_explained_by_the_store_where_that_is_why(settings: Settings) -> None:
+    away = replace(settings, store_url=NOWHERE, broker_url=NOWHERE)
+    with pytest.raises(StoreUnavailable, match="does not answer"), store_named(away):
+        raise NotReady("worker-1 was not ready after 180 s")
+    with pytest.raises(NotReady), store_named(settings):
+        raise NotReady("worker-1 was not ready after 180 s")
+
+
+def test_the_wait_ends_once_the_processes_end(settings: Settings) -> None:
+    stops = threading.Event()
+    stops.set()
+    require_store_of(replace(settings, store_url=NOWHERE, broker_url=NOWHERE, store_wait_seconds=3600.0), stops)

@@ -1,0 +1,66 @@
+"""A host whose clock is wrong: its worker is shown, and counted on, as any other."""
+
+from __future__ import annotations
+
+import time as clocks
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.workers.standing import Standing
+from tests.support import wait_until
+from worker.turns.leases import worker_heartbeat
+from worker.turns.leases.host import Host
+from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
+
+
+class Clock:
+    """The module ``time`` of a host whose clock is so many seconds ahead."""
+
+    def __init__(self, ahead: float) -> None:
+        self.ahead = ahead
+
+    def time(self) -> float:
+        return clocks.time() + self.ahead
+
+    monotonic = staticmethod(clocks.monotonic)
+
+
+def work() -> Work:
+    return Work(
+        name="worker-1@here",
+        queues=(RUN_QUEUE, CHECK_QUEUE),
+        taken=lambda: 0,
+        slots=lambda queue: 2,
+        free=lambda queue: 2,
+        lease_round=lambda: 0.0,
+        took_at=lambda: 0.0,
+        obey=lambda order: False,
+        loop_blocked=lambda: 0.0,
+    )
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
+async def test_a_worker_whose_clock_is_wrong_is_not_taken_for_gone(
+    settings: Settings, ahead: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(worker_heartbeat, "time", Clock(ahead))
+    heartbeat = WorkerHeartbeat(settings, work(), Host(tmp_path), lambda queue: None, None)
+    heartbeat.start()
+    try:
+        async with TurnsClient(settings) as client:
+
+            async def first() -> Standing | None:
+                standing = await client.workers.standing()
+                return standing if standing.workers else None
+
+            standing = await wait_until(first)
+            [line] = standing.workers
+            assert (line.state, standing.fleet.agents) == ("idle", 1)
+            assert abs(standing.at - line.heard_at) < 600
+            assert abs(standing.at - line.started_at) < 600
+    finally:
+        heartbeat.close()

@@ -1,0 +1,35 @@
+"""Where the Claude CLI is. Imports nothing that costs: `turns worker` asks before it starts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings
+
+
+def find_program(settings: Settings) -> str:
+    """The path of the CLI.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    found = shutil.which(str(Path(settings.claude_path).expanduser()))
+    if found is None:
+        raise SettingsError([f"HELIX_CLAUDE_PATH={settings.claude_path!r}: no such program; see docs/claude-cli.md"])
+    return str(Path(found).absolute())
+
+
+def missing_programs(settings: Settings) -> list[str]:
+    """What is missing for the models that run the CLI, a line each; empty where it is there."""
+    models = [model for model, runner in settings.models.items() if runner.partition(":")[0] == "claude_cli"]
+    try:
+        if models:
+            find_program(settings)
+    except SettingsError as error:
+        others = {name: spec for name, spec in settings.models.items() if name not in models}
+        kept = ",".join(f"{name}={spec}" for name, spec in others.items()) or "scripted=scripted"
+        ways = f"install the CLI for this user, or do without it: HELIX_MODELS={kept}"
+        return [f"model {', '.join(models)}: {problem}; {ways}" for problem in error.problems]
+    return []
