@@ -110,6 +110,15 @@ def test_a_folder_arms_points_while_processes_run_and_one_pass_over_all_of_them_
     assert passed == [first.pid, os.getpid(), third.pid]
 
 
+def test_a_point_whose_file_is_still_empty_is_not_armed_and_counts_no_pass(armed, tmp_path: Path) -> None:
+    armed(str(tmp_path))
+    (tmp_path / "run.claimed").touch()  # as another process sees it between the file's opening and its writing
+    failpoints.reach("run.claimed")
+    (tmp_path / "run.claimed").write_text("raise@1")
+    with pytest.raises(failpoints.FailpointError):
+        failpoints.reach("run.claimed")
+
+
 def test_a_meeting_lasts_until_the_file_is_there(armed, tmp_path: Path) -> None:
     armed(str(tmp_path))
     (tmp_path / "output.received").write_text(f"meet:{tmp_path}/go")
