@@ -20,6 +20,7 @@ from kombu.transport.redis import Channel, Transport
 
 from api_client import store
 from api_client.contract.settings import Settings
+from api_client.web import submitting
 from tests.inline import offer
 from tests.plain import plain_environment
 from tests.support import command_of, processes_with, wait_for
@@ -61,6 +62,7 @@ def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.node.get_closest_marker("impatient") is None:
             for name in ("_CONNECT_SECONDS", "_ANSWER_SECONDS", "_PATIENCE_SECONDS"):
                 patched.setattr(store, name, 60.0)
+            patched.setattr(submitting, "SUBMIT_SECONDS", 60.0)
         yield
 
 

@@ -162,7 +162,8 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
         case ApiError():
             return error
         case HelixError():
-            log.info("request.refused", error=type(error).__name__)
+            why = {"reason": error.reason} if isinstance(error, StoreUnavailable) else {}
+            log.info("request.refused", error=type(error).__name__, **why)
             return from_contract(error, locale)
         case HTTPException(status_code=404):
             return ApiError(404, "there is nothing at this address", code="not_found")
