@@ -148,7 +148,7 @@ async def test_worker_and_guard_killed_together_after_the_agent_finished_start_n
     worker_process(settings=paid)
     turn_id = await client.submitter.submit(QUESTION)
     holder = await points.passed("agent.ended")
-    await wait_until(lambda: [name for name in recordings(paid) if name.endswith(".finished")])
+    assert [name for name in recordings(paid) if name.endswith(".finished")], "noted before it was reported"
     for pid in (guard_of(holder), holder):
         os.kill(pid, signal.SIGKILL)
     (meeting.directory / "on").touch()

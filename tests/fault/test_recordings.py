@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import textwrap
@@ -38,6 +39,45 @@ if len(sys.argv) > 5:
 print(agents.start(), flush=True)
 time.sleep(600)
 """
+
+#: The same with a guard that kills its worker and itself, before it carries out a part of its work.
+KILLED_WITH_ITS_GUARD = """
+import sys, time
+from pathlib import Path
+from worker.runners.guard import processes
+processes.FAST_PYTHON = [sys.executable, "-S", "-P", "-c", sys.argv[5]]
+agents = processes.Processes()
+agent = agents.spawn([sys.executable, "-S", "-c", sys.argv[1]], mark=sys.argv[2], env={}, cwd=Path("/"),
+                     lease_ends=time.monotonic() + 600, recorded=Path(sys.argv[3]), facts={"box": "none"})
+for _ in range(int(sys.argv[4])):
+    while not agent.read(1):
+        pass
+Path(sys.argv[6]).touch()
+time.sleep(600)
+"""
+GUARD = """
+import os, signal, sys
+from worker.runners.guard import guard
+del sys.argv[1]  # the module's name
+carry_out = guard.Guard.{part}
+
+def die(self, *given, **facts):
+    if {when}:
+        for pid in (os.getppid(), os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+    return carry_out(self, *given, **facts)
+
+guard.Guard.{part} = die
+guard.main()
+"""
+#: What a guard does when an agent has ended, in this order.
+PARTS = {
+    "reports the end": ("_report", "facts['event'] == 'ended'"),
+    "sends it": ("_send_reports", "any(not agent.running for agent in self._agents.values())"),
+    "sweeps": ("_sweep", "True"),
+    "finishes": ("_finish", "True"),
+    "reports the exit": ("_report", "facts['event'] == 'exit'"),
+}
 
 
 @pytest.fixture
@@ -138,6 +178,45 @@ def test_what_a_killed_worker_had_not_read_is_recorded_by_its_guard(
     assert found.output == said
 
 
+@pytest.mark.parametrize("reads", [0, 1])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_finished_run_can_be_adopted_wherever_worker_and_guard_are_killed_together(
+    part: str, reads: int, folder: Path
+) -> None:
+    go = folder / "go"
+    says = f"import os, time\nprint(0, flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+    method, when = PARTS[part]
+    guard = GUARD.format(part=method, when=when)
+    more = [says + "for n in range(1, 5000): print(n)", f"{RUN}.1.1", str(folder), str(reads), guard, str(go)]
+    argv = [sys.executable, "-c", KILLED_WITH_ITS_GUARD, *more]
+    killed = subprocess.run(argv, env={"PYTHONPATH": SOURCE_ROOT}, timeout=600, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    found = recording.finished(folder)
+    assert found
+    assert found.output == b"".join(b"%d\n" % number for number in range(5000))
+    assert found.facts["code"] == 0
+    recording.forget(folder)
+    assert left_of(folder) == []
+
+
+def test_all_that_a_pipe_holds_is_kept_however_large_it_was_made(agents: Processes, folder: Path) -> None:
+    enlarges = "import fcntl; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 2**20); print('x' * 10**6)"
+    agent = agents.spawn(
+        [sys.executable, "-S", "-c", enlarges],
+        mark=f"{RUN}.{secrets.token_hex(4)}.1",
+        env={},
+        cwd=folder,
+        lease_ends=time.monotonic() + 600,
+        recorded=folder,
+        facts={"box": "none", "cut": False},
+    )
+    wait_for(lambda: agent.wait(0))
+    found = recording.finished(folder)
+    assert found
+    assert found.output == b"x" * 10**6 + b"\n"
+    agent.close()
+
+
 def test_an_agent_that_was_at_work_when_its_worker_died_leaves_no_recording(
     worker: Callable[..., tuple[subprocess.Popen[str], int]], folder: Path
 ) -> None:
@@ -155,9 +234,34 @@ def test_an_agent_runs_to_its_end_where_its_output_cannot_be_recorded(
 
     monkeypatch.setattr(os, "splice", full)
     assert run_of(agents, folder, SAYS) == b"Zeile eins\nZeile zwei"
-    wait_for(lambda: left_of(folder) == [])
-    folder.rmdir()
-    assert recording.finished(folder) is None
+    found = recording.finished(folder)
+    assert found is None or found.output == b"Zeile eins\nZeile zwei", "it had all ended before the worker read it"
+
+
+def test_a_run_of_which_a_part_was_not_recorded_leaves_no_recording(
+    agents: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "splice", full)
+    go = folder / "go"
+    waits = f"import os, time\nprint(0, flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nprint(1)"
+    agent = agents.spawn(
+        [sys.executable, "-S", "-c", waits],
+        mark=f"{RUN}.{secrets.token_hex(4)}.1",
+        env={},
+        cwd=folder,
+        lease_ends=time.monotonic() + 600,
+        recorded=folder,
+        facts={"box": "none", "cut": False},
+    )
+    assert wait_for(lambda: agent.read(0.1)) == b"0\n"
+    assert left_of(folder) == [], "from now on nobody can take what follows for the whole"
+    go.touch()
+    wait_for(lambda: agent.wait(0))
+    assert left_of(folder) == []
+    agent.close()
 
 
 def test_a_run_is_started_where_its_recording_cannot_be_made(agents: Processes, folder: Path) -> None:

@@ -1,18 +1,22 @@
 """The recording of a run: all that its agent said on standard output, in a file beside its delivery's folder.
 
-``<folder>.output`` while the agent runs; ``<folder>.finished``, with a last line about its end, once it has ended by
-itself with exit code 0. Who takes the turn over from a worker that died finds a finished run there, and need not pay
-for it again. The kernel moves each piece from the pipe into the file before the worker reads it there: so a worker
-that is killed at any moment loses none. Only the standard library: the guard imports this.
+``<folder>.output`` is what it said; ``<folder>.finished`` comes beside it when it has ended by itself with exit code 0:
+what was in the pipe then, and a last line about its end. Who takes the turn over from a worker that died finds a
+finished run there, and need not pay for it again. The kernel moves each piece from the pipe into the file before the
+worker reads it there: so a worker that is killed at any moment loses none. The guard copies what is still in the pipe
+before it reports the end to anybody: so both may be killed. Only the standard library: the guard imports this.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
+import fcntl
 import json
 import os
-import select
 import stat
+import termios
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +28,10 @@ MOST_BYTES = 64 * 2**20
 _PIECE = 65_536
 _OUTPUT, _FINISHED = ".output", ".finished"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: Where in its facts a finished recording says how much of ``.output`` belongs to it, in bytes.
+_AT = "at"
+_SPLICE_F_NONBLOCK = 2
 
 
 class Recording:
@@ -53,6 +61,12 @@ class Recording:
         self._at += size
         return piece
 
+    def give_up(self) -> None:
+        """What comes now is not recorded: remove the file, so that nobody takes it for the whole."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path + _OUTPUT)  # noqa: PTH108
+        self.close()
+
     def close(self) -> None:
         """Free the descriptor; the file stays."""
         os.close(self.fd)
@@ -66,32 +80,53 @@ class Kept:
     fd: int
     pipe: int
 
-    def whole(self, *, drain: bool) -> bool:
-        """Whether all that the agent said is in the file. To be asked when it has ended.
-
-        Args:
-            drain: nobody else reads the pipe any more: what is left in it is moved into the file.
-        """
-        poll = select.poll()
-        poll.register(self.pipe, select.POLLIN)
-        while any(event & select.POLLIN for _, event in poll.poll(0)):
-            if not drain:
-                return False
-            os.splice(self.pipe, self.fd, _PIECE, offset_dst=os.fstat(self.fd).st_size)
-        return True
-
     def finish(self, facts: dict[str, Any]) -> None:
-        """Say how the run ended; from now on it can be adopted. Raises ``OSError``: the disk is full."""
-        os.pwrite(self.fd, b"\n" + json.dumps(facts).encode() + b"\n", os.fstat(self.fd).st_size)
-        os.rename(self.path + _OUTPUT, self.path + _FINISHED)  # noqa: PTH104 - the guard knows no pathlib
+        """Note how the run ended, with what its worker has not read yet; from now on it can be adopted.
+
+        The worker may read on meanwhile: pipe and file stay as they are.
+
+        Raises:
+            OSError: the disk is full, or the pipe cannot be copied.
+        """
+        size, unread = -1, b""
+        while size != (size := os.fstat(self.fd).st_size):  # the worker moved a piece in between
+            unread = _held_by(self.pipe)
+        if not os.fstat(self.fd).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, "its worker has given it up")
+        end = json.dumps({**facts, _AT: size}).encode()
+        file = os.open(self.path + _FINISHED, _NEW, 0o600)
+        try:
+            left = memoryview(b"%b\n%b\n" % (unread, end))
+            while left:
+                left = left[os.write(file, left) :]
+        finally:
+            os.close(file)
 
     def close(self, *, keep: bool) -> None:
-        """Free the descriptors; without ``keep`` the unfinished recording goes."""
+        """Free the descriptors; without ``keep`` the recording goes."""
         os.close(self.fd)
         os.close(self.pipe)
         if not keep:
-            with contextlib.suppress(OSError):
-                os.unlink(self.path + _OUTPUT)  # noqa: PTH108
+            forget(self.path)
+
+
+def _held_by(pipe: int) -> bytes:
+    """All that is in a pipe, which keeps it. Raises ``OSError``: it cannot be copied."""
+    count = ctypes.c_int()
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    if not count.value:
+        return b""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        # An agent may have enlarged its pipe, and each entry of a pipe may hold a single byte.
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ))
+        size = ctypes.CDLL(None, use_errno=True).tee(pipe, writer, ctypes.c_size_t(count.value), _SPLICE_F_NONBLOCK)
+        if size < 0 and (error := ctypes.get_errno()) != errno.EAGAIN:
+            raise OSError(error, os.strerror(error))
+        return os.read(reader, size) if size > 0 else b""
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +140,27 @@ class Finished:
 def finished(folder: Path) -> Finished | None:
     """The finished run of a delivery's folder; None without a recording that can be read."""
     try:
-        fd = os.open(f"{folder}{_FINISHED}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return None
-            output, _, last = file.read().removesuffix(b"\n").rpartition(b"\n")
+        more, _, last = _content(f"{folder}{_FINISHED}").removesuffix(b"\n").rpartition(b"\n")
         facts = json.loads(last)
-    except (OSError, ValueError):
+        if not isinstance(facts, dict):
+            return None
+        at = int(facts.pop(_AT, 0))  # older workers moved all of it into this file
+        said = _content(f"{folder}{_OUTPUT}")[:at] if at else b""
+    except (OSError, ValueError, TypeError):
         return None
-    return Finished(output, facts) if isinstance(facts, dict) else None
+    return Finished(said + more, facts) if len(said) == at else None
+
+
+def _content(path: str) -> bytes:
+    """A regular file's content. Raises ``OSError``: it cannot be read, or is a link, a folder or a FIFO."""
+    with os.fdopen(os.open(path, _OLD), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is not a regular file")
+        return file.read()
 
 
 def forget(folder: Path | str) -> None:
-    """Remove what is recorded of a delivery: its result is in the store. First the name that the guard may change."""
+    """Remove what is recorded of a delivery: its result is in the store, or it has none that counts."""
     for end in (_OUTPUT, _FINISHED):
         with contextlib.suppress(OSError):
             os.unlink(f"{folder}{end}")  # noqa: PTH108

@@ -101,14 +101,10 @@ class AgentProcess:
         if self._recording and (piece := self._recording.piece(self._stdout)) is not None:
             return piece
         if self._recording:
-            self._stop_recording()
+            self._recording.give_up()
+            self._recording = None
             self._send({"do": "unrecorded", "mark": self.mark})
         return None
-
-    def _stop_recording(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording:
-            recording.close()
 
     def attach(
         self,
@@ -177,7 +173,9 @@ class AgentProcess:
 
     def close(self) -> None:
         """Free what it holds."""
-        self._stop_recording()
+        if self._recording:
+            self._recording.close()
+            self._recording = None
         for fd in list(self._fds):
             self._close(fd)
 

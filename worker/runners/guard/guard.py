@@ -56,6 +56,7 @@ class _Agent:
     cause: str = ""
     seen: set[int] = field(default_factory=set)
     kept: Kept | None = None
+    noted: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -72,7 +73,6 @@ class Guard:
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._pid = os.getpid()
         self._agents: dict[str, _Agent] = {}
-        self._unread: dict[str, _Agent] = {}  # finished, and maybe not all they said is in their recordings
         self._given_up: set[int] = set()
         self._outbox: collections.deque[bytes] = collections.deque()
         self._worker_lives = True
@@ -83,13 +83,12 @@ class Guard:
 
     def run(self) -> None:
         """Serve until the worker is gone, then until no agent is left."""
-        while self._worker_lives or self._agents or self._unread:
+        while self._worker_lives or self._agents:
             for key, _ in self._selector.select(self._patience()):
                 key.data()
             self._reap()
             self._look_after_agents()
             self._send_reports()
-            self._finish_recordings()
 
     def _listen_for_children(self) -> None:
         reader, writer = socket.socketpair()
@@ -136,7 +135,7 @@ class Guard:
             case "terminate" if agent := self._agents.get(request["mark"]):
                 self._terminate(agent, request["grace"])
             case "unrecorded":
-                self._drop(self._unread.pop(request["mark"], None) or self._agents.get(request["mark"]))
+                self._drop(self._agents.get(request["mark"]))
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         mark = request["mark"]
@@ -214,6 +213,8 @@ class Guard:
             if agent:
                 agent.process.returncode = os.waitstatus_to_exitcode(status)
                 agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
+                # First of all: should we be killed with its worker, who takes the turn over knows how it ended.
+                self._note_end(agent)
                 # At once: should we be killed before what it left behind is gone, its worker knows how it ended.
                 self._report(agent.mark, event="ended", code=agent.process.returncode, cause=agent.cause)
                 self._send_reports()
@@ -262,34 +263,24 @@ class Guard:
         if code is None:  # given up: keep subprocess from waiting for it later
             agent.process.returncode = -signal.SIGKILL
         facts = {"pid": agent.process.pid, "code": code, "swept": len(agent.seen)}
-        self._report(agent.mark, event="exit", cause=agent.cause, left=left, **facts)
-        if code == 0 and not agent.cause and not left:
-            agent.facts |= facts
-            self._unread[agent.mark] = agent
-        else:
+        self._note_end(agent)
+        if left or not agent.noted:
             self._drop(agent)
+        elif agent.kept:
+            agent.kept.close(keep=True)
+        self._report(agent.mark, event="exit", cause=agent.cause, left=left, **facts)
 
-    def _finish_recordings(self) -> None:
-        """Finish recordings of ended agents, each once its worker has read all of it; for a dead one, we do that."""
-        now = time.monotonic()
-        for agent in list(self._unread.values()):
-            kept, done = agent.kept, False
-            try:
-                if kept and kept.whole(drain=not self._worker_lives):
-                    kept.finish(agent.facts)
-                    done = True
-                elif kept and now < agent.lease_ends and self._worker_lives:
-                    continue
-            except OSError:
-                pass  # a disk that is full: the run is run again when its worker dies
-            del self._unread[agent.mark]
-            if kept and done:
-                kept.close(keep=True)
-            else:
-                self._drop(agent)
+    def _note_end(self, agent: _Agent) -> None:
+        """Note in its recording that an agent has ended well by itself, unless that is noted."""
+        if agent.kept is None or agent.noted or agent.process.returncode != 0 or agent.cause:
+            return
+        # A disk that is full: the run is run again when its worker dies.
+        with contextlib.suppress(OSError):
+            agent.kept.finish(agent.facts | {"pid": agent.process.pid, "code": 0, "swept": len(agent.seen)})
+            agent.noted = True
 
     def _drop(self, agent: _Agent | None) -> None:
-        """Forget the recording of an agent that did not finish, or whose recording is not whole."""
+        """Remove the recording of an agent that did not finish, or whose recording is not whole."""
         if agent and agent.kept:
             agent.kept.close(keep=False)
             agent.kept = None
@@ -311,7 +302,7 @@ class Guard:
 
     def _patience(self) -> float | None:
         """How long nothing has to be done, in seconds; None means until somebody writes or a child ends."""
-        if self._unread or any(not agent.running for agent in self._agents.values()):
+        if any(not agent.running for agent in self._agents.values()):
             return _SWEEP_PAUSE
         ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]
         wake = min(ends, default=math.inf)
