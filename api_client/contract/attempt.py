@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.values.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

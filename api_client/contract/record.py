@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -18,6 +18,7 @@ from api_client.contract.issues.issue import issues_data, read_issues
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.values.frozen import dataclass
 
 P = ParamSpec("P")
 T = TypeVar("T")

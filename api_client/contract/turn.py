@@ -9,13 +9,14 @@ import hashlib
 import json
 import re
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any
 
 from api_client.contract.escalation import Escalation, InboxDecision
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.offered import BUILT_IN
+from api_client.contract.values.frozen import dataclass
 from api_client.contract.values.image import Image
 from api_client.contract.values.policy import Applied
 

@@ -16,13 +16,14 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from api_client.contract.offered import BUILT_IN
+from api_client.contract.values.frozen import dataclass
 from worker.enforcement.codes import issue
 from worker.enforcement.isolation import MEMORY_MB
 from worker.enforcement.isolation.memory import limited

@@ -9,10 +9,11 @@ sends the later ones again, each under its own number.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from api_client.contract.commands import Word
+from api_client.contract.values.frozen import dataclass
 
 T = TypeVar("T")
 

@@ -13,10 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from api_client.contract.tasks import Link
+from api_client.contract.values.frozen import dataclass
 
 #: Events that happen within so many seconds are sent in one message.
 GATHER_SECONDS = 0.25

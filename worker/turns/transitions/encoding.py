@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from api_client.contract.attempt import AttemptFacts
@@ -18,6 +17,7 @@ from api_client.contract.event_kinds import Body
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.record import ASKED, Changes, elsewhere
 from api_client.contract.turn import Outcome, Progress
+from api_client.contract.values.frozen import dataclass
 from worker.turns.transitions.moves import Answer, Move
 
 #: A longer text is written before its move; a shorter one costs Lua next to nothing.

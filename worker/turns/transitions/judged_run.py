@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from api_client.contract.values.frozen import dataclass
 from worker.turns.transitions.moves import Move
 
 

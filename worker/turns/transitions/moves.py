@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
@@ -15,6 +15,7 @@ from api_client.contract.marker import Span
 from api_client.contract.record import Changes, changes_of
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
+from api_client.contract.values.frozen import dataclass
 from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.policy import Attempt, Policy, Retry
 from worker.runners.base import Verdict

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from api_client.contract.counters import counter, model_of
 from api_client.contract.turn import Turn
+from api_client.contract.values.frozen import dataclass
 from worker.enforcement.external.services import Spent
 from worker.turns.transitions.moves import Move, progress
 
