@@ -6,8 +6,9 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.support import wait_until
 from worker.runners.base import AgentEvent, Completion, Order, RunResult, Verdict
 from worker.runners.guard import marks, watch
+from worker.runners.guard.process_runner import Play
 from worker.runners.guard.processes import Processes
 from worker.runners.scripted.runner import ScriptedRunner
 from worker.runners.transcript import Transcript
@@ -69,6 +71,51 @@ async def test_agents_at_work_have_no_thread_each_and_all_are_heard(agents: Proc
     for result in await asyncio.gather(*runs):
         assert (result.completion.verdict, result.text) == (Verdict.COMPLETE, "Ja. Gut.")
     assert watch._rounds == {}, "nobody is watched any more"
+
+
+class Clearing(ScriptedRunner):
+    """Counts how often what a run needs no more is removed."""
+
+    cleared = 0
+
+    def prepare(self, order: Order) -> Play | RunResult:
+        def clear() -> None:
+            self.cleared += 1
+
+        play = super().prepare(order)
+        assert isinstance(play, Play)
+        return replace(play, clear=clear)
+
+
+async def test_a_run_hands_two_things_to_threads_its_start_and_its_end(
+    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed, hand, runner = list[str](), asyncio.to_thread, Clearing(agents)
+
+    async def counted(work: Callable[..., object], *rest: object) -> object:
+        handed.append(work.__name__)
+        return await hand(work, *rest)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    (order.workdir / "go").touch()
+    result = await runner.run_async(order, lambda _: None, Stop())
+    assert (result.text, runner.cleared) == ("Ja. Gut.", 1)
+    assert handed == ["_start", "_concluded"]
+
+
+async def test_a_run_that_cannot_be_started_or_read_is_cleared_too(
+    agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object, **__: object) -> list[AgentEvent]:
+        raise ZeroDivisionError
+
+    for broken, name in ((Processes, "spawn"), (Transcript, "take_line")):
+        runner = Clearing(agents)
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, name, breaks)
+            with pytest.raises(ZeroDivisionError):
+                await runner.run_async(order, lambda _: None, Stop())
+        assert runner.cleared == 1
 
 
 async def test_a_guard_that_takes_no_orders_holds_up_no_loop(

@@ -24,7 +24,7 @@ from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, 
 from tests.records import counters
 from tests.support import wait_until
 from worker.enforcement.policy import Attempt
-from worker.files.workspace import delivery_name, left_by
+from worker.files.workspace import delivery_name, written
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders
 from worker.turns.judges import MOST_CHARACTERS, Case
@@ -214,7 +214,7 @@ async def test_a_turn_with_a_folder_hands_five_things_to_threads_and_lists_each_
         return await hand(threads, work, *rest)
 
     monkeypatch.setattr(Threads, "files", counted)
-    monkeypatch.setattr(folders, "left_by", lambda path: listed.append(Path(path).name) or left_by(path))
+    monkeypatch.setattr(folders, "written", lambda path: listed.append(Path(path).name) or written(path))
     turn = await in_files.outcome(says(NO_MARKER), says(GOOD))
     assert handed == ["_ready", "kept", "_ready", "kept", "_write"]
     assert listed == [delivery_name(turn.turn_id, 1, 1), delivery_name(turn.turn_id, 2, 2)]

@@ -20,11 +20,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.files.recent import Recent
 from worker.files.safe_io import DIRECTORY, found, opened, replace
 
 HELD = ".held"
 #: A holder that is just awake may still put files into its folder while it is cleared away: so often it is tried.
 _TRIES = 20
+#: Of the places that this process made, whether nothing that was removed is in them. Nobody else writes there.
+_holds_drafts_only = Recent[str, bool](most=4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Place:
     @contextlib.contextmanager
     def folder(self, name: str) -> Iterator[int]:
         """A folder to fill, held open, that becomes the session's folder ``name`` when the block ends.
+
+        Nothing may be written in this place after it.
 
         Raises:
             OSError: as ``replace``; ENOTEMPTY when there is one that is not empty. What was written is removed.
@@ -93,6 +98,16 @@ class FencedPlace(Place):
             if name != self._name:
                 _clear(name, self._all)
 
+    @contextlib.contextmanager
+    def folder(self, name: str) -> Iterator[int]:
+        """As in any place. The holder's own folder becomes it where nothing else can be in it: it need not go then."""
+        if not _holds_drafts_only.get(self._name):
+            with super(FencedPlace, self).folder(name) as folder:
+                yield folder
+            return
+        yield self.drafts
+        os.rename(self._name, name, src_dir_fd=self._all, dst_dir_fd=self.session)
+
     def put_folder(self, name: str, fill: Callable[[Path], None]) -> None:
         """Put our folder in place of the session's folder ``name``; what was in that goes.
 
@@ -112,6 +127,7 @@ class FencedPlace(Place):
         Raises:
             OSError: it cannot be moved.
         """
+        _holds_drafts_only.put(self._name, False)
         with contextlib.suppress(FileNotFoundError):
             os.rename(name, f"removed.{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=self.drafts)
 
@@ -168,6 +184,7 @@ def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Ite
                     name = _name_of("")
                     os.mkdir(name, dir_fd=held)
                 own = os.open(name, DIRECTORY, dir_fd=held)
+                _holds_drafts_only.put(name, True)
             with _leaving(held, name, own, stays=stays):
                 yield FencedPlace(session, root, new, own, held, name, _taken=first or was_kept)
         finally:
@@ -212,6 +229,8 @@ def _leaving(held: int, name: str, own: int, *, stays: bool) -> Iterator[None]:
         if not stays:
             try:
                 os.rmdir(name, dir_fd=held)  # empty, as a rule: cheaper than looking what is in it
+            except FileNotFoundError:  # a later holder cleared it away, or it has become the session's output
+                pass
             except OSError:
                 shutil.rmtree(name, ignore_errors=True, dir_fd=held)
 

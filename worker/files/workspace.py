@@ -120,22 +120,6 @@ class Written:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def left_by(directory: str) -> Written:
-    """As ``written``, of a delivery whose agent has ended: an empty ``output/`` goes, and nobody looks there again.
-
-    Raises:
-        OSError: as ``written``.
-    """
-    try:
-        with opened(directory) as own:
-            os.rmdir("output", dir_fd=own)  # one call instead of seven, and most agents write no file
-    except FileNotFoundError:
-        return Written()
-    except OSError:
-        return written(directory)
-    return Written()
-
-
 def written(directory: Path | str) -> Written:
     """What the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
 

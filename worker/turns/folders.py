@@ -24,9 +24,9 @@ from worker.files.workspace import (
     delivery_directory,
     delivery_name,
     has_answer,
-    left_by,
     session_directory,
     take_answer_back,
+    written,
 )
 from worker.runners.base import AnyRunner, BuildRunner, needs_folder
 from worker.turns.phases import phase_folders
@@ -194,11 +194,11 @@ _wrote_nothing = Recent[str, bool](most=4096)
 
 
 def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
-    """What the attempt's agent, which has ended, wrote into files. Raises as ``folder_of``, ``workspace.left_by``."""
+    """What the attempt's agent, which has ended, wrote into files. Raises as ``folder_of``, ``workspace.written``."""
     name = delivery_of(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING
-    found = left_by(f"{folder_of(settings, turn)}/attempts/{name}")
+    found = written(f"{folder_of(settings, turn)}/attempts/{name}")
     if found == _NOTHING:
         _wrote_nothing.put(name, True)
     return found
@@ -227,7 +227,7 @@ def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> An
     ``response.md`` is the answer itself, and stands for its own attempt only.
 
     Raises:
-        SettingsError: as ``folder_of``. OSError: as ``workspace.left_by``.
+        SettingsError: as ``folder_of``. OSError: as ``workspace.written``.
     """
     delivered = [_delivered(settings, turn, record) for record in records]
     own = delivered[-1]

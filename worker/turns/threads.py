@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -57,6 +58,8 @@ async def _in(pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **k
 
 #: Where a result goes; what makes it.
 _Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
+#: Where a result goes; the result, or the error.
+_Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 
 
 class _Short:
@@ -68,6 +71,8 @@ class _Short:
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name
         self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._done: deque[_Done] = deque()
+        self._woken = False
         self._threads = self._busy = 0
 
     async def do(self, work: Callable[[], Any]) -> Any:
@@ -92,9 +97,17 @@ class _Short:
                 result, error = work(), None
             except BaseException as raised:
                 result, error = None, raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                future.get_loop().call_soon_threadsafe(self._end, future, result, error)
+            self._done.append((future, result, error))
+            if not self._woken:  # else the loop has still to look, and finds this too
+                self._woken = True
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                    future.get_loop().call_soon_threadsafe(self._end_all)
             del order, future, work, result, error  # not to be kept until the next work comes
+
+    def _end_all(self) -> None:
+        self._woken = False  # first: what ends from here on wakes the loop again
+        while self._done:
+            self._end(*self._done.popleft())
 
     def _end(self, future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
         self._busy -= 1

@@ -214,3 +214,39 @@ def test_an_agent_that_swaps_the_place_of_its_holder_leads_it_nowhere(tmp_path: 
     assert (tmp_path / "s/output/response.md").read_text() == "mine"
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert list((tmp_path / "s" / HELD).iterdir()) == []
+
+
+def test_a_first_answer_takes_its_holders_place_along(tmp_path: Path) -> None:
+    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
+        holder.take()
+    (kept,) = (tmp_path / "s" / HELD).iterdir()
+    number = kept.stat().st_ino
+    with place(tmp_path / "s", "mine") as found:
+        assert found is not None
+        publish(found, "Antwort", attempt_id="a")
+    assert (tmp_path / "s/output").stat().st_ino == number
+    assert list((tmp_path / "s" / HELD).iterdir()) == []
+
+
+def test_what_a_holder_removed_is_not_published(tmp_path: Path) -> None:
+    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
+        holder.take()
+        (tmp_path / "s/CLAUDE.md").write_text("old")
+        holder.remove("CLAUDE.md", holder.session)
+    with place(tmp_path / "s", "mine") as found:
+        assert found is not None
+        publish(found, "Antwort", attempt_id="a")
+    assert sorted(path.name for path in (tmp_path / "s/output").iterdir()) == [".done", "response.md"]
+    assert list((tmp_path / "s" / HELD).iterdir()) == []
+
+
+def test_a_late_first_answer_is_not_published(tmp_path: Path) -> None:
+    with fenced_writes(tmp_path / "s", "mine", stays=True) as holder:
+        holder.take()
+    with place(tmp_path / "s", "mine") as found:
+        assert found is not None
+        with fenced_writes(tmp_path / "s", "yours") as later:
+            later.take()
+        with pytest.raises(FileNotFoundError):
+            publish(found, "zu spät", attempt_id="a")
+    assert not (tmp_path / "s/output").exists()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from api_client.contract.failpoints import arrive, reach
+from api_client.contract.failpoints import reach
 from worker.files.recording import Finished
 from worker.runners.base import AgentEvent, Emit, Order, Stop
 from worker.runners.guard import box, forwarder
@@ -71,37 +70,32 @@ def run(agents: Processes, launch: Launch, order: Order, stop: Stop, emit: Emit,
     One that cannot be started ends at once.
     """
     with contextlib.ExitStack() as held:
-        begun = _begun(agents, launch, order, stop, _hearing(emit, take_line), held)
+        begun = begin(agents, launch, order, stop, emit, take_line, held)
         if isinstance(begun, Ending):
             return begun
         ending = begun.supervision.run()
         reach("agent.ended")
-    return begun.ended(ending)
-
-
-async def run_async(agents: Processes, launch: Launch, order: Order, stop: Stop, emit: Emit, take_line: Hear) -> Ending:
-    """As ``run``, in the running loop: ``take_line`` and ``emit`` are called there. What blocks runs in threads."""
-    hear = _hearing(emit, take_line)
-    held = contextlib.ExitStack()
-    try:
-        begun = await asyncio.to_thread(_begun, agents, launch, order, stop, hear, held)
-        if isinstance(begun, Ending):
-            return begun
-        ending = await watched(begun.supervision)
-        await arrive("agent.ended")
-    finally:
-        await asyncio.to_thread(held.close)
-    return begun.ended(ending)
+    return begun.boxed(ending)
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class Begun:
     """An agent that was started, and in what."""
 
     supervision: Supervision
     level: Level
 
-    def ended(self, ending: Ending) -> Ending:
+    async def watched(self) -> Exit:
+        """Watch it in the running loop until it has ended; its lines and events are passed on there."""
+        return await watched(self.supervision)
+
+    def ended(self, report: Exit) -> Ending:
+        """What ``watched`` saw. May block."""
+        ending = self.supervision.ending(report)
+        reach("agent.ended")
+        return self.boxed(ending)
+
+    def boxed(self, ending: Ending) -> Ending:
         """How it ended; with the box's own error where nothing but that came."""
         ending = replace(ending, box=self.level)
         if self.level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
@@ -109,15 +103,16 @@ class _Begun:
         return ending
 
 
-def _begun(
+def begin(
     agents: Processes,
     launch: Launch,
     order: Order,
     stop: Stop,
-    hear: Callable[[bytes], None],
+    emit: Emit,
+    take_line: Hear,
     held: contextlib.ExitStack,
-) -> _Begun | Ending:
-    """Start the agent; an ``Ending`` when that is not possible. ``held`` is to be closed after its end. May block."""
+) -> Begun | Ending:
+    """Start an agent; an ``Ending`` when that is not possible. ``held`` is to be closed after its end. May block."""
     try:
         level = box.level(launch.box, wanted=launch.wanted)
         launch = _within(launch, order, level, held)
@@ -138,7 +133,7 @@ def _begun(
         return Ending(exit=Exit(error=str(error), passing=True))
     reach("agent.started")
     footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
-    return _Begun(Supervision(agent, order, stop, hear, footprint), level)
+    return Begun(Supervision(agent, order, stop, _hearing(emit, take_line), footprint), level)
 
 
 def ended_before(found: Finished) -> Ending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from api_client.contract.settings import Settings, load
 from worker.files import recording
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop, Verdict
 from worker.runners.guard import processes
-from worker.runners.guard.launch import Launch, ended_before, run, run_async
+from worker.runners.guard.agent_process import Exit
+from worker.runners.guard.launch import Begun, Launch, begin, ended_before, run
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending
 from worker.runners.transcript import AnswerTooLong
@@ -99,17 +101,53 @@ class ProcessRunner:
             play.clear()
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """The same in the running loop, which reads the agent's pipes; what blocks runs in threads."""
+        """The same in the running loop, which reads the agent's pipes; what blocks before and after is in threads."""
         loop = asyncio.get_running_loop()
 
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
 
-        play = await asyncio.to_thread(self.prepare, order)
+        held = contextlib.ExitStack()
+        started = await asyncio.to_thread(self._start, order, emit, stop, held)
+        if isinstance(started, RunResult):
+            return started
+        play, begun = started
+        try:
+            report = await begun.watched() if isinstance(begun, Begun) else None
+        except BaseException:
+            await asyncio.to_thread(_clear, play, held)
+            raise
+        return await asyncio.to_thread(_concluded, play, begun, report, emit_from_thread, held)
+
+    def _start(
+        self, order: Order, emit: Emit, stop: Stop, held: contextlib.ExitStack
+    ) -> tuple[Play, Begun | Ending] | RunResult:
+        """Prepare a run and start its agent; the result that says why that is not possible."""
+        play = self.prepare(order)
         if isinstance(play, RunResult):
             return play
         try:
-            ending = await run_async(self._agents, play.launch, order, stop, emit, play.take_line)
-            return await asyncio.to_thread(play.conclude, ending, emit_from_thread)
-        finally:
-            await asyncio.to_thread(play.clear)
+            return play, begin(self._agents, play.launch, order, stop, emit, play.take_line, held)
+        except BaseException:
+            _clear(play, held)
+            raise
+
+
+def _concluded(
+    play: Play, begun: Begun | Ending, report: Exit | None, emit: Emit, held: contextlib.ExitStack
+) -> RunResult:
+    """The result of a run that is over, with nothing of it left."""
+    try:
+        with held:
+            ending = begun.ended(report or Exit()) if isinstance(begun, Begun) else begun
+        return play.conclude(ending, emit)
+    finally:
+        play.clear()
+
+
+def _clear(play: Play, held: contextlib.ExitStack) -> None:
+    """Remove what a run needs no more that came to no end."""
+    try:
+        held.close()
+    finally:
+        play.clear()

@@ -12,11 +12,14 @@ import functools
 from concurrent.futures import ThreadPoolExecutor
 
 from worker.runners.guard.agent_process import Exit
-from worker.runners.guard.supervision import PATIENCE, Ending, Supervision
+from worker.runners.guard.supervision import PATIENCE, Supervision
 
 
-async def watched(supervision: Supervision) -> Ending:
-    """Watch an agent in the running loop until it has ended. Raises as ``Supervision.run``; a cancel ends it too."""
+async def watched(supervision: Supervision) -> Exit:
+    """Watch an agent in the running loop until it has ended. Raises as ``Supervision.run``; a cancel ends it too.
+
+    ``Supervision.ending`` is still to be called, in a thread.
+    """
     loop, process = asyncio.get_running_loop(), supervision.process
     watch, rounds = _Watch(supervision, loop.create_future()), _rounds_of(loop)
     rounds.add(watch)
@@ -30,7 +33,7 @@ async def watched(supervision: Supervision) -> Ending:
     finally:
         rounds.discard(watch)
     process.detach()
-    return await asyncio.to_thread(supervision.ending, ended)
+    return ended
 
 
 class _Watch:

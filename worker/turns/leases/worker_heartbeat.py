@@ -26,6 +26,7 @@ from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.values.worker_reports import WorkerReport
+from worker.files.spreading import spread
 from worker.turns.leases.host import Host
 from worker.turns.record.store import connect
 
@@ -264,6 +265,7 @@ def mark_of(sessions_dir: Path) -> str:
     file = sessions_dir / ".installation"
     try:
         sessions_dir.mkdir(parents=True, exist_ok=True)
+        spread(sessions_dir)
         draft = file.with_name(f".installation-{secrets.token_hex(6)}")
         draft.write_text(secrets.token_hex(8))
         with contextlib.suppress(FileExistsError):
