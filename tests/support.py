@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,22 @@ def processes_with(marker: str) -> dict[int, str]:
         if marker.encode() in environ + command and alive(int(entry.name)):
             found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return found
+
+
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file to which others append lines; the last one may be half written."""
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                if isinstance(read := json.loads(line), dict):
+                    yield read
+
+
+def put(path: Path, text: str) -> None:
+    """Give a file its text all at once, so that a process that reads it just then finds the old one or the new one."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_text(text)
+    draft.rename(path)
 
 
 def playing(settings: Settings, script: str, model: str = "scripted", **changes: Any) -> Settings:

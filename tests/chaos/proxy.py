@@ -140,7 +140,7 @@ async def tell(control: str, link: str, do: str, by: float = 0.0) -> None:
     """
     reader, writer = await asyncio.open_unix_connection(control)
     writer.write(json.dumps({"link": link, "do": do, "by": by}).encode() + b"\n")
-    answer = await asyncio.wait_for(reader.readline(), 5.0)
+    answer = await asyncio.wait_for(reader.readline(), 60.0)
     writer.close()
     if answer != b"ok\n":
         raise OSError(f"the proxy did not obey: {do} {link}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.fault.matrix import Runs, Stage
+from tests.support import json_lines
 
 #: The agent says a little, tells that it has begun, and waits for the test's leave before it finishes.
 SCRIPT = """
@@ -57,10 +57,7 @@ class Meeting:
 
     def runs(self) -> list[dict[str, object]]:
         """The agent runs that were really started."""
-        if not self.witness.exists():
-            return []
-        lines = [json.loads(line) for line in self.witness.read_text().splitlines()]
-        return [line for line in lines if line["event"] == "start"]
+        return [line for line in json_lines(self.witness) if line["event"] == "start"]
 
 
 @pytest.fixture

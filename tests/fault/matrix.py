@@ -36,7 +36,7 @@ from tests.chaos.checker import counters
 from tests.conftest import WorkerProcess, _children_of, end_all, environ_of, turns
 from tests.ports import free_port
 from tests.relay import relay_answers
-from tests.support import alive, command_of, processes_with, wait_for, wait_until
+from tests.support import alive, command_of, json_lines, processes_with, put, wait_for, wait_until
 from worker.processes.broker import EmbeddedBroker
 
 #: Short, because the workers here die; but a living one that stutters for a second must not lose its turn as well.
@@ -118,10 +118,8 @@ class Stage:
         wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={self.settings.namespace}"))
 
     def arm(self, point: str, order: str) -> None:
-        """Arm a point; all at once, so that nobody reads half an order."""
-        draft = self.points / "draft"
-        draft.write_text(order)
-        draft.rename(self.points / point)
+        """Arm a point."""
+        put(self.points / point, order)
 
     def disarm(self) -> None:
         for file in self.points.iterdir():
@@ -144,7 +142,7 @@ class Stage:
         return sum(
             line.get("event") == event and line.get("turn_id") == turn_id
             for worker in self.workers
-            for line in _json_lines(worker.log_file)
+            for line in json_lines(worker.log_file)
         )
 
     @contextlib.contextmanager
@@ -231,7 +229,7 @@ class Runs:
         self._watching = asyncio.create_task(self._watch())
 
     def look(self) -> None:
-        for line in _json_lines(self._witness):
+        for line in json_lines(self._witness):
             run = (line["turn"], line["delivery"])
             if line["event"] == "start":
                 self.starts[run] = line
@@ -265,14 +263,6 @@ class Runs:
 
     def close(self) -> None:
         self._watching.cancel()
-
-
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        for line in path.read_text(errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                if isinstance(read := json.loads(line), dict):
-                    yield read
 
 
 def left_in_store(stage: Stage, session_id: str) -> list[str]:

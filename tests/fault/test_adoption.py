@@ -17,7 +17,7 @@ from api_client.contract.turn import Outcome, TurnRequest
 from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message
 from tests.fault.matrix import guard_of
-from tests.support import alive, processes_with, wait_until
+from tests.support import alive, processes_with, put, wait_until
 
 ANSWER = "Die Antwort, einmal bezahlt.\n\n<!-- STEP: done -->"
 USED = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.002}
@@ -40,8 +40,7 @@ class Points:
         folder.mkdir()
 
     def arm(self, point: str, order: str) -> None:
-        (self.folder / "draft").write_text(order)
-        (self.folder / "draft").rename(self.folder / point)
+        put(self.folder / point, order)
 
     async def passed(self, point: str, at: int = 1) -> int:
         """The process that passed it."""

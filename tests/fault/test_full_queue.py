@@ -6,7 +6,6 @@ And a worker leaves to others what it has no slot for.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import Outcome
 from tests.fault.conftest import message
 from tests.fault.matrix import Stage
-from tests.support import wait_until
+from tests.support import json_lines, wait_until
 
 TURNS, SLOTS = 120, 4
 #: So many turns that never ran may start between the loss of a run and its next start: of 100 and more that wait.
@@ -46,10 +45,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def witnessed(stage: Stage, event: str) -> list[dict[str, Any]]:
     """The agent runs that were really started, or that ended, in order."""
-    if not stage.witness.exists():
-        return []
-    lines = [json.loads(line) for line in stage.witness.read_text().splitlines()]
-    return [line for line in lines if line["event"] == event]
+    return [line for line in json_lines(stage.witness) if line["event"] == event]
 
 
 def running(stage: Stage, pid: int) -> int:

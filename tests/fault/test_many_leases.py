@@ -18,7 +18,7 @@ from api_client.contract.values.worker_reports import WorkerReport
 from tests.chaos.proxy import tell
 from tests.fault.conftest import message
 from tests.fault.matrix import Stage
-from tests.support import wait_for, wait_until
+from tests.support import json_lines, wait_for, wait_until
 from worker.cli.checks.workers import leases
 
 TURNS = 100
@@ -59,9 +59,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def starts(stage: Stage) -> int:
     """Agent runs that were really started."""
-    if not stage.witness.exists():
-        return 0
-    return sum(json.loads(line)["event"] == "start" for line in stage.witness.read_text().splitlines())
+    return sum(line["event"] == "start" for line in json_lines(stage.witness))
 
 
 def slow_leases(stage: Stage) -> bool:

@@ -17,7 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.conftest import WorkerProcess
 from tests.hooks import HookReceiver
-from tests.support import wait_until
+from tests.support import put, wait_until
 from worker.notices.gathering import gather
 from worker.notices.outbox import Outbox
 
@@ -51,7 +51,7 @@ async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are
         for count, point in KILLS.items():
             await wait_until(lambda count=count: len(arrived()) >= count, 300)
             (points / f"{point}.1").unlink(missing_ok=True)
-            (points / point).write_text("kill@1")
+            put(points / point, "kill@1")
             await wait_until(lambda senders=senders: [one for one in senders if one.process.poll() is not None], 300)
             (points / point).unlink()
             left = [sender for sender in senders if sender.process.poll() is None]

@@ -19,7 +19,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
 from tests.conftest import WorkerProcess, environ_of, turns
-from tests.support import wait_for, wait_until
+from tests.support import put, wait_for, wait_until
 
 PHASES = """
 - id: build
@@ -84,7 +84,7 @@ def test_phases_go_on_after_a_worker_is_killed_in_run_and_in_verification(
     build, document = (each["turn_id"] for each in cli(installed, "phase", "run", str(installed.root / "work")))
     wait_for(lambda: read(installed, build)[0].attempt == 2 and read(installed, build)[0].state == "running")
     worker.kill(signal.SIGKILL)
-    (tmp_path / "points" / "validation.started").write_text("kill@1")  # once, when it has verified and told nobody
+    put(tmp_path / "points" / "validation.started", "kill@1")  # once, when it has verified and told nobody
     (tmp_path / "go").touch()
     worker_process(settings=installed)
     wait_for(lambda: read(installed, document)[0].outcome)

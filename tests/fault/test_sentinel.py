@@ -43,7 +43,7 @@ async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
         turn_id = await client.submitter.submit(message("held"))
         await wait_until(lambda: meeting.begun)
         first, replica = set_up.ports
-        set_up.client(first).execute_command("WAIT", 1, 2000)
+        await wait_until(lambda: set_up.client(first).execute_command("WAIT", 1, 2000))
         set_up.signal(first, signal.SIGKILL)
         await wait_until(lambda: set_up.master() == replica)
         meeting.go()

@@ -13,7 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.conftest import WorkerProcess
-from tests.support import processes_with, wait_until
+from tests.support import processes_with, put, wait_until
 from worker.runners.guard import box
 
 #: So long sleeps the child of this run's agent: without a mark it is found by that.
@@ -49,7 +49,7 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
         assert any("bwrap" in command for command in processes_with(mark).values())
         first.kill()
         await wait_until(lambda: not processes_with(mark) and not processes_with(f"time.sleep({CHILD}"))
-        (tmp_path / "script.yaml").write_text(GOOD)
+        put(tmp_path / "script.yaml", GOOD)
         worker_process(settings=boxed)
         turn = await client.reader.result(turn_id, timeout=60)
         (attempt,) = await client.reader.attempts(turn_id)

@@ -338,11 +338,13 @@ def test_channel_receive_one_leaves_out_a_message_with_nothing_in_it(
         dispatcher = gathering(app, connection)
         receiver.connected(SimpleNamespace(hub=None, event_dispatcher=dispatcher, strategies={}))
         queue = Queue("flowers", dispatcher.exchange, routing_key="#", auto_delete=True, durable=False)
+        store = redis.Redis.from_url(settings.redis_url)
+        before = {client["id"] for client in store.client_list(_type="pubsub")}
         with Consumer(listening.channel(), [queue], on_message=got.append, no_ack=True):
             vars(listening.transport)["cycle"].on_poll_start()
-            wait_for(redis.Redis.from_url(settings.redis_url).pubsub_numpat)
+            wait_for(lambda: {client["id"] for client in store.client_list(_type="pubsub")} - before)
             receiver.send([("task-started", {"uuid": "u"})])
-            wait_for(lambda: listening.drain_events(timeout=5) or got)
+            wait_for(lambda: listening.drain_events(timeout=60) or got)
     [message] = got
     assert [event["uuid"] for event in message.payload] == ["u"]
 

@@ -29,10 +29,9 @@ class Heard:
     def __init__(self, settings: Settings) -> None:
         self.store = redis.Redis.from_url(settings.redis_url)
         self.prefix = f"{settings.namespace}:celery:"
-        self._events = self.store.pubsub(ignore_subscribe_messages=True)
+        self._events = self.store.pubsub()
         self._events.psubscribe(f"{self.prefix}*celeryev*")
-        wait_for(lambda: int(self.store.pubsub_numpat()))
-        self._events.get_message(timeout=1)
+        wait_for(lambda: self._events.get_message(timeout=1))  # it is subscribed
 
     def message(self, queue: str) -> str:
         return str(wait_for(lambda: self.store.rpop(self.prefix + queue)), "utf-8")

@@ -91,7 +91,7 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
     for text in ASKED.keys() - {"stirbt"}:  # no other turn is hit
         await client.reader.result(ids[text], timeout=60)
     worker.kill()
-    worker_process(settings=scripted)
+    worker_process("--processes", "2", settings=scripted)
     outcomes = {text: (await client.reader.result(turn_id, timeout=60)).outcome for text, turn_id in ids.items()}
     assert outcomes == ASKED
 

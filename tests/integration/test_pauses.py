@@ -25,7 +25,7 @@ from tests.integration.conftest import async_client
 from tests.integration.lua.test_held_turns import time_passes
 from tests.integration.test_engine import GOOD
 from tests.integration.test_web_pages import HI, PAGE, serving
-from tests.support import playing, wait_until
+from tests.support import playing, put, wait_until
 from tests.unit.web.conftest import caller
 from tests.unit.web.openwebui import Reader
 
@@ -118,7 +118,7 @@ async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it
         [breaker] = await client.pauses.in_force()
         assert "503" in breaker.reason
         assert "breaker scripted" in run(used, "paused").stdout
-        script.write_text(GOOD_SCRIPT)
+        put(script, GOOD_SCRIPT)
         for turn_id in waiting:
             assert (await client.reader.result(turn_id, timeout=120)).outcome == "passed"
         assert await client.pauses.in_force() == []

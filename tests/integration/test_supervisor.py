@@ -22,8 +22,9 @@ from worker.processes import programs
 from worker.processes.program import Program, end, spawn
 from worker.processes.supervisor import NotReady, Supervisor
 
-# Writes its pid to the ready file ($1) once it "works", and sleeps.
-WORKS = 'echo $$ >> "$1"; exec sleep 60'
+# Adds its pid to the ready file ($1) once it "works", all at once, and sleeps.
+TELLS = '{ cat "$1" 2>/dev/null; echo $$; } > "$1.draft"; mv "$1.draft" "$1"'
+WORKS = f"{TELLS}; exec sleep 60"
 
 
 def program(tmp_path: Path, name: str, script: str = WORKS, **more: object) -> Program:
@@ -156,7 +157,10 @@ def test_what_is_done_meanwhile_waits_for_no_program_and_its_error_ends_them(tmp
 
 def test_a_program_deaf_to_sigterm_is_killed_with_everything_in_its_group(tmp_path: Path) -> None:
     deaf = program(
-        tmp_path, "deaf", """trap '' TERM; sleep 60 & echo $! > "$1"; while :; do sleep 1; done""", grace_seconds=0.3
+        tmp_path,
+        "deaf",
+        """trap '' TERM; sleep 60 & echo $! > "$1.new"; mv "$1.new" "$1"; while :; do sleep 1; done""",
+        grace_seconds=0.3,
     )
     with Supervisor([deaf]) as supervisor:
         pids = [supervisor.pid("deaf"), int(wait_for((tmp_path / "deaf.ready").read_text))]
@@ -164,7 +168,7 @@ def test_a_program_deaf_to_sigterm_is_killed_with_everything_in_its_group(tmp_pa
 
 
 def test_what_a_dead_program_left_in_its_group_is_killed_before_the_next_start(tmp_path: Path) -> None:
-    leaves = program(tmp_path, "leaves", 'sleep 60 & echo $! > "$1"; wait')
+    leaves = program(tmp_path, "leaves", 'sleep 60 & echo $! > "$1.new"; mv "$1.new" "$1"; wait')
     with Supervisor([leaves]) as supervisor:
         orphan = int(wait_for((tmp_path / "leaves.ready").read_text))
         supervisor.wait_ready("leaves", after=supervisor.kill("leaves"))
@@ -172,7 +176,7 @@ def test_what_a_dead_program_left_in_its_group_is_killed_before_the_next_start(t
 
 
 def test_a_second_signal_kills_without_grace(tmp_path: Path) -> None:
-    deaf = program(tmp_path, "deaf", """trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done""", grace_seconds=600)
+    deaf = program(tmp_path, "deaf", f"trap '' TERM; {TELLS}; while :; do sleep 0.1; done", grace_seconds=600)
 
     def twice() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -257,7 +261,7 @@ def test_it_shows_that_all_work_for_as_long_as_they_do(tmp_path: Path) -> None:
     shown: list[bool] = []
     renews = """echo $$ >> "$1"; while test ! -e "$1.deaf"; do touch "$1"; sleep 0.05; done
         trap "" TERM; until test -e "$1.end"; do sleep 0.05; done"""
-    stubborn = program(tmp_path, "one", renews, stale_seconds=1.0, grace_seconds=60.0)
+    stubborn = program(tmp_path, "one", renews, stale_seconds=3.0, grace_seconds=60.0)
     beside = program(tmp_path, "two", alongside=True)
     with Supervisor([stubborn, beside], show=lambda: shown.append(True), show_seconds=0.0) as supervisor:
         wait_for(lambda: len(shown) > 3)

@@ -80,7 +80,8 @@ async def test_three_hundred_leases_are_renewed_by_two_commands(
 async def test_the_deadline_is_looked_at_before_a_lease_ends(
     client: TurnsClient, settings: Settings, store: redis.Redis
 ) -> None:
-    turn_id = await client.submitter.submit(request(deadline_seconds=2.0))
+    settings = replace(settings, lease_seconds=1200.0)
+    turn_id = await client.submitter.submit(request(deadline_seconds=600.0))
     claim = claimed(Ledger(settings, "worker-1"), turn_id)
     Beats(settings, store).renew([claim])
     keys = keys_of(settings.namespace, turn_id)
