@@ -28,9 +28,10 @@ async def hanging() -> AsyncIterator[int]:
 
 async def begun(port: int) -> aioredis.Redis:
     """A client with a connection that has something to send and cannot."""
-    client = aioredis.Redis(host="127.0.0.1", port=port, socket_connect_timeout=0.2)
+    client = aioredis.Redis(host="127.0.0.1", port=port, socket_connect_timeout=60.0)
     connection = client.connection_pool.make_connection()
     await connection._connect()
+    connection.socket_connect_timeout = 0.2  # so long it waits when it is closed
     connection._writer.write(PENDING)
     client.connection_pool._available_connections.append(connection)
     return client
