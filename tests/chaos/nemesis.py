@@ -55,7 +55,7 @@ class Nemesis:
             self._thaw([frozen])
         await self._tell("*", "heal")
         for program in self._stage.programs:
-            await asyncio.to_thread(self._supervisor.wait_ready, program.name, seconds=60.0)
+            await asyncio.to_thread(self._supervisor.wait_ready, program.name, seconds=180.0)
         await self._messages.close()
 
     async def _carry_out(self, number: int, fault: PlannedFault) -> None:
@@ -149,7 +149,7 @@ class Nemesis:
             await asyncio.sleep(fault.seconds)
         finally:
             self._stage.hold.unlink(missing_ok=True)
-        await asyncio.to_thread(self._supervisor.wait_ready, "broker", after=victim.pid, seconds=60.0)
+        await asyncio.to_thread(self._supervisor.wait_ready, "broker", after=victim.pid, seconds=180.0)
 
     async def _disturb(self, name: str, fault: PlannedFault) -> None:
         verb, _, object_ = fault.kind.partition(" ")
