@@ -199,6 +199,38 @@ def test_a_finished_run_can_be_adopted_wherever_worker_and_guard_are_killed_toge
     assert left_of(folder) == []
 
 
+def test_a_piece_that_the_worker_reads_while_the_end_is_noted_is_there_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"Zeile eins\n")
+    ours, held = recording.Recording(folder), recording._held_by
+    moved = list[bytes | None]()
+
+    def in_between(pipe: int) -> bytes:
+        found = held(pipe)
+        if not moved:
+            moved.append(ours.piece(pipe))
+            os.write(writer, b"Zeile zwei\n")
+        return found
+
+    monkeypatch.setattr(recording, "_held_by", in_between)
+    recording.Kept(str(folder), os.dup(ours.fd), reader).finish({"code": 0})
+    assert moved == [b"Zeile eins\n"]
+    assert recording.finished(folder) == recording.Finished(b"Zeile eins\nZeile zwei\n", {"code": 0})
+
+
+def test_a_recording_that_its_worker_gave_up_is_not_finished(folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"what comes after a gap")
+    ours = recording.Recording(folder)
+    kept = recording.Kept(str(folder), os.dup(ours.fd), reader)
+    ours.give_up()
+    with pytest.raises(FileNotFoundError):
+        kept.finish({"code": 0})
+    assert left_of(folder) == []
+
+
 def test_all_that_a_pipe_holds_is_kept_however_large_it_was_made(agents: Processes, folder: Path) -> None:
     enlarges = "import fcntl; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 2**20); print('x' * 10**6)"
     agent = agents.spawn(
