@@ -31,7 +31,7 @@ QUICK_SIGN_IN: dict[str, Any] = {
     "maint_notifications_config": MaintNotificationsConfig(enabled=False),
 }
 #: What the reader says when a reply is not whole yet.
-_NOT_YET = object()
+NOT_YET = object()
 
 
 class Connection:
@@ -58,6 +58,19 @@ class Connection:
             line = await self._opened()
         return await line.ask(words)
 
+    async def another(self) -> Opened:
+        """Another connection to the same store, for its own purpose.
+
+        Raises:
+            RedisError: the store does not answer.
+        """
+        made = self._pool.make_connection()
+        try:
+            await made.connect()
+        except OSError as error:
+            raise RedisConnectionError(str(error)) from error
+        return Opened(made)
+
     async def close(self) -> None:
         """Close the connection; what still waits for an answer fails."""
         if self._opening and not self._opening.done():
@@ -72,28 +85,39 @@ class Connection:
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> _Line:
-        made = self._pool.make_connection()
-        try:
-            await made.connect()
-        except OSError as error:
-            raise RedisConnectionError(str(error)) from error
-        self._line = _Line(made, self._answer_seconds)
+        self._line = _Line(await self.another(), self._answer_seconds)
         return self._line
 
 
-class _Line(asyncio.Protocol):
-    """One connection that was made, until it is lost. ``lost`` says why it was.
+class Opened:
+    """A connection that redis-py made and signed in; its transport is ours.
 
-    redis-py connects and signs in; then its transport is ours, because its own reading and packing costs a turn more
-    than all else that is done with the store (tests/integration/test_connection.py names what is used of it).
+    redis-py's own reading and packing costs a turn more than all else that is done with the store
+    (tests/integration/test_connection.py names what is used of it).
+
+    Attributes:
+        transport: where commands are written. reader: makes replies of what is fed to it.
     """
 
-    def __init__(self, connection: Any, answer_seconds: float) -> None:
-        self.lost: Exception | None = None
+    def __init__(self, connection: Any) -> None:
         self._connection = connection  # its writer would close the transport when it is collected
-        self._transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
+        self.transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
         error_of = connection._parser.parse_error  # noqa: SLF001
-        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=_NOT_YET)
+        self.reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=NOT_YET)
+
+    def close(self) -> None:
+        """Give it up at once."""
+        self.transport.abort()
+        self._connection._close()  # noqa: SLF001  # or it complains, when collected, that nobody closed it
+
+
+class _Line(asyncio.Protocol):
+    """One connection that was made, until it is lost. ``lost`` says why it was."""
+
+    def __init__(self, connection: Opened, answer_seconds: float) -> None:
+        self.lost: Exception | None = None
+        self._connection = connection
+        self._transport, self._reader = connection.transport, connection.reader
         self._answer_seconds = answer_seconds
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._unsent: list[bytes] = []
@@ -132,7 +156,7 @@ class _Line(asyncio.Protocol):
         """Hand the replies to who waits for them, in the order of the commands."""
         self._silent_since = self._loop.time()
         self._reader.feed(data)
-        while (reply := self._reader.gets()) is not _NOT_YET:
+        while (reply := self._reader.gets()) is not NOT_YET:
             if isinstance(reply, hiredis.PushNotification):
                 continue
             future = self._waiting.popleft()
@@ -170,8 +194,7 @@ class _Line(asyncio.Protocol):
                 future.set_exception(why)
         if not self._loop.is_closed():
             self._looking.cancel()
-            self._transport.abort()
-            self._connection._close()  # noqa: SLF001  # or it complains, when collected, that nobody closed it
+            self._connection.close()
 
 
 def _pool_of(settings: Settings, connect_seconds: float) -> Any:

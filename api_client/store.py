@@ -27,6 +27,7 @@ from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
 from api_client.contract.words.store_refusals import refusal_of
 from api_client.module_log import ModuleLog
+from api_client.subscription import Listener, Subscription
 
 log = ModuleLog(__name__)
 
@@ -206,12 +207,13 @@ class Store:
         self, command: Script, turn_id: str, session_id: str, values: dict[str, Word], more_keys: Sequence[str] = ()
     ) -> Any:
         """Change a turn by a command that takes the turn's keys; ``values`` are its arguments. Raises as ``ask``."""
-        keys = [*turn_keys(self.namespace, turn_id, session_id), *more_keys]
-        return await self.ask(self._run(command, (len(keys), *keys, *command.words(turn_id, values))))
+        keys = (*turn_keys(self.settings.namespace, turn_id, session_id), *more_keys)
+        words = ("EVALSHA", command.sha, len(keys), *keys, *command.words(turn_id, values))
+        return await self._answered(words, command.text)
 
     async def send(self, *words: Word) -> Any:
         """The reply to one command, as the server gives it. It may be carried out twice. Raises as ``ask``."""
-        return await self.ask(self._sent(words))
+        return await self._answered(words)
 
     async def hash(self, key: str) -> dict[bytes, bytes]:
         """A whole hash, empty where there is none. Raises as ``ask``."""
@@ -220,15 +222,29 @@ class Store:
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
         """The reply of a script that stands alone. It may be carried out twice. Raises as ``ask``."""
-        return await self.ask(self._run(script, (len(keys), *keys, *arguments)))
+        return await self._answered(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
-    async def _run(self, command: Script, words: tuple[Word, ...]) -> Any:
-        words = ("EVALSHA", command.sha, *words)
+    async def _answered(self, words: tuple[Word, ...], script: str = "") -> Any:
+        """The reply to a command; to one that runs a ``script``, also where the store does not know that yet."""
         try:
-            return await self._sent(words)
-        except NoScriptError:
-            await self._sent(("SCRIPT", "LOAD", command.text))
-            return await self._sent(words)
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                try:
+                    return await self._sent(words)
+                except NoScriptError:
+                    if not script:
+                        raise
+                    await self._sent(("SCRIPT", "LOAD", script))
+                    return await self._sent(words)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise unavailable(error) from error
+
+    async def asked(self, *words: Word) -> Any:
+        """As ``send``, for who tells errors apart: raises ``RedisError`` itself. Waits seconds, not for ever."""
+        return await self._sent(words)
+
+    async def listen(self, listener: Listener) -> Subscription:
+        """A connection that listens to channels. Raises as ``asked``."""
+        return Subscription(await self._connection.another(), listener)
 
     async def _sent(self, words: tuple[Word, ...]) -> Any:
         try:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from api_client.contract.counters import BOUNDS_MS
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.words.messages import GIVEN_UP
 
@@ -211,11 +211,11 @@ def turn_keys(namespace: str, turn_id: str, session_id: str) -> tuple[str, ...]:
         keys.attempts(turn_id),
         keys.texts(turn_id),
         keys.session(session_id),
-        keys.due,
-        keys.finished,
-        keys.dead,
-        keys.inbox,
-        keys.pending,
-        keys.pauses,
-        keys.held,
+        *_shared_keys(keys),
     )
+
+
+@lru_cache(maxsize=1024)
+def _shared_keys(keys: Keys) -> tuple[str, ...]:
+    """Those of a shard, which are the same for all its turns."""
+    return (keys.due, keys.finished, keys.dead, keys.inbox, keys.pending, keys.pauses, keys.held)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import shard_of
@@ -283,6 +284,7 @@ def shard_for(text: str, shards: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big") % shards
 
 
+@lru_cache(maxsize=4096)  # asked for again with each command of a turn
 def keys_of(namespace: str, turn_id: str) -> Keys:
     """The keys of the shard a turn lives in.
 

@@ -32,6 +32,9 @@ _LATER = frozenset(
 #: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
 ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
 
+#: How a request is written; made once, because ``json.dumps`` makes one for each text.
+_REQUEST_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=asdict)
+
 _TURN_ID = re.compile(r"t(\d{1,4})-([0-9a-f]{32})")
 
 
@@ -163,7 +166,7 @@ class TurnRequest:
         """
         names = self.__dataclass_fields__
         data = {name: value for name in names if (value := getattr(self, name)) or name not in _LATER}
-        return json.dumps(data, ensure_ascii=False, sort_keys=True, default=asdict)
+        return _REQUEST_JSON.encode(data)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TurnRequest:

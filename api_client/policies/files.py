@@ -36,11 +36,16 @@ class _Seen:
 
 
 class Policies:
-    """The policy files that the settings name. A file that became unusable keeps its last usable content active."""
+    """The policy files that the settings name. A file that became unusable keeps its last usable content active.
+
+    Attributes:
+        named: whether the settings name any.
+    """
 
     def __init__(self, settings: Settings, reader: ReadPolicy | None = None) -> None:
         self._settings = settings
         self._reader = reader
+        self.named = bool(settings.policies)
         self._seen: dict[str, _Seen] = {}
         self._by_hash: dict[str, PolicySource] = {}
 
@@ -123,7 +128,7 @@ class Policies:
 
     def completed(self, request: TurnRequest) -> TurnRequest:
         """A request of a program, which cannot say what it names: what is not the default counts as named."""
-        if request.applied:
+        if request.applied or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
         return self.apply(request, Asker(owner=request.key), named={*named, "locale"})

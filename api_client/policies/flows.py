@@ -38,7 +38,11 @@ class Flows:
 
     async def given(self, request: TurnRequest) -> TurnRequest:
         """The request with the version of its session, unless it has one."""
-        return request if request.flow else replace(request, flow=flow_of(request.session_id, await self.active()))
+        return request if request.flow else replace(request, flow=await self.of(request))
+
+    async def of(self, request: TurnRequest) -> str:
+        """The version of a request: its own, or its session's."""
+        return request.flow or flow_of(request.session_id, await self.active())
 
     async def rolled_back(self) -> dict[str, RolledBack]:
         """The versions of the settings that were rolled back and not resumed since."""

@@ -9,20 +9,18 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-    from redis.asyncio.client import PubSub
+from api_client.store import Store
+from api_client.subscription import Subscription
 
 #: Heard instead of an event: some may have been missed, so the log is to be read.
 LOOK: Final = b""
 #: Events kept for a reader that is slow; beyond that it reads the log.
 _MOST = 256
-_CONFIRM_SECONDS, _WAIT_SECONDS = 2.0, 5.0
+_CONFIRM_SECONDS = 2.0
 
 
 class Ear:
@@ -71,15 +69,13 @@ class _Channel:
 
 
 class Bells:
-    """One client's subscriptions. The connection is opened for the first reader and given back after the last."""
+    """One client's subscriptions, over one connection. It is opened for the first reader."""
 
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._channels: dict[bytes, _Channel] = {}
-        self._pubsub: PubSub | None = None
-        self._hearing: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
-        self._leaving: set[asyncio.Future[None]] = set()
+        self._line: Subscription | None = None
+        self._opening: asyncio.Task[Subscription] | None = None
 
     @asynccontextmanager
     async def listen(self, name: str) -> AsyncIterator[Ear]:
@@ -88,101 +84,83 @@ class Bells:
         Raises:
             RedisError, OSError: the store does not answer.
         """
+        line = self._line
+        if line is None or not line.usable:
+            line = await self._opened()
+            if line is not self._line:
+                raise RedisConnectionError("the connection was lost")
         key, ear = name.encode(), Ear()
-        joining = asyncio.ensure_future(self._join(key, ear))
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = _Channel()
+            line.subscribe(key)
+        channel.ears.add(ear)
         try:
-            channel = await asyncio.shield(joining)  # one reader that goes away must not break off the others' command
-        except asyncio.CancelledError:
-            joining.add_done_callback(lambda done: self._joined_in_vain(done, key, ear))
-            raise
-        try:
-            try:
-                async with asyncio.timeout(_CONFIRM_SECONDS):
-                    await channel.confirmed.wait()
-            except TimeoutError as error:
-                raise RedisConnectionError("the subscription was not confirmed") from error
+            if not channel.confirmed.is_set():
+                await self._confirmed(channel, line)
             yield ear
         finally:
-            await asyncio.shield(self._leave(key, channel, ear))
+            self._leave(key, channel, ear)
 
     async def close(self) -> None:
         """Close the connection; readers that still listen hear that it was lost."""
-        async with self._lock:
-            await self._end(RedisConnectionError("the client was closed"))
+        if self._opening and not self._opening.done():
+            await asyncio.wait([self._opening])
+        self._end(RedisConnectionError("the client was closed"))
 
-    async def _join(self, key: bytes, ear: Ear) -> _Channel:
-        async with self._lock:
-            channel = self._channels.get(key)
-            if channel is None:
-                if self._pubsub is None:
-                    self._pubsub = self._redis.pubsub()
-                channel = self._channels[key] = _Channel()
-                channel.ears.add(ear)
-                try:
-                    await self._pubsub.subscribe(key)
-                except (RedisError, OSError) as error:
-                    await self._end(error)
-                    raise
-                if self._hearing is None:
-                    self._hearing = asyncio.create_task(self._hear(self._pubsub), name="bells")
-            channel.ears.add(ear)
-            return channel
+    async def _opened(self) -> Subscription:
+        """A new connection. All who need one wait for the same; who goes away does not end it for the others."""
+        if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
+            self._opening = asyncio.create_task(self._open(), name="bells")
+        return await asyncio.shield(self._opening)
 
-    def _joined_in_vain(self, joined: asyncio.Future[_Channel], key: bytes, ear: Ear) -> None:
-        if not joined.cancelled() and joined.exception() is None:
-            leaving = asyncio.ensure_future(self._leave(key, joined.result(), ear))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+    async def _open(self) -> Subscription:
+        made = await self._store.listen(self)
+        self._end(RedisConnectionError("another connection was made"))  # the earlier one was of a loop that has ended
+        self._line = made
+        return made
 
-    async def _leave(self, key: bytes, channel: _Channel, ear: Ear) -> None:
-        async with self._lock:
-            channel.ears.discard(ear)
-            if channel.ears or self._channels.get(key) is not channel:
-                return
-            del self._channels[key]
-            if not self._channels:
-                await self._end(RedisConnectionError("nobody listens"))
-            elif self._pubsub is not None:
-                with suppress(RedisError, OSError):  # then the connection is lost, and its task says so
-                    await self._pubsub.unsubscribe(key)
-
-    async def _hear(self, pubsub: PubSub) -> None:
-        """Hand each event to the readers of its channel, until the connection is lost."""
+    async def _confirmed(self, channel: _Channel, line: Subscription) -> None:
+        asked_at = asyncio.get_running_loop().time()
         try:
-            while True:
-                message = await pubsub.get_message(timeout=_WAIT_SECONDS)
-                if message is None or (channel := self._channels.get(message["channel"])) is None:
-                    continue
-                if message["type"] == "subscribe":
-                    if channel.confirmed.is_set():  # again, after a connection that was lost and is back
-                        self._ring(channel, LOOK)
-                    channel.confirmed.set()
-                elif message["type"] == "message":
-                    self._ring(channel, message["data"])
-        except (RedisError, OSError) as error:
-            async with self._lock:
-                if self._pubsub is pubsub:
-                    self._hearing = None  # this very task: it must not wait for itself
-                    await self._end(error)
+            async with asyncio.timeout(_CONFIRM_SECONDS):
+                await channel.confirmed.wait()
+        except TimeoutError:
+            error = RedisConnectionError("the subscription was not confirmed")
+            if line is self._line and line.heard_at <= asked_at:
+                self._end(error)
+            raise error from None
 
-    @staticmethod
-    def _ring(channel: _Channel, data: bytes) -> None:
-        for ear in channel.ears:
-            ear.hear(data)
+    def _leave(self, key: bytes, channel: _Channel, ear: Ear) -> None:
+        channel.ears.discard(ear)
+        if channel.ears or self._channels.get(key) is not channel:
+            return
+        del self._channels[key]
+        if self._line is not None and self._line.usable:
+            self._line.unsubscribe(key)
 
-    async def _end(self, error: Exception) -> None:
-        """Give the connection back, and tell everybody who listens why."""
+    def subscribed(self, channel: bytes) -> None:
+        """A channel is listened to."""
+        if found := self._channels.get(channel):
+            found.confirmed.set()
+
+    def heard(self, channel: bytes, data: bytes) -> None:
+        """Hand an event to the readers of its channel."""
+        if found := self._channels.get(channel):
+            for ear in found.ears:
+                ear.hear(data)
+
+    def lost(self, error: Exception) -> None:
+        """The connection was lost."""
+        self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        """Give the connection up, and say why to everybody who listens."""
         channels, self._channels = self._channels, {}
-        pubsub, self._pubsub = self._pubsub, None
-        hearing, self._hearing = self._hearing, None
+        line, self._line = self._line, None
+        if line is not None:
+            line.end()
         for channel in channels.values():
             channel.confirmed.set()
             for ear in channel.ears:
                 ear.lose(error)
-        if hearing is not None:
-            hearing.cancel()
-            with suppress(asyncio.CancelledError, RedisError, OSError):
-                await hearing
-        if pubsub is not None:
-            with suppress(RedisError, OSError):
-                await pubsub.aclose()  # type: ignore[no-untyped-call]

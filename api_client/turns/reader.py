@@ -34,7 +34,7 @@ class TurnReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._redis, self._ask = store.redis, store.ask
-        self._bells = Bells(store.redis)
+        self._bells = Bells(store)
         self._confirmed: dict[str, None] = {}
         self._outline = store.redis.register_script(_OUTLINE.read_text())
 
@@ -143,7 +143,7 @@ class TurnReader:
         keys, ping = keys_of(self._store.namespace, turn_id), ping_seconds or self._store.settings.ping_seconds
         if turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(keys.log(turn_id))):
             return  # events may be kept for a shorter time than their turn
-        found = follow(self._redis, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
+        found = follow(self._store.asked, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
         async with aclosing(found) as events:
             async for event in events:
                 if event is not None and event.final:

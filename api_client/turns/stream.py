@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -57,8 +57,12 @@ class Position(NamedTuple):
         return here is not None and self.at in {0, here.at_ms}
 
 
+#: Asks the store for one command. Raises ``RedisError`` when it does not answer.
+Ask: TypeAlias = "Callable[..., Awaitable[Any]]"
+
+
 async def follow(
-    redis: Redis, bells: Bells, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
+    ask: Ask, bells: Bells, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """Every event behind ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
 
@@ -73,7 +77,7 @@ async def follow(
         try:
             # From here on no event can slip between the log's reading and the bell.
             async with bells.listen(keys_of(namespace, turn_id).bell(turn_id)) as bell:
-                found = _listen(redis, bell, namespace, turn_id, position, ping_seconds)
+                found = _listen(ask, bell, namespace, turn_id, position, ping_seconds)
                 async with aclosing(found) as events:
                     async for event in events:
                         away_since = 0.0
@@ -93,17 +97,17 @@ async def follow(
 
 
 async def _listen(
-    redis: Redis, bell: Ear, namespace: str, turn_id: str, position: Position, ping_seconds: float
+    ask: Ask, bell: Ear, namespace: str, turn_id: str, position: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
     """One connection's worth of events: the log up to now, then what the bell brings, then the log again on a gap."""
     log_key = keys_of(namespace, turn_id).log(turn_id)
     behind = True
     while True:
         while behind:
-            entries: list[Any] = await redis.xrange(log_key, min=f"{position.seq}-0", count=_PAGE) or []
-            if not entries and position.seq and not await redis.exists(log_key):
+            entries: list[Any] = await ask("XRANGE", log_key, f"{position.seq}-0", "+", "COUNT", _PAGE)
+            if not entries and position.seq and not await ask("EXISTS", log_key):
                 raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
-            found = _events(entries)
+            found = _events((entry, dict(zip(words[::2], words[1::2], strict=True))) for entry, words in entries)
             if not position.holds(found):
                 position = Position(0)
                 yield reset("the store lost the end of its log")
@@ -143,7 +147,7 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
             return found
 
 
-def _events(entries: list[Any]) -> list[Event]:
+def _events(entries: Iterable[Any]) -> list[Event]:
     return [event for _, fields in entries for event in Event.decode_entry(fields[b"e"])]
 
 

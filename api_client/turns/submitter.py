@@ -153,10 +153,12 @@ class Submitter:
         """The request as it is stored; its policy and its template are in the store."""
         if replay and request.flow and request.flow not in await self._flows.active():
             request = await self._anew(request)
-        request = completed(self._policies.completed(await self._flows.given(request)), self._settings)
+        if self._policies.named:  # which one may be the flow version's
+            request = self._policies.completed(await self._flows.given(request))
+        request = completed(request, self._settings)
         check(request, self._settings)
         await self._store.require_shards()
-        return await self._with_template(await self._with_kept_policy(request))
+        return await self._with_flow(await self._with_kept_policy(request))
 
     async def _with_kept_policy(self, request: TurnRequest) -> TurnRequest:
         """The request, its policy being in the store. A replay whose policy is gone gets the one of today."""
@@ -170,14 +172,15 @@ class Submitter:
         check(anew, self._settings)
         return await self._with_kept_policy(anew)
 
-    async def _with_template(self, request: TurnRequest) -> TurnRequest:
-        """The request with the session template of its model and flow version, now in the store. Phases have none."""
+    async def _with_flow(self, request: TurnRequest) -> TurnRequest:
+        """The request with its flow version, and with its session template, now in the store. Phases have none."""
         if request.phase is not None or request.template:
-            return request
-        prompt = self._prompts.of(request.model, request.flow, request.locale)
+            return await self._flows.given(request)
+        flow = await self._flows.of(request)
+        prompt = self._prompts.of(request.model, flow, request.locale)
         if prompt.text:
             await self._templates.keep(prompt.hash, prompt.text)
-        return replace(request, template=prompt.hash)
+        return replace(request, flow=flow, template=prompt.hash)
 
     async def _anew(self, request: TurnRequest) -> TurnRequest:
         """A replay with the flow version and the policy of today."""

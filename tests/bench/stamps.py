@@ -87,7 +87,7 @@ def _client() -> None:
     from tests.bench.load.loop import Loop
 
     stamped(Submitter, "submit", "client: submit begins", "client: submit ended")
-    stamped(Store, "_run", "client: submit sent", "client: submit's reply read")
+    stamped(Store, "_answered", "client: submit sent", "client: submit's reply read")
     stamped(Loop, "_event", of=lambda _, __, event: f"client: hears {event['kind']}", begins=" ")
 
 

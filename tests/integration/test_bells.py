@@ -1,4 +1,4 @@
-"""All readers of a client share one subscription connection, miss nothing, and give it back."""
+"""All readers of a client share one connection that listens, miss nothing, and leave no channel behind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def follow(
     return tasks, seen
 
 
-async def test_many_readers_of_several_turns_share_one_connection_and_give_it_back(
+async def test_many_readers_of_several_turns_share_one_connection_and_leave_no_channel(
     client: TurnsClient, store: redis.Redis
 ) -> None:
     turn_ids = [await submit(client, session) for session in "abc"]
@@ -128,6 +128,49 @@ async def test_readers_that_come_and_go_at_once_leave_no_subscription(client: Tu
     await wait_until(lambda: seen)
     await client.canceller.cancel(turn_id)
     await asyncio.wait_for(last, 60)
+
+
+async def test_who_comes_after_the_last_reader_listens_over_the_same_connection(
+    client: TurnsClient, store: redis.Redis
+) -> None:
+    used = set()
+    for session in "abc":
+        turn_id = await submit(client, session)
+        [task], _ = await follow(client, [turn_id], readers=1)
+        used |= {each["id"] for each in store.client_list(_type="pubsub")}
+        await client.canceller.cancel(turn_id)
+        await asyncio.wait_for(task, 60)
+    assert len(used) == 1
+
+
+async def test_a_store_that_confirms_nothing_is_asked_over_another_connection(
+    client: TurnsClient, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_id, other = await submit(client, "a"), await submit(client, "b")
+    tasks, seen = await follow(client, [other], readers=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("api_client.subscription.Subscription.data_received", lambda *_: None)
+        patched.setattr("api_client.turns.bells._CONFIRM_SECONDS", 0.05)
+        silent = client.reader.follow(turn_id)
+        assert await anext(silent) is None
+        await silent.aclose()
+    more, seen_more = await follow(client, [turn_id], readers=1)
+    for each in (turn_id, other):
+        await client.canceller.cancel(each)
+    await asyncio.wait_for(asyncio.gather(*tasks, *more), 60)
+    assert [[event.kind for event in events] for events in seen + seen_more] == [["turn.queued", "turn.finished"]] * 2
+
+
+async def test_a_reader_that_may_not_listen_learns_that_the_store_refuses(
+    client: TurnsClient, alone: Settings, store: redis.Redis
+) -> None:
+    turn_id = await submit(client)
+    store.acl_setuser("deaf", enabled=True, passwords=["+pw"], commands=["+@all"], keys=["*"], channels=[])
+    url = alone.redis_url.replace("unix://", "unix://deaf:pw@").replace("redis://", "redis://deaf:pw@")
+    async with TurnsClient(replace(alone, store_url=url, broker_url=url)) as deaf:
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(read(deaf, turn_id, []), 60)
+    store.acl_deluser("deaf")
 
 
 async def test_a_reader_that_is_too_slow_is_told_to_read_the_log() -> None:
