@@ -20,16 +20,13 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.connection import QUICK_SIGN_IN, Connection
 from api_client.contract.commands import Script, Word, load_script, turn_keys
-from api_client.contract.errors import SettingsError, StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
 from api_client.contract.words.store_refusals import refusal_of
-from api_client.module_log import ModuleLog
 from api_client.subscription import Listener, Subscription
-
-log = ModuleLog(__name__)
 
 #: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
@@ -192,11 +189,7 @@ class Store:
             used = shards.number_used(await self.ask(pipe.execute()), asked)
             await self.ask(self.redis.hsetnx(key, shards.FIELD, str(used)))
             stored = await self.ask(self.redis.hget(key, shards.FIELD))
-        try:
-            shards.require_same(int(stored), asked, self.namespace)
-        except SettingsError as error:
-            log.error("store.shards_differ", error=str(error))
-            raise
+        shards.require_same(int(stored), asked, self.namespace)
         self._known_shards = True
 
     def command(self, path: Path) -> Script:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from api_client.contract.errors import BadRequest
@@ -11,6 +12,9 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import ACTIONS, TurnRequest
 
+#: Fields of a request in which a caller's own texts can be, and what no text of them may have in it.
+_FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "directory", "phase", "after", "traceparent")
+_HALF = re.compile("[\ud800-\udfff]")
 _MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID, _HIGHEST_COST = 20, 604_800.0, 255, 1e6
 
 
@@ -44,6 +48,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
     if request.model not in settings.models:
         known = ", ".join(settings.models)
         raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
+    _check_texts(request)
     if not request.messages or request.messages[-1].get("role") != "user":
         raise BadRequest("the last message must be the user's", param="messages")
     if not request.prompt.strip():
@@ -65,6 +70,22 @@ def check(request: TurnRequest, settings: Settings) -> None:
         check_escalation(request.escalation, settings.models)
     if not request.session_id or len(request.session_id) > _LONGEST_ID:
         raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")
+
+
+def _check_texts(request: TurnRequest) -> None:
+    """Refuse half a surrogate pair: Python keeps it in a text, and no store takes it."""
+    for name in _FIELDS:
+        value = getattr(request, name)
+        if value and not _can_be_stored(value):
+            raise BadRequest(f"{name}: half a surrogate pair cannot be stored", param=name)
+
+
+def _can_be_stored(value: object) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or not _HALF.search(value)
+    if isinstance(value, dict):
+        return all(map(_can_be_stored, (*value, *value.values())))
+    return not isinstance(value, tuple | list) or all(map(_can_be_stored, value))
 
 
 def _check_policy(request: TurnRequest) -> None:

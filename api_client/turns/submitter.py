@@ -11,7 +11,7 @@ from api_client.announcer import Announcer
 from api_client.budgets.spending import Spending
 from api_client.celery_message import Announcement, Stamp, announcement
 from api_client.contract.commands import Word
-from api_client.contract.errors import IdempotencyConflict, IntakePaused, SessionBusy
+from api_client.contract.errors import IdempotencyConflict, IntakePaused, SessionBusy, SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phases.phase import Phase
@@ -157,7 +157,11 @@ class Submitter:
             request = self._policies.completed(await self._flows.given(request))
         request = completed(request, self._settings)
         check(request, self._settings)
-        await self._store.require_shards()
+        try:
+            await self._store.require_shards()
+        except SettingsError as error:  # who submits may be a browser: operators must see it too
+            log.error("store.shards_differ", error=str(error))
+            raise
         return await self._with_flow(await self._with_kept_policy(request))
 
     async def _with_kept_policy(self, request: TurnRequest) -> TurnRequest:

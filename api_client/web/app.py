@@ -26,7 +26,7 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.settings import Settings
 from api_client.contract.values.policy import ReadPolicy
 from api_client.watcher import Watcher
-from api_client.web.client_connection import Connection
+from api_client.web.client_connection import HEAD_BYTES, Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.keys import Keyring, LocalToken, make_token
@@ -227,6 +227,7 @@ def serve(settings: Settings, read_policy: ReadPolicy | None = None, pack: Pack 
     config = uvicorn.Config(
         app,
         http=Connection.at_most(settings.max_connections),
+        h11_max_incomplete_event_size=HEAD_BYTES,
         host=settings.web_host,
         port=settings.web_port,
         log_config=None,

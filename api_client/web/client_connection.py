@@ -7,6 +7,7 @@ gets in.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http
 import json
 from typing import Any
@@ -22,6 +23,10 @@ log = structlog.get_logger(__name__)
 
 #: Longest time a client may take for the line and the headers of a request, as for its body (``body.BODY_SECONDS``).
 HEAD_SECONDS = 30.0
+#: Longest head of a request, in bytes.
+HEAD_BYTES = 16_384
+#: How long a client may go on sending after its request was refused, so that it reads why. Else it sees a reset.
+_LINGER_SECONDS = 5.0
 #: When to come again after a refusal for too many connections.
 _AGAIN_SECONDS = 5
 
@@ -32,6 +37,7 @@ class Connection(H11Protocol):
     #: Connections served at once.
     most = 4_096
     _patience: asyncio.TimerHandle | None = None
+    _refused = False
 
     @classmethod
     def at_most(cls, most: int) -> type[Connection]:
@@ -49,7 +55,11 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came; between two idle requests only uvicorn's keep-alive counts, until the first of them."""
+        if self._refused:
+            return
         super().data_received(data)
+        if self._refused:
+            return
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
         elif self._patience is None:
@@ -62,10 +72,14 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Bytes that are not HTTP get the one error object too, whatever ``msg`` says."""
-        self._refuse(bad_request("this is not a valid HTTP request"))
+        self._refused = True
+        came, _ = self.conn.trailing_data
+        long = len(came) > HEAD_BYTES and b"\r\n\r\n" not in came[:HEAD_BYTES]
+        most = f"the line and the headers of this request are longer than {HEAD_BYTES:,} bytes"
+        self._refuse(bad_request(most if long else "this is not a valid HTTP request"))
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer without an application, and close."""
+        """Answer without an application, and close: when the client has sent all it wants to, or soon."""
         body, request_id = json.dumps(error.body()).encode(), new_request_id()
         headers = {
             "content-type": "application/json",
@@ -83,7 +97,14 @@ class Connection(H11Protocol):
         )
         for part in parts:
             self.transport.write(self.conn.send(part) or b"")
-        self.transport.close()
+        if not self._refused:
+            self.transport.close()
+            return
+        self._stop_waiting()
+        self._patience = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+        if self.transport.can_write_eof():  # not through TLS
+            with contextlib.suppress(OSError):  # the client is gone
+                self.transport.write_eof()
 
     def _await_head(self) -> None:
         self._patience = self.loop.call_later(HEAD_SECONDS, self.transport.close)

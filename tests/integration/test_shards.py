@@ -40,6 +40,7 @@ async def test_another_number_of_shards_is_refused_with_what_to_do(settings: Set
             turns(command, *more), env=environ_of(other), capture_output=True, text=True, check=False
         )
         assert (ended.returncode, "set HELIX_SHARDS=4" in ended.stderr) == (2, True), (command, ended)
+        assert len(ended.stderr.splitlines()) == 1, (command, ended)
     told = subprocess.run(turns("doctor"), env=environ_of(other), capture_output=True, text=True, check=False)
     assert "shards: HELIX_SHARDS" in told.stdout
     assert told.returncode == 1

@@ -126,6 +126,18 @@ def test_a_wrong_password_is_said_before_a_taken_port(tmp_path: Path, settings: 
     assert "does not accept this user and password" in found[-1]
 
 
+def test_another_number_of_shards_is_said_before_a_taken_port(tmp_path: Path, settings: Settings) -> None:
+    require_shards(settings)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        [line] = refused(["web"], environ_of(replace(settings, shards=2, root=tmp_path, web_port=port)))
+        assert line.startswith("turns: HELIX_SHARDS=2: ")
+        [line] = refused(["web"], environ_of(replace(settings, root=tmp_path, web_port=port)))
+        assert line.startswith(f"turns: cannot listen on 127.0.0.1:{port} ")
+
+
 def test_a_process_that_was_never_ready_is_explained_by_the_store_where_that_is_why(settings: Settings) -> None:
     away = replace(settings, store_url=NOWHERE, broker_url=NOWHERE)
     with pytest.raises(StoreUnavailable, match="does not answer"), store_named(away):

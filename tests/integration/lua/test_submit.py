@@ -108,6 +108,9 @@ async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_inte
         ({"max_attempts": 0}, "max_attempts"),
         ({"deadline_seconds": 0.0}, "deadline_seconds"),
         ({"session_id": ""}, "session_id"),
+        ({"session_id": "s\udc80"}, "session_id"),
+        ({"messages": ({"role": "user", "content": "half \ud83d"},)}, "messages"),
+        ({"metadata": {"\udfff": "x"}}, "metadata"),
     ],
 )
 async def test_a_request_that_can_never_work_is_refused_before_anything_is_written(

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from api_client.web import client_connection
+from tests.support import wait_until
 
 #: A client that sent these bytes; what it heard until the connection was closed.
 Talk = Callable[[bytes], Any]
@@ -50,6 +51,36 @@ async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
     yield talk
     for server in servers:
         server.close()
+
+
+async def test_a_client_that_sends_a_head_of_megabytes_reads_why_it_is_refused() -> None:
+    config = uvicorn.Config(_slow_app, http=client_connection.Connection, log_config=None, lifespan="off")
+    config.load()
+    state = ServerState()
+    made = lambda: client_connection.Connection(config, state, {})  # noqa: E731 - a protocol factory
+    async with await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * 10_000_000)
+        await asyncio.wait_for(writer.drain(), 60)
+        head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert "longer than 16,384 bytes" in json.loads(body)["error"]["message"]
+        writer.close()
+        await wait_until(lambda: not state.connections)
+
+
+async def test_a_refused_client_that_never_closes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_connection, "_LINGER_SECONDS", 0.1)
+    config = uvicorn.Config(_slow_app, http=client_connection.Connection, log_config=None, lifespan="off")
+    config.load()
+    state = ServerState()
+    made = lambda: client_connection.Connection(config, state, {})  # noqa: E731 - a protocol factory
+    async with await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0) as server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"no HTTP\r\n\r\n")
+        await wait_until(lambda: state.connections)
+        await wait_until(lambda: not state.connections)
+        writer.close()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ def web(host: str | None, port: int | None) -> None:
         web_host=settings.web_host if host is None else host,
         web_port=settings.web_port if port is None else port,
     )
-    free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     from api_client.web.app import serve
     from worker.backup.restore_mark import require_whole
     from worker.cli.turns.bundle import packed
@@ -33,4 +32,5 @@ def web(host: str | None, port: int | None) -> None:
     configure_logging(settings)
     require_whole(settings.root)
     require_shards(settings)
+    free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     serve(settings, read_source, partial(packed, settings))
