@@ -29,9 +29,13 @@ class Announcer:
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
 
-    async def announce(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Publish the chain that carries out ``link``. Never raises: the turn is stored already."""
-        publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._publish, link, turn_id, session_id)
+    async def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
+        """Publish the chain that carries out ``link``. Never raises: the turn is stored already.
+
+        ``preferred``: it has waited before, and goes before turns that were just submitted.
+        """
+        loop = asyncio.get_running_loop()
+        publishing = loop.run_in_executor(self._thread, self._publish, link, turn_id, session_id, preferred)
         done, _ = await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
         if not done:
             log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
@@ -49,10 +53,10 @@ class Announcer:
         except (OperationalError, OSError) as error:
             log.warning("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def _publish(self, link: Link, turn_id: str, session_id: str) -> None:
+    def _publish(self, link: Link, turn_id: str, session_id: str, preferred: bool) -> None:
         signatures = [
             self._app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id)
+            for item in chain_of(link, turn_id, session_id, preferred=preferred)
         ]
         try:
             chain(*signatures).apply_async(retry=False)

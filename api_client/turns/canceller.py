@@ -44,4 +44,4 @@ class Canceller:
         """Announce the turn that leads its session now."""
         key = keys_of(self._store.namespace, turn_id).turn(turn_id)
         if link := await self._store.ask(self._store.redis.hget(key, "next")):
-            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id)
+            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id, preferred=True)

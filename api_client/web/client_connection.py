@@ -37,7 +37,7 @@ class Connection(H11Protocol):
     #: Connections served at once.
     most = 4_096
     _patience: asyncio.TimerHandle | None = None
-    _refused = False
+    _lingering: asyncio.TimerHandle | None = None
 
     @classmethod
     def at_most(cls, most: int) -> type[Connection]:
@@ -55,11 +55,9 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came; between two idle requests only uvicorn's keep-alive counts, until the first of them."""
-        if self._refused:
+        if self._lingering is not None:
             return
         super().data_received(data)
-        if self._refused:
-            return
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
         elif self._patience is None:
@@ -68,11 +66,13 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._stop_waiting()
+        if self._lingering is not None:
+            self._lingering.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """Bytes that are not HTTP get the one error object too, whatever ``msg`` says."""
-        self._refused = True
+        self._lingering = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
         came, _ = self.conn.trailing_data
         long = len(came) > HEAD_BYTES and b"\r\n\r\n" not in came[:HEAD_BYTES]
         most = f"the line and the headers of this request are longer than {HEAD_BYTES:,} bytes"
@@ -97,12 +97,9 @@ class Connection(H11Protocol):
         )
         for part in parts:
             self.transport.write(self.conn.send(part) or b"")
-        if not self._refused:
+        if self._lingering is None:
             self.transport.close()
-            return
-        self._stop_waiting()
-        self._patience = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
-        if self.transport.can_write_eof():  # not through TLS
+        elif self.transport.can_write_eof():  # not through TLS
             with contextlib.suppress(OSError):  # the client is gone
                 self.transport.write_eof()
 

@@ -173,7 +173,7 @@ class Case:
         # For the reaper: nobody hears of the turn but a worker that is never heard of again.
         with monkeypatch.context() as patched:
             patched.setattr(Store, "has_queues", False)
-            patched.setattr(Announcer, "announce", lambda *_: asyncio.sleep(0))
+            patched.setattr(Announcer, "announce", lambda *_, **__: asyncio.sleep(0))
             turn_id = await self.client.submitter.submit(message(self.prompt, self.name))
         claim = Ledger(self.stage.settings, "nobody").claim(turn_id, self.name, Link(RUN, 1))
         assert isinstance(claim, Claim)

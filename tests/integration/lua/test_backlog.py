@@ -11,7 +11,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import RUN_QUEUE, Link
+from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, Link
 from tests.integration.lua.by_hand import claimed, request
 from tests.support import wait_until
 from worker.turns.leases.backlog import Backlog
@@ -80,6 +80,22 @@ async def test_while_their_messages_wait_turns_are_not_announced_again(quick: Se
             assert each.look() == []
             soon = began + int(quick.announce_seconds * 1000)
             assert not seen & due_by(store, quick, soon - 1), "they hold up nothing that is due"
+
+
+async def test_a_turn_that_waited_for_its_session_is_looked_for_where_it_was_announced(
+    quick: Settings, store: redis.Redis
+) -> None:
+    async with TurnsClient(quick) as client:
+        first, second = [await client.submitter.submit(request()) for _ in range(2)]
+        await client.canceller.cancel(first)
+        preferred = f"{quick.namespace}:celery:{PREFERRED_QUEUE}"
+        await wait_until(lambda: store.llen(preferred) == 1)
+        each = Announcing(quick)
+        for _ in range(3):
+            await wait_until(lambda: overdue(store, quick))
+            assert each.look() == [], "its message still waits"
+        store.delete(preferred)
+        await wait_until(lambda: each.look() == [second])
 
 
 async def test_a_lost_message_is_announced_again_once_the_queue_has_gone_past_it(

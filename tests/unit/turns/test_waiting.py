@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from worker.turns.leases.announced import Announced, Head, announced, look_again_at
 
 NOW, DELAY = 1_000_000, 5_000
@@ -49,6 +49,17 @@ def test_when_it_was_announced_follows_from_when_it_is_due(times: str, delays: i
     found = announced("t", float(NOW), UNCLAIMED | {"announced": times}, DELAY)
     assert found is not None
     assert found.at == NOW - delays * DELAY
+
+
+@pytest.mark.parametrize("put_off", [False, True], ids=["", "put off"])
+@pytest.mark.parametrize(("created_at", "queue"), [(NOW - DELAY, RUN_QUEUE), (NOW - DELAY - 1, PREFERRED_QUEUE)])
+def test_what_was_announced_after_its_submit_is_in_the_preferred_queue(
+    created_at: int, queue: str, put_off: bool
+) -> None:
+    noted = {"announced": "0", "announced_at": str(NOW - DELAY)} if put_off else {}
+    found = announced("t", float(NOW), UNCLAIMED | noted | {"created_at": str(created_at)}, DELAY)
+    assert found is not None
+    assert found.queue == queue
 
 
 def test_one_that_was_put_off_remembers_when_it_was_announced() -> None:
