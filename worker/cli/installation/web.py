@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from api_client.contract.settings import load, require_store
-from worker.cli.installation.listening import free_port
+from worker.cli.installation.listening import CannotStart, free_port
 
 
 @click.command()
@@ -31,6 +31,11 @@ def web(host: str | None, port: int | None) -> None:
 
     configure_logging(settings)
     require_whole(settings.root)
+    try:
+        free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
+    except CannotStart:
+        configure_logging(replace(settings, log_level="error"))  # one line says why it does not start
+        require_shards(settings)
+        raise
     require_shards(settings)
-    free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     serve(settings, read_source, partial(packed, settings))
