@@ -136,7 +136,7 @@ def web(settings: Settings) -> Program:
         cwd=state_dir(settings),
         ready=lambda pid: answers(settings.web_host, settings.web_port, "/healthz") == http.HTTPStatus.OK,
         # Whatever it says: one that is full says so, and works.
-        answers=lambda: answers(settings.web_host, settings.web_port, "/healthz", seconds=2.0) > 0,
+        answers=lambda: answers(settings.web_host, settings.web_port, "/healthz") > 0,
         grace_seconds=10.0,
         alongside=True,
     )
@@ -176,7 +176,7 @@ def flower(settings: Settings, password: str) -> Program:
     )
 
 
-def answers(host: str, port: int, path: str, *, seconds: float = 0.5) -> int:
+def answers(host: str, port: int, path: str, *, seconds: float = 2.0) -> int:
     """The status an HTTP server answers with, 0 when it does not answer within ``seconds``."""
     connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=seconds)  # noqa: S104
     try:
