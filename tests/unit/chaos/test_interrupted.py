@@ -1,0 +1,34 @@
+"""A chaos run that is asked to end by a signal ends, wherever the signal finds it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.chaos.run import Interrupted, workplace
+from tests.support import wait_for
+
+
+class _Finalized:
+    """Gets the signal while Python finalizes it: what is raised there is lost."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_that_comes_in_a_finalizer_interrupts_a_moment_later_and_all_is_as_before() -> None:
+    before, folders = signal.getsignal(signal.SIGTERM), []
+
+    def run() -> None:
+        with workplace() as directory:
+            folders.append(directory)
+            _Finalized()
+            wait_for(lambda: None)
+
+    with pytest.raises(Interrupted) as interrupted:
+        run()
+    assert interrupted.value.code == 128 + signal.SIGTERM
+    assert not folders[0].exists()
+    assert signal.getsignal(signal.SIGTERM) == before
