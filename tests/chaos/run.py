@@ -7,9 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -34,8 +32,6 @@ from worker.runners.guard.marks import marks
 #: So long after the load's end everybody must have their answer, in seconds.
 QUIET_SECONDS = 90.0
 _SAMPLE_SECONDS = 0.5
-#: So long after a lost ``Interrupted`` the signal is sent again.
-_AGAIN_SECONDS = 0.05
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Tell = Callable[[str], None]
@@ -75,39 +71,34 @@ class Interrupted(SystemExit):
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
-        self.number = number
+
+
+def _interrupt(number: int) -> None:
+    raise Interrupted(number)
 
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
     """A folder for everything but the history. Its path is short: sockets lie in it.
 
-    SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in the block, once, so that all that was started is ended. Raised
-    in a finalizer, which nothing can leave, it is raised once more.
+    SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in the block, once, so that all that was started is ended. A loop
+    that runs raises it between two steps: within one, a finalizer or a library could swallow it.
     """
-    hook = sys.unraisablehook
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         for one in _ENDING:
             signal.signal(one, lambda *_: None)  # not SIG_IGN, which what is started now would inherit
-        raise Interrupted(number)
-
-    def on_unraisable(lost: sys.UnraisableHookArgs) -> None:
-        if not isinstance(lost.exc_value, Interrupted):
-            hook(lost)
-            return
-        for one in _ENDING:
-            signal.signal(one, on_signal)
-        threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), lost.exc_value.number)).start()
+        try:
+            asyncio.get_running_loop().call_soon_threadsafe(_interrupt, number)
+        except RuntimeError:  # none runs
+            _interrupt(number)
 
     before = {number: signal.signal(number, on_signal) for number in _ENDING}
-    sys.unraisablehook = on_unraisable
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
 

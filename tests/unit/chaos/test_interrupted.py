@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
 import pytest
 
 from tests.chaos.run import Interrupted, workplace
-from tests.support import wait_for
+from tests.support import wait_until
 
 
 class _Finalized:
@@ -18,14 +19,17 @@ class _Finalized:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_signal_that_comes_in_a_finalizer_interrupts_a_moment_later_and_all_is_as_before() -> None:
+def test_a_signal_that_comes_in_a_finalizer_interrupts_the_loop_and_all_is_as_before() -> None:
     before, folders = signal.getsignal(signal.SIGTERM), []
+
+    async def be_busy() -> None:
+        _Finalized()
+        await wait_until(lambda: None)
 
     def run() -> None:
         with workplace() as directory:
             folders.append(directory)
-            _Finalized()
-            wait_for(lambda: None)
+            asyncio.run(be_busy())
 
     with pytest.raises(Interrupted) as interrupted:
         run()
