@@ -29,9 +29,6 @@ _LATER = frozenset(
     | {"flow", "template"}
 )
 
-#: What a policy can order for a validator's errors (``worker.enforcement.policy.Action``).
-ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
-
 #: How a request is written; made once, because ``json.dumps`` makes one for each text.
 _REQUEST_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=asdict)
 

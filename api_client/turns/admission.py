@@ -10,7 +10,8 @@ from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.offered import askable, is_askable, not_offered
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.contract.turn import ACTIONS, TurnRequest
+from api_client.contract.turn import TurnRequest
+from api_client.contract.values.policy import ACTIONS
 
 #: Fields of a request in which a caller's own texts can be, and what no text of them may have in it.
 _FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "directory", "phase", "after", "traceparent")

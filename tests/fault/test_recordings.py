@@ -17,6 +17,7 @@ import pytest
 
 from tests.support import alive, wait_for
 from worker.files import recording
+from worker.runners.guard.agent_process import AgentProcess
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 
 RUN = f"recording-{secrets.token_hex(4)}"
@@ -113,9 +114,9 @@ def worker(folder: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], 
         process.stdout.close()
 
 
-def run_of(agents: Processes, folder: Path, code: str, *, stop: bool = False) -> bytes:
-    """Run an agent to its end, as a worker does that lives; what it said."""
-    agent = agents.spawn(
+def spawned(agents: Processes, folder: Path, code: str) -> AgentProcess:
+    """An agent whose run is recorded in ``folder``."""
+    return agents.spawn(
         [sys.executable, "-S", "-c", code],
         mark=f"{RUN}.{secrets.token_hex(4)}.1",
         env={},
@@ -124,6 +125,11 @@ def run_of(agents: Processes, folder: Path, code: str, *, stop: bool = False) ->
         recorded=folder,
         facts={"box": "none", "cut": False},
     )
+
+
+def run_of(agents: Processes, folder: Path, code: str, *, stop: bool = False) -> bytes:
+    """Run an agent to its end, as a worker does that lives; what it said."""
+    agent = spawned(agents, folder, code)
     said = b""
     if stop:
         said += wait_for(lambda: agent.read(0.1))
@@ -233,15 +239,7 @@ def test_a_recording_that_its_worker_gave_up_is_not_finished(folder: Path) -> No
 
 def test_all_that_a_pipe_holds_is_kept_however_large_it_was_made(agents: Processes, folder: Path) -> None:
     enlarges = "import fcntl; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 2**20); print('x' * 10**6)"
-    agent = agents.spawn(
-        [sys.executable, "-S", "-c", enlarges],
-        mark=f"{RUN}.{secrets.token_hex(4)}.1",
-        env={},
-        cwd=folder,
-        lease_ends=time.monotonic() + 600,
-        recorded=folder,
-        facts={"box": "none", "cut": False},
-    )
+    agent = spawned(agents, folder, enlarges)
     wait_for(lambda: agent.wait(0))
     found = recording.finished(folder)
     assert found

@@ -14,7 +14,7 @@ from typing import Any
 
 from api_client.contract.settings.declaring import declared
 from api_client.contract.settings.table import STATE_DIR, Settings
-from api_client.contract.turn import ACTIONS
+from api_client.contract.values.policy import ACTIONS
 from api_client.contract.values.prompts import NONE, SHIPPED
 from api_client.contract.values.setting_values import STREAM_MODES, number, web_address
 

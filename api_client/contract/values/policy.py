@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 #: What is tried for a validator's errors where nothing else is ordered (ADR-038).
 DEFAULT_ORDER = ("retry", "fallback", "fail")
+#: What can be ordered for them (``worker.enforcement.policy.Action``).
+ACTIONS = ("repair", "retry", "fallback", "escalate", "fail", "warn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from api_client.contract.escalation import DecisionKind, Escalation
 from api_client.contract.offered import askable, not_offered
 from api_client.contract.settings import Settings
-from api_client.contract.turn import ACTIONS, DoubleText
+from api_client.contract.turn import DoubleText
+from api_client.contract.values.policy import ACTIONS
 from api_client.contract.values.setting_values import ROLES
 from api_client.pauses.pause import WHATS
 from api_client.turns.admission import escalation_of
