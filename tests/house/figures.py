@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from tests.house.names import repeated
 
 PRODUCT = ("api_client", "worker")
-#: A folder with more files than this is too large (`make test` checks it).
+#: A folder with more files than this is printed by name.
 MOST_FILES = 15
 _TEMPLATES = {".html", ".css", ".js", ".j2"}
 

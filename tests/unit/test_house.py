@@ -7,24 +7,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.house.figures import MOST_FILES, files, folders, functions, settings_of
+from tests.house.figures import files, functions, settings_of
 from tests.house.names import repeated
 
 ROOT = Path(__file__).parents[2]
 MOST_FUNCTION_LINES = 60
-
-
-def test_no_folder_of_the_product_has_more_files_than_somebody_keeps_in_mind() -> None:
-    large = {name: count for name, count in folders(ROOT).items() if count > MOST_FILES}
-    assert not large, f"make rooms, by noun: {large}"
-
-
-def test_a_folder_that_is_too_large_is_seen(tmp_path: Path) -> None:
-    (tmp_path / "worker" / "room" / "__pycache__").mkdir(parents=True)
-    for number in range(MOST_FILES + 1):
-        (tmp_path / "worker" / "room" / f"a{number}.lua").touch()
-        (tmp_path / "worker" / "room" / "__pycache__" / f"a{number}.pyc").touch()
-    assert folders(tmp_path) == {"worker/room": MOST_FILES + 1}
 
 
 def test_the_settings_are_counted_in_a_file_and_in_a_room(tmp_path: Path) -> None:
