@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test test-all test-wheel lint format bench bench-economy chaos e2e-box e2e-claude e2e-openwebui alerts lock clean
+.PHONY: help setup demo up test test-all test-wheel lint format bench bench-economy chaos faults e2e-box e2e-claude e2e-openwebui alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets
 
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+faults: $(READY) ## Stage each fault that once broke a promise, and print one table (half an hour; FAULTS_ARGS names some)
+	$(BIN)/python -m tests.fault.staged $(FAULTS_ARGS)
 
 e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it and print its endings
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \

@@ -1,0 +1,38 @@
+"""Faults that once broke a promise, staged again on real parts. ``make faults`` runs all of them and prints one table.
+
+Each module of STAGES has ``def stage(long: bool) -> Seen``: it stages its fault with real processes, at a size that
+suits a test (``long=False``, at most a minute) or a proof (``long=True``, a few minutes).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a staged fault showed.
+
+    Attributes:
+        tried: How many cases were tried.
+        cases: What a case is, in the plural: "acknowledged turns", "archives".
+        wrong: How many of them broke the promise.
+        beside: Further figures in a few words: "12 refused, 3 adopted".
+    """
+
+    tried: int
+    cases: str
+    wrong: int
+    beside: str = ""
+
+
+#: Module of this package -> the promise that its fault once broke.
+STAGES: dict[str, str] = {}
+
+
+def stage_of(name: str) -> Callable[[bool], Seen]:
+    """The function that stages the fault of this name."""
+    staged: Callable[[bool], Seen] = importlib.import_module(f"{__name__}.{name}").stage
+    return staged

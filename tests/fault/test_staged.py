@@ -1,0 +1,14 @@
+"""Each fault that once broke a promise, staged again at the size of a test."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fault.staged import STAGES, stage_of
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_staged_fault_breaks_its_promise_no_more(name: str) -> None:
+    seen = stage_of(name)(False)
+    assert seen.tried, f"{name} tried nothing"
+    assert not seen.wrong, f"{STAGES[name]}: {seen}"
