@@ -2,7 +2,7 @@
 
 ``python -m tests.house [REVISION...] [--trace] [--files] [--folders] [--since]``
 
-``--trace`` starts each version and counts the files that one chat message passes; with ``--files`` it lists them.
+``--trace`` starts each version and counts what one chat message runs: files (``--files`` lists them), functions, lines.
 ``--since`` lists the lines of files that the first revision did not have, by folder.
 ``--folders`` lists every folder with its files, by how many other folders it is imported, and how many it imports.
 """
@@ -19,7 +19,8 @@ from pathlib import Path
 
 from tests.house.figures import PRODUCT, figures, folder_lines
 from tests.house.since import since_lines
-from tests.house.trace import main_path
+from tests.house.structure import structure
+from tests.house.trace import STAGES, Passed, main_path
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +44,25 @@ def check_out(revision: str, target: Path) -> Path:
     return target
 
 
+def _said(passed: Passed) -> dict[str, str]:
+    """The rows that tell what one message runs."""
+    rows = {
+        "functions run": passed.functions,
+        "code lines run": passed.lines,
+        "switches of file": passed.switches,
+    }
+    stages = " / ".join(STAGES)
+    files = f"{len(passed.files)} ({len(passed.idle)} of them also while nothing is asked)"
+    return (
+        {"files on the main path": files, "Lua scripts": f"{passed.scripts}"}
+        | {"code lines of the functions run": f"{passed.bodies:,}"}
+        | {
+            f"{name} ({stages})": f"{found['all']:,} ({' / '.join(f'{found[stage]:,}' for stage in STAGES)})"
+            for name, found in rows.items()
+        }
+    )
+
+
 def main(arguments: list[str]) -> None:
     """Print a table: a line for each figure, a column for each version, this checkout last."""
     revisions = [argument for argument in arguments if not argument.startswith("--")]
@@ -51,19 +71,17 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="house-", dir="/tmp") as scratch:
         for number, revision in enumerate([*revisions, ""]):
             copy = check_out(revision, Path(scratch, f"{number}"))
-            columns[revision or "now"] = figures(copy)
+            columns[revision or "now"] = figures(copy) | structure(copy)
             if "--since" in arguments and revision and not number:
                 since = list(since_lines(ROOT, revision, copy))
             if "--trace" in arguments:
                 folder = Path(scratch, f"run{number}")
                 folder.mkdir()
-                files, idle, scripts = main_path(copy, folder)
-                said = (
-                    f"{len(files)} and {scripts} Lua scripts; {len(idle)} of the files also run while nothing is asked"
-                )
-                columns[revision or "now"]["files on the main path"] = said
+                passed = main_path(copy, folder)
+                columns[revision or "now"] |= _said(passed)
                 if not revision and "--files" in arguments:
-                    print("\n".join(f"{name}{' (background too)' if name in idle else ''}" for name in files))
+                    background = dict.fromkeys(passed.idle, " (background too)")
+                    print("\n".join(f"{name}{background.get(name, '')}" for name in passed.files))
     rows = dict.fromkeys(name for column in columns.values() for name in column)
     print("| " + " | ".join(["", *columns]) + " |")
     print("|" + " --- |" * (len(columns) + 1))

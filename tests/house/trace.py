@@ -1,7 +1,8 @@
-"""Which files one chat message passes: a real turn through a real ``turns up`` whose processes are traced."""
+"""What one chat message runs: a real turn through a real ``turns up`` whose processes are traced."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -9,11 +10,15 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import redis
+
+from tests.house.structure import code_lines
 
 _SITE = Path(__file__).with_name("site")
 _SCRIPT = """
@@ -32,14 +37,38 @@ _IDLE_SECONDS = 8.0
 _SETTLE_SECONDS = 2.0
 
 
-def main_path(checkout: Path, folder: Path) -> tuple[list[str], list[str], int]:
-    """The product's Python files that run between a message's request and its answer, and the number of Lua scripts.
+#: The stages of a message: into the store, through the agent, through the rules, and back to the user.
+STAGES = ("request", "run", "judging", "answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What one message runs in relay and worker; nothing of the guard and of the agent, which is the scripted one.
+
+    Attributes:
+        files: the product's Python files, by path.
+        idle: those of them that also run while nothing is asked: background work.
+        scripts: the number of Lua scripts that the store runs.
+        bodies: code lines of the functions run, also of branches that this message does not take.
+        functions: functions run, all together and by stage. One that two stages run counts in both.
+        lines: code lines run, as functions.
+        switches: how often execution passes from a file to another, by call or return, as functions.
+    """
+
+    files: tuple[str, ...]
+    idle: tuple[str, ...]
+    scripts: int
+    bodies: int
+    functions: Mapping[str, int]
+    lines: Mapping[str, int]
+    switches: Mapping[str, int]
+
+
+def main_path(checkout: Path, folder: Path) -> Passed:
+    """What runs between a message's request and its answer.
 
     The message is the ninth: every process has answered some. Its text and its answer are new, so that nothing about
-    them is known already.
-    Background work of the same moments (heartbeats, the reaper) is counted too; the second list names those of the
-    files that also run while nothing is asked. What runs in the processes of the guard and of the agent, which is the
-    scripted one, is not.
+    them is known already. Background work of the same moments (heartbeats, the reaper) is counted too.
 
     Args:
         checkout: a copy of ``api_client`` and ``worker``; it is changed so that every process can be traced.
@@ -62,12 +91,52 @@ def main_path(checkout: Path, folder: Path) -> tuple[list[str], list[str], int]:
         (folder / "window").open("r+b").write(b"\2")
         time.sleep(_IDLE_SECONDS)
         (folder / "window").open("r+b").write(b"\0")
-    asked, idle = _names(folder / "files", checkout), _names(folder / "idle", checkout)
-    return sorted(asked), sorted(asked & idle), len(scripts)
+    asked, idle = _noted(folder / "asked"), _noted(folder / "idle")
+    files = _names(asked["function"], 1, checkout)
+    return Passed(
+        tuple(sorted(files)),
+        tuple(sorted(files & _names(idle["file"], 0, checkout))),
+        len(scripts),
+        _bodies({(name, int(first)) for _, name, first in asked["function"]}),
+        *(_by_stage(asked[kind]) for kind in ("function", "line", "switch")),
+    )
 
 
-def _names(path: Path, checkout: Path) -> set[str]:
-    return {str(Path(name).relative_to(checkout)) for name in path.read_text().splitlines() if name.endswith(".py")}
+def _noted(path: Path) -> dict[str, list[list[str]]]:
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    for line in path.read_text().splitlines():
+        kind, *fields = line.split("\t")
+        found[kind].append(fields)
+    return found
+
+
+def _names(noted: list[list[str]], field: int, checkout: Path) -> set[str]:
+    names = {fields[field] for fields in noted}
+    return {str(Path(name).relative_to(checkout)) for name in names if name.endswith(".py")}
+
+
+def _bodies(functions: set[tuple[str, int]]) -> int:
+    """Code lines of the functions that begin (with their decorators) at these lines of these files."""
+    found = 0
+    for name in {name for name, _ in functions if name.endswith(".py")}:
+        text = Path(name).read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        code, inside = code_lines(text, tree), set[int]()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = min(each.lineno for each in (node, *node.decorator_list))
+                if (name, first) in functions:
+                    inside.update(range(first, (node.end_lineno or first) + 1))
+        found += len(code & inside)
+    return found
+
+
+def _by_stage(noted: list[list[str]]) -> dict[str, int]:
+    """Different entries (each entry of a switch counts), all together and by stage."""
+    if noted and len(noted[0]) == 1:
+        return {"all": len(noted), **{stage: noted.count([stage]) for stage in STAGES}}
+    stages = {stage: {tuple(rest) for first, *rest in noted if first == stage} for stage in STAGES}
+    return {"all": len(set().union(*stages.values())), **{stage: len(found) for stage, found in stages.items()}}
 
 
 @contextmanager

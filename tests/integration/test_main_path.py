@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.house.__main__ import check_out
-from tests.house.trace import main_path
+from tests.house.trace import STAGES, main_path
 from tests.unit.test_documents import FILES, NAMED, STEPS
 
 #: What the walk in docs/ARCHITECTURE.md names of other turns: two servers, the Claude CLI.
@@ -20,10 +20,13 @@ BY_THE_CLOCK = {"worker/turns/leases/reaper.py"}
 
 def test_a_traced_turn_names_the_files_from_the_route_to_the_record_and_back(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    files, background, scripts = main_path(check_out("", tmp_path / "copy"), tmp_path / "run")
+    passed = main_path(check_out("", tmp_path / "copy"), tmp_path / "run")
+    files, background = passed.files, passed.idle
     assert {"api_client/web/routes/completions.py", "api_client/turns/submitter.py"} <= set(files)
     assert {"worker/enforcement/policy.py", "worker/runners/scripted/runner.py"} <= set(files)
-    assert scripts >= 3
+    assert passed.scripts >= 3
+    assert all(passed.functions[stage] and passed.lines[stage] for stage in STAGES), "each stage was seen"
+    assert passed.lines["all"] < passed.bodies
     assert background
     assert set(background) < set(files) - {"api_client/web/routes/completions.py"}
     assert not any(name.startswith("worker/cli/") for name in files), "the command line is not on it"

@@ -9,6 +9,16 @@ import pytest
 
 from tests.house.figures import files, functions, settings_of
 from tests.house.names import repeated
+from tests.house.structure import (
+    arrows,
+    code_lines,
+    keys_on_both_sides,
+    knots,
+    mutual,
+    names_twice,
+    parsed,
+    places_of_limits,
+)
 
 ROOT = Path(__file__).parents[2]
 MOST_FUNCTION_LINES = 60
@@ -59,3 +69,50 @@ def test_no_function_of_the_product_is_longer_than_a_screen() -> None:
         for path in files(ROOT, ".py")
     }
     assert {path: size for path, size in sizes.items() if size > MOST_FUNCTION_LINES} == {}
+
+
+def product(root: Path, modules: dict[str, str]) -> Path:
+    """A product of these modules, by path."""
+    for name, text in modules.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_folders_that_import_each_other_in_a_circle_are_a_knot(tmp_path: Path) -> None:
+    modules = {
+        "api_client/a/one.py": "from api_client.b import two\n",
+        "api_client/b/two.py": "def late():\n    from ..c.three import x\n",
+        "api_client/c/three.py": "import api_client.a.one\n",
+        "worker/d/four.py": "from api_client.a.one import x\nfrom worker.e.five import y\n",
+        "worker/e/five.py": "if TYPE_CHECKING:\n    from worker.d.four import z\n",
+    }
+    found = arrows(parsed(product(tmp_path, modules)))
+    circle = {"api_client/a", "api_client/b", "api_client/c"}
+    assert knots(found) == [circle, {"worker/d", "worker/e"}]
+    assert mutual(found) == [("worker/d", "worker/e")]
+
+
+def test_a_store_key_that_both_sides_name_is_counted(tmp_path: Path) -> None:
+    modules = {
+        "api_client/contract/keys.py": "class Keys:\n    def turn(self): ...\n    def due(self): ...\n",
+        "api_client/turns.py": "self._keys.turn(x); keys.due(y)\n",
+        "worker/record.py": "keys.turn(x); other.due(y)\n",
+    }
+    assert keys_on_both_sides(parsed(product(tmp_path, modules))) == (["turn"], 2)
+
+
+def test_a_class_name_and_a_limit_in_two_modules_are_counted(tmp_path: Path) -> None:
+    modules = {
+        "api_client/a.py": "class Spent: ...\nmax_attempts = Field(3, le=20)\n",
+        "worker/b.py": "class Spent: ...\nclass _Own: ...\nif attempts > 20:\n    pass\n",
+        "worker/c.py": "class _Own: ...\nattempts = 21\n",
+    }
+    trees = parsed(product(tmp_path, modules))
+    assert names_twice(trees) == {"Spent": ["api_client/a.py", "worker/b.py"]}
+    assert places_of_limits(trees)["attempts 20"] == 2
+
+
+def test_code_lines_are_without_imports_docstrings_comments_and_blanks() -> None:
+    text = '"""Says.\n\nMore."""\nimport ast\n\n# why\ndef f(a,\n      b):\n    """Says."""\n    return """x\ny"""\n'
+    assert code_lines(text, ast.parse(text)) == {7, 8, 10, 11}
