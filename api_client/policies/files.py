@@ -102,29 +102,7 @@ class Policies:
         source = self.of(request.model, asker.owner, request.flow)
         if source is None:
             return request
-        if request.phase is not None:
-            return _of_phase(request, source, asker)
-        given = source.given(request.model, asker)
-        active = request.validators if "validators" in named else given.active
-        for name in active:
-            if name not in source.askable:
-                message = not_offered(name, source.askable)
-                raise BadRequest(message, param="validators", code="unknown_validator")
-        orders = {name: order for name, order in given.orders.items() if name in active}
-        return replace(
-            request,
-            validators=active,
-            policy=orders | (request.policy if "policy" in named else _of(active, request.policy)),
-            max_attempts=request.max_attempts if "max_attempts" in named else given.max_attempts,
-            locale=request.locale if "locale" in named else given.locale or request.locale,
-            applied=Applied(
-                hash=source.hash,
-                shadow=tuple(name for name in given.shadow if name not in active),
-                caps=_of(active, given.caps),
-                lenient=tuple(name for name in given.lenient if name in (*active, *given.shadow)),
-                filled=tuple(name for name in (*_DEFAULTS, "locale") if name not in named),
-            ),
-        )
+        return apply(request, source, asker, named=named)
 
     def completed(self, request: TurnRequest) -> TurnRequest:
         """A request of a program, which cannot say what it names: what is not the default counts as named."""
@@ -172,6 +150,33 @@ class Policies:
         if source and before != broken.problems:
             log.error("policy.unusable", path=path, problems=problems[:20], kept=source.hash)
         return _usable(broken)
+
+
+def apply(request: TurnRequest, source: PolicySource, asker: Asker, *, named: Collection[str]) -> TurnRequest:
+    """A request with what this policy gives it. Arguments as ``Policies.apply``; raises ``BadRequest`` as it does."""
+    if request.phase is not None:
+        return _of_phase(request, source, asker)
+    given = source.given(request.model, asker)
+    active = request.validators if "validators" in named else given.active
+    for name in active:
+        if name not in source.askable:
+            message = not_offered(name, source.askable)
+            raise BadRequest(message, param="validators", code="unknown_validator")
+    orders = {name: order for name, order in given.orders.items() if name in active}
+    return replace(
+        request,
+        validators=active,
+        policy=orders | (request.policy if "policy" in named else _of(active, request.policy)),
+        max_attempts=request.max_attempts if "max_attempts" in named else given.max_attempts,
+        locale=request.locale if "locale" in named else given.locale or request.locale,
+        applied=Applied(
+            hash=source.hash,
+            shadow=tuple(name for name in given.shadow if name not in active),
+            caps=_of(active, given.caps),
+            lenient=tuple(name for name in given.lenient if name in (*active, *given.shadow)),
+            filled=tuple(name for name in (*_DEFAULTS, "locale") if name not in named),
+        ),
+    )
 
 
 def _of_phase(request: TurnRequest, source: PolicySource, asker: Asker) -> TurnRequest:

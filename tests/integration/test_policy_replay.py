@@ -22,11 +22,13 @@ from api_client.contract.turn import Outcome
 from api_client.web.app import create_app
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
-from tests.support import alive, playing, wait_for
+from tests.support import alive, playing, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.cli import main
-from worker.cli.figures.judging import Judging, JudgingEnded, Whose
-from worker.enforcement.policies import Comparison, Judged, read_policy
+from worker.cli.figures.judging import Given, Judging, JudgingEnded
+from worker.enforcement.policies import Comparison, Judged, Recorded, read_policy
+from worker.enforcement.policy import Policy
+from worker.policies import read_source
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -68,6 +70,7 @@ def replay(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp
 
     def run(policy: str, *arguments: str) -> str:
         (tmp_path / "policy.yaml").write_text(policy)
+        capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(["replay-policy", "--policy", str(tmp_path / "policy.yaml"), *arguments])
         out, err = capsys.readouterr()
@@ -97,16 +100,79 @@ def test_it_names_what_another_policy_would_have_rejected_and_accepted(
     assert (same["answers"], same["rejected_now"], same["accepted_now"]) == (4, 0, 0)
 
 
+#: Turns of one flow: warned of after retries, spliced, broken off, with files, handed to a person, by the fallback.
+OWN = """\
+max_attempts: 2
+rules:
+  - {rule: step_marker, applies_to: {routes: [turns]}}
+  - {rule: length, name: long, reactions: [retry, warn], options: {min_words: 6}}
+  - {rule: structure, reactions: [retry, escalate], options: {sections: [Ziel]}, applies_to: {content: [code]}}
+  - file_existence
+  - adr_structure
+  - {rule: forbidden, name: no_words, shadow: true, options: {words: [Antwort]}}
+  - {rule: length, name: asked, on_request: true, options: {min_words: 90}}
+"""
+HEADER = "---\\nadr_id: '7'\\ntitle: Export\\nstatus: Accepted\\n---\\n\\n# ADR-7\\n\\n"
+GOOD = "".join(
+    f"## {title}\\n\\nEin Satz mit einigen Worten dazu.\\n\\n" for title in ("Kontext", "Entscheidung", "Konsequenzen")
+)
+END = "## Akzeptanzkriterien\\n\\n- [ ] Ein Satz mit einigen Worten dazu.\\n\\n"
+MARKED = "<!-- STEP: done -->"
+OWN_SCRIPT = f"""
+- when: warned
+  attempts: [[{{say: "Kurz. {MARKED}"}}], [{{say: "Auch kurz. {MARKED}"}}]]
+- when: marked
+  attempts: [[{{say: "Diese Antwort hat genug Worte ohne eine Marke."}}], [{{say: "Und wieder keine Marke."}}]]
+- when: spliced
+  attempts: [[{{say: "{HEADER}{GOOD}{MARKED}"}}], [{{say: "{END}"}}]]
+- when: written
+  attempts:
+    - - write: {{path: output/ADR-7.md, content: "{HEADER}{GOOD}"}}
+      - say: "Es steht nun in der Datei dort. {MARKED}"
+    - - write: {{path: output/ADR-7.md, content: "{HEADER}{GOOD}{END}"}}
+      - say: "Es steht nun alles in der Datei. {MARKED}"
+- when: broken
+  attempts: [[{{say: "Diese Antwort hat genug Worte und"}}, cut], [{{say: " geht hier weiter. {MARKED}"}}]]
+- when: handed
+  attempts: [[{{say: "```python\\nx = 1\\n```\\nEin Satz mit einigen Worten dazu. {MARKED}"}}]]
+- attempts: [[{{say: "Eine gute Antwort mit allen Worten darin. {MARKED}"}}]]
+"""
+
+
+async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
+    settings: Settings, worker_process: Callable[..., WorkerProcess], replay: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(OWN)
+    own = playing(settings, OWN_SCRIPT, policy=str(tmp_path / "own.yaml"))
+    worker_process(settings=own)
+    asked = ("warned", "marked", "spliced", "written", "broken", "handed", "plain")
+    async with TurnsClient(own, read_policy=read_source) as client:
+        ids = [await client.submitter.submit(message(text, text)) for text in asked]
+        parked = await wait_until(client.inbox.parked)
+        await client.inbox.decide(parked[0].turn_id, "approve", by="anna")
+        ends = {text: await client.reader.result(each, timeout=60) for text, each in zip(asked, ids, strict=True)}
+        judged = [await client.reader.attempts(turn_id) for turn_id in ids]
+    outcomes = [f"{end.outcome} {end.error.message if end.error else ''}".strip() for end in ends.values()]
+    retried = "passed_after_retry"
+    assert outcomes == [retried, "passed_by_fallback", retried, retried, retried, "passed_by_human", "passed"]
+    answers = [each for attempts in judged for each in attempts if each.completion["verdict"] == "complete"]
+    assert len(answers) == 12
+    found = json.loads(await asyncio.to_thread(replay, OWN, "--json"))
+    assert found["answers"] == len(answers)
+    assert (found["rejected_now"], found["accepted_now"], found["extra"]["runs"], found["changes"]) == (0, 0, 0, [])
+    assert found["in_shadow"] == {"no_words": 3}
+
+
 def test_many_answers_are_judged_by_several_processes_with_the_same_result(settings: Settings, tmp_path: Path) -> None:
     policy = read_policy(SHORT + ENDLESS)
     texts = ["a b", "one two three four", "Antwort", "a" * 60 + "!"] * 20
-    answers = [Judged(turn_id=f"t{n}", attempt=1, answer=text, accepted=True) for n, text in enumerate(texts)]
+    answers = [Judged(turn_id=f"t{n}", attempts=(Recorded(text=text),)) for n, text in enumerate(texts)]
     found = []
     for processes in (1, 3):
         comparison = Comparison(most=9)
         with Judging(policy, settings, comparison, processes) as judging:
             for answer in answers:
-                judging.add(answer, Whose("scripted", "", "en"))
+                judging.add(answer, GIVEN)
             judging.rest()
         found.append(comparison.to_dict())
     assert found[0] == found[1]
@@ -116,6 +182,7 @@ def test_many_answers_are_judged_by_several_processes_with_the_same_result(setti
 
 #: A rule of no known bound: it works in a child of the process that judges.
 ENDLESS = "  - {rule: regex, options: {must_not: ['^[ab]*x$']}}\n"
+GIVEN = Given(names=("short", "regex"), shadow=("no_words",), policy=Policy(locale="en"))
 
 #: Judges without an end, and says which processes do.
 JUDGING = """
@@ -123,13 +190,14 @@ import multiprocessing, signal
 from itertools import count
 from api_client.contract.settings import Settings
 from tests.integration.test_policy_replay import ENDLESS, SHORT
-from worker.cli.figures.judging import Judging, Whose
-from worker.enforcement.policies import Comparison, Judged, read_policy
+from tests.integration.test_policy_replay import GIVEN
+from worker.cli.figures.judging import Judging
+from worker.enforcement.policies import Comparison, Judged, Recorded, read_policy
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all of this with it ignored
     with Judging(read_policy(SHORT + ENDLESS), Settings(), Comparison(), 2) as judging:
         for number in count():
-            judging.add(Judged(turn_id="t", attempt=1, answer="a " * 99, accepted=True), Whose("m", "", "en"))
+            judging.add(Judged(turn_id="t", attempts=(Recorded(text="a " * 99),)), GIVEN)
             if number == 200:
                 print(*(child.pid for child in multiprocessing.active_children()), flush=True)
 """
@@ -174,9 +242,9 @@ def children_of(pid: int) -> list[int]:
 
 def test_a_process_that_is_killed_while_it_judges_is_named(settings: Settings) -> None:
     with Judging(read_policy(SHORT), settings, Comparison(), 1) as judging:
-        give = Judged(turn_id="t", attempt=1, answer="x", accepted=True)
+        give = Judged(turn_id="t", attempts=(Recorded(text="x"),))
         for _ in range(16):
-            judging.add(give, Whose("m", "", "en"))
+            judging.add(give, GIVEN)
         [child] = multiprocessing.active_children()
         assert child.pid
         os.kill(child.pid, signal.SIGKILL)

@@ -26,6 +26,7 @@ def judge(
     complete: bool = True,
     feedback: str = "",
     fresh: bool = False,
+    assembled: str | None = None,
 ) -> Attempt:
     """The attempt that a new raw text makes, ready for ``decide``.
 
@@ -38,13 +39,14 @@ def judge(
         complete: whether the agent really finished; else nothing is assembled, examined or repaired.
         feedback: the feedback the agent got before this run.
         fresh: it was asked again, not by the feedback of ``decide``.
+        assembled: the answer that was made of it before, which stands as it is; None: it is made here.
     """
     number = len(history) + 1
     if not complete:
         return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
     context = dict(context or {})
     before = weighed(history, policy or Policy())
-    answer = text if fresh else assemble(before, text, _documents(context))
+    answer = text if fresh else assemble(before, text, _documents(context)) if assembled is None else assembled
     repaired: Repaired | None = None
     with SpendingCount() as counted:
         if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):

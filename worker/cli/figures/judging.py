@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -16,26 +16,28 @@ from typing import Self
 
 from api_client.contract.settings import Settings
 from worker.enforcement.isolation import isolated
-from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Rejects, Subject, choose, rejects
+from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Rejects, build, rejects
+from worker.enforcement.policy import Policy
+from worker.enforcement.validators import ResponseValidator
 from worker.external import provide
 from worker.processes.cpus import usable_cpus
 
-#: Answers that a process gets at once, and such batches that one process has at most: it judges one, and has the next.
+#: Turns that a process gets at once, and such batches that one process has at most: it judges one, and has the next.
 _BATCH, _WAITING = 16, 2
 #: A process that has nothing to judge ends with its pipe, and ends its children; one that judges is ended after this.
 _END_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Whose:
-    """What decides which rules an answer gets: its turn's model and owner, and its language."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the policy gives a turn: names of its rules, of those in shadow, and what follows from errors."""
 
-    model: str
-    owner: str
-    locale: str
+    names: tuple[str, ...]
+    shadow: tuple[str, ...] = ()
+    policy: Policy
 
 
-_Batch = list[tuple[Judged, Whose]]
+_Batch = list[tuple[Judged, Given]]
 
 
 class JudgingEnded(Exception):
@@ -43,9 +45,9 @@ class JudgingEnded(Exception):
 
 
 class Judging:
-    """Judges answers and counts them in a comparison, in the order in which they come. A context manager.
+    """Judges turns and counts their answers in a comparison, in the order in which they come. A context manager.
 
-    Fewer answers than one batch are judged in this process. The others start as they are needed, and end with the
+    Fewer turns than one batch are judged in this process. The others start as they are needed, and end with the
     block; when this process is killed, they find the end of their pipe.
 
     Args:
@@ -68,9 +70,9 @@ class Judging:
         for process in self._processes:
             process.end()
 
-    def add(self, judged: Judged, whose: Whose) -> None:
-        """Submit an answer; it is counted when all before it are. Raises ``JudgingEnded``."""
-        self._next.append((judged, whose))
+    def add(self, turn: Judged, given: Given) -> None:
+        """Submit a turn; it is counted when all before it are. Raises ``JudgingEnded``."""
+        self._next.append((turn, given))
         if len(self._next) == _BATCH:
             batch, self._next = self._next, []
             self._send(batch)
@@ -80,8 +82,8 @@ class Judging:
         while self._under_way:
             self._receive()
         with _Rules(self._policy, self._settings.root) as rules:
-            for judged, whose in self._next:
-                self._comparison.count(judged, rejects(judged.answer, rules.of(whose)))
+            for turn, given in self._next:
+                self._comparison.count(turn, rejects(turn, rules.of(given)))
         self._next = []
 
     def _send(self, batch: _Batch) -> None:
@@ -101,8 +103,8 @@ class Judging:
 
     def _receive(self) -> None:
         batch, process = self._under_way.popleft()
-        for (judged, _), found in zip(batch, process.receive(), strict=True):
-            self._comparison.count(judged, found)
+        for (turn, _), found in zip(batch, process.receive(), strict=True):
+            self._comparison.count(turn, found)
 
 
 class _Process:
@@ -117,13 +119,13 @@ class _Process:
 
     def send(self, batch: _Batch) -> None:
         try:
-            self._pipe.send([(judged.answer, whose) for judged, whose in batch])
+            self._pipe.send(batch)
         except OSError:
             raise self._ended() from None
 
-    def receive(self) -> list[Rejects]:
+    def receive(self) -> list[list[Rejects]]:
         try:
-            found: list[Rejects] = self._pipe.recv()
+            found: list[list[Rejects]] = self._pipe.recv()
         except (EOFError, OSError):
             raise self._ended() from None
         return found
@@ -140,21 +142,22 @@ class _Process:
 
 
 class _Rules(ExitStack):
-    """What the policy gives a turn, built once for each model and owner; rules of no known bound have children."""
+    """The rules of turns, built once for the same names and language; those of no known bound have children."""
 
     def __init__(self, policy: PolicyFile, root: Path) -> None:
         super().__init__()
         self._policy, self._root = policy, root
-        self._built: dict[Whose, Chosen] = {}
+        self._built: dict[tuple[tuple[str, ...], str], tuple[ResponseValidator, ...]] = {}
 
-    def of(self, whose: Whose) -> Chosen:
-        if whose not in self._built:
-            subject = Subject(model=whose.model, owner=whose.owner)
-            chosen = choose(self._policy, subject, root=self._root, locale=whose.locale)
-            guarded = self.enter_context(isolated([*chosen.validators, *chosen.shadow]))
-            count = len(chosen.validators)
-            self._built[whose] = replace(chosen, validators=guarded[:count], shadow=guarded[count:])
-        return self._built[whose]
+    def of(self, given: Given) -> Chosen:
+        return Chosen(self._named(given.names, given), self._named(given.shadow, given), given.policy)
+
+    def _named(self, names: tuple[str, ...], given: Given) -> tuple[ResponseValidator, ...]:
+        locale = given.policy.locale
+        if (names, locale) not in self._built:
+            built = build(self._policy, names, root=self._root, locale=locale)
+            self._built[names, locale] = self.enter_context(isolated(built))
+        return self._built[names, locale]
 
 
 def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
@@ -163,5 +166,5 @@ def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
     provide(settings)
     with _Rules(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):
         while True:
-            answers: list[tuple[str, Whose]] = pipe.recv()
-            pipe.send([rejects(answer, rules.of(whose)) for answer, whose in answers])
+            turns: _Batch = pipe.recv()
+            pipe.send([rejects(turn, rules.of(given)) for turn, given in turns])

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from api_client.client import TurnsClient
 from api_client.contract.attempt import AttemptRecord
-from api_client.contract.settings import load
-from api_client.contract.turn import Turn
+from api_client.contract.errors import BadRequest, SettingsError
+from api_client.contract.settings import Settings, load
+from api_client.contract.turn import Outcome, Turn
+from api_client.contract.values.policy import Asker
+from api_client.policies.files import apply
 from api_client.policies.replays import PolicyReplay
-from worker.cli.figures.judging import Judging, JudgingEnded, Whose
+from worker.cli.figures.judging import Given, Judging, JudgingEnded
 from worker.cli.figures.rates import percent, span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import chosen_by, read_file
 from worker.cli.turns.actions import whoami
 from worker.cli.turns.finished import finished_chats
 from worker.cli.turns.turn import with_client
-from worker.enforcement.policies import Comparison, Judged, Subject
+from worker.enforcement.examine import refused
+from worker.enforcement.policies import Comparison, Judged, PolicyFile, Recorded, Subject
 from worker.external import provide
-
-#: Decisions that followed from judging an answer.
-_JUDGED = frozenset({"accept", "retry", "fallback", "fail"})
+from worker.policies import Source
+from worker.turns.folders import AnswerFiles, delivery_folder, kept
+from worker.turns.transitions.moves import judged, policy_of
 
 
 @click.command("replay-policy")
@@ -35,12 +39,12 @@ _JUDGED = frozenset({"accept", "retry", "fallback", "fail"})
 @click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
 @json_option
 def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
-    """Judge the recorded answers of finished turns by the rules of a policy file. No agent runs, no turn changes.
+    """Judge the recorded answers of finished turns by a policy file, and decide as workers do. No agent runs.
 
-    The relay's page /policies keeps the result, with the texts.
+    No turn changes. The relay's page /policies keeps the result, with the texts.
 
-    The answers' text is judged: files that an agent wrote are not in the record, and rules that look at the project
-    see it as it is today. Rules for routes are left out, because the record does not name the route.
+    Files that an agent wrote are judged where they still lie on this machine; rules that look at the project see it as
+    it is today. A turn of another policy gets no rule for routes, because the record does not name its route.
     """
     policy, replay_id = read_file(file), secrets.token_hex(6)
     settings = load()
@@ -51,9 +55,8 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
         comparison = Comparison(most=show)
         with Judging(policy, settings, comparison) as judging:
             async for turn, attempts in finished_chats(client, time.time() - since, model):
-                whose = Whose(turn.request.model, turn.request.owner, turn.request.locale)
-                for judged in _answers(turn, attempts):
-                    judging.add(judged, whose)
+                given = _given(turn, policy)
+                judging.add(_recorded(settings, turn, attempts, given.policy.max_attempts), given)
             judging.rest()
         await client.policy_replays.keep(_result(comparison))
         return comparison
@@ -81,18 +84,56 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
         click.echo(f"\nwith the texts: {settings.public_url.rstrip('/')}/policies/{replay_id} on the relay")
 
 
-def _answers(turn: Turn, attempts: list[AttemptRecord]) -> Iterator[Judged]:
-    runs = max(len(attempts), 1)
-    for attempt in attempts:
-        if attempt.decision in _JUDGED and attempt.completion.get("verdict") == "complete":
-            yield Judged(
-                turn_id=turn.turn_id,
-                attempt=attempt.number,
-                answer=attempt.answer or attempt.text,
-                accepted=attempt.decision == "accept",
-                tokens=turn.tokens_used // runs,
-                micro_dollars=turn.cost_used // runs,
+def _given(turn: Turn, file: PolicyFile) -> Given:
+    """What a policy gives a turn: what it had under that policy, or what a submit like its own would get."""
+    request, applied = turn.request, turn.request.applied
+    if applied is None or applied.hash != file.hash:
+        filled = applied.filled if applied else ("validators", "policy", "max_attempts", "locale")
+        named = {"validators", "policy", "max_attempts", "locale"} - set(filled)
+        source, asker = Source(file, ""), Asker(owner=request.key, route="")
+        try:
+            request = apply(request, source, asker, named=named)
+        except BadRequest:  # it names a rule that this policy does not offer
+            request = apply(request, source, asker, named=named - {"validators"})
+    policy = policy_of(replace(turn, request=request, allowed=0))
+    return Given(names=request.validators, shadow=request.applied.shadow if request.applied else (), policy=policy)
+
+
+def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], most: int) -> Judged:
+    found = []
+    for number, (record, attempt) in enumerate(zip(attempts, judged(attempts), strict=True), 1):
+        files = _files(settings, turn, attempts[:number])
+        by_human = turn.outcome is Outcome.PASSED_BY_HUMAN
+        found.append(
+            Recorded(
+                text=record.text,
+                answer=record.answer,
+                complete=attempt.complete,
+                fresh=attempt.fresh,
+                decision="escalate" if by_human and record.decision == "accept" else record.decision,
+                feedback=record.feedback,
+                files=files.files,
+                issues=(*files.lost, *refused(files.refused, turn.request.locale)),
             )
+        )
+    runs = max(len(attempts), 1)
+    return Judged(
+        turn_id=turn.turn_id,
+        attempts=tuple(found),
+        context={"session_id": turn.request.session_id, "prompt": turn.request.prompt},
+        allowed=max(turn.allowed, most) if turn.allowed else 0,
+        tokens=turn.tokens_used // runs,
+        micro_dollars=turn.cost_used // runs,
+    )
+
+
+def _files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
+    """The files of the last attempt's answer; none where they lie on another machine, or retention removed them."""
+    try:
+        here = delivery_folder(settings, turn, attempts[-1]).is_dir()
+        return kept(settings, turn, attempts) if here else AnswerFiles()
+    except (SettingsError, OSError):
+        return AnswerFiles()
 
 
 def _write(found: Comparison) -> None:

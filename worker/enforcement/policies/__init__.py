@@ -2,7 +2,7 @@
 
 from worker.enforcement.policies.applies_to import AppliesTo, Subject
 from worker.enforcement.policies.chosen import Chosen, build, choose
-from worker.enforcement.policies.comparison import Change, Comparison, Judged, Rejects, rejects
+from worker.enforcement.policies.comparison import Change, Comparison, Judged, Recorded, Rejects, rejects
 from worker.enforcement.policies.entry import Entry
 from worker.enforcement.policies.policy_file import PolicyError, PolicyFile, read_policy
 from worker.enforcement.policies.problem import Problem
@@ -18,6 +18,7 @@ __all__ = [
     "PolicyError",
     "PolicyFile",
     "Problem",
+    "Recorded",
     "Rejects",
     "Subject",
     "build",

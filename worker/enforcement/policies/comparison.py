@@ -1,33 +1,59 @@
-"""How another policy would have judged answers that were judged already. Pure: it sees answers, one at a time."""
+"""How another policy would have decided on turns that are over. Pure: it sees recorded attempts, a turn at a time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.examine import examine
 from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.judge import judge
 from worker.enforcement.policies.chosen import Chosen
-from worker.enforcement.policy import demote
+from worker.enforcement.policy import Accept, Retry, decide, demote
+
+#: Decisions that followed from judging an answer.
+JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One attempt as its turn's record has it.
+
+    Attributes:
+        text, answer, complete, fresh: as in ``Attempt``.
+        decision: what was decided on it, one of ``JUDGED``; another one when it was never judged.
+        feedback: what the agent was asked because of it.
+        files: those of its answer, as far as they are still there. issues: of these files, whatever judges them.
+    """
+
+    text: str
+    answer: str = ""
+    complete: bool = True
+    fresh: bool = False
+    decision: str = "accept"
+    feedback: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    issues: tuple[ValidationIssue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One recorded answer.
+    """One recorded turn.
 
     Attributes:
-        turn_id, attempt: where it is recorded.
-        answer: the text that was judged.
-        accepted: whether it was accepted then.
-        tokens: what its run used. micro_dollars: what its run cost, in millionths of a US dollar.
+        turn_id: names it. attempts: all of them, in order.
+        context: what rules get besides the answer: its prompt and its session.
+        allowed: how many attempts it was allowed after an escalation; 0 without one.
+        tokens: what a run used. micro_dollars: what a run cost, in millionths of a US dollar.
     """
 
     turn_id: str
-    attempt: int
-    answer: str
-    accepted: bool
+    attempts: tuple[Recorded, ...]
+    context: Mapping[str, str] = field(default_factory=dict)
+    allowed: int = 0
     tokens: int = 0
     micro_dollars: int = 0
 
@@ -43,20 +69,53 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """The rules that reject an answer: active ones, and those in shadow."""
+    """What a policy decides on one answer.
 
+    Attributes:
+        attempt: its number. was_accepted, accepted: what was decided then, and now. asks: the agent is asked again.
+        rules: those that find errors, as the policy weighs them. shadow: those in shadow.
+    """
+
+    attempt: int
+    was_accepted: bool
+    accepted: bool
+    asks: bool
     rules: tuple[str, ...]
     shadow: tuple[str, ...]
 
 
-def rejects(answer: str, chosen: Chosen) -> Rejects:
-    """Judge an answer by what a policy gives its turn."""
-    context = {"locale": chosen.policy.locale}
-    active, shadow = (
-        _errors(demote(examine(answer, validators, context), chosen.policy))
-        for validators in (chosen.validators, chosen.shadow)
-    )
-    return Rejects(active, shadow)
+def rejects(turn: Judged, chosen: Chosen) -> list[Rejects]:
+    """Judge a turn's answers by what a policy gives it, and decide on each, as the engine does: ``judge``, ``decide``.
+
+    An answer that came where this policy would have asked for it in the same words is put together again; one that it
+    would not have asked for is judged as it stood.
+    """
+    policy, history, found, alike = chosen.policy, list[Attempt](), list[Rejects](), True
+    for number, each in enumerate(turn.attempts, 1):
+        if each.fresh:
+            alike, policy = True, replace(policy, max_attempts=turn.allowed or policy.max_attempts)
+        context = {"locale": policy.locale, **turn.context, "files": each.files}
+        attempt = judge(
+            history,
+            each.text,
+            chosen.validators,
+            context,
+            policy=policy,
+            complete=each.complete,
+            fresh=each.fresh,
+            assembled=None if alike else each.answer or each.text,
+        )
+        history.append(replace(attempt, issues=(*attempt.issues, *each.issues)))
+        if not each.complete or each.decision not in JUDGED:
+            continue
+        decision = decide(history, policy)
+        alike = isinstance(decision, Retry) and decision.feedback == each.feedback
+        shadow = demote(examine(attempt.answer, chosen.shadow, context), policy)
+        accepted = isinstance(decision, Accept)
+        errors = () if accepted else _errors(demote(history[-1].issues, policy))
+        was = each.decision == "accept"
+        found.append(Rejects(number, was, accepted, isinstance(decision, Retry), errors, _errors(shadow)))
+    return found
 
 
 @dataclass(slots=True)
@@ -66,7 +125,7 @@ class Comparison:
     Attributes:
         answers: how many were judged. rejected_now: accepted then, rejected now. accepted_now: the other way.
         by_rule: rejected now, by rule. in_shadow: answers that rules in shadow reject, by rule.
-        runs, tokens, micro_dollars: what asking once again for each answer rejected now would have used at least.
+        runs, tokens, micro_dollars: what asking once again would have used at least, where the policy asks again.
     """
 
     most: int = 20
@@ -80,27 +139,26 @@ class Comparison:
     tokens: int = 0
     micro_dollars: int = 0
 
-    def add(self, judged: Judged, chosen: Chosen) -> None:
-        """Judge one answer by what the new policy gives its turn, and count it."""
-        self.count(judged, rejects(judged.answer, chosen))
+    def add(self, turn: Judged, chosen: Chosen) -> None:
+        """Judge a turn's answers by what the new policy gives it, and count them."""
+        self.count(turn, rejects(turn, chosen))
 
-    def count(self, judged: Judged, found: Rejects) -> None:
-        """Count an answer that the new policy's rules have judged."""
-        rules = found.rules
-        self.answers += 1
-        self.in_shadow.update(found.shadow)
-        if judged.accepted == (not rules):
-            return
-        if rules:
-            self.rejected_now += 1
-            self.by_rule.update(rules)
-            self.runs += 1
-            self.tokens += judged.tokens
-            self.micro_dollars += judged.micro_dollars
-        else:
-            self.accepted_now += 1
-        if len(self.changes) < self.most:
-            self.changes.append(Change(judged.turn_id, judged.attempt, rules))
+    def count(self, turn: Judged, found: Sequence[Rejects]) -> None:
+        """Count a turn's answers that the new policy has decided on."""
+        for each in found:
+            self.answers += 1
+            self.in_shadow.update(each.shadow)
+            if each.accepted == each.was_accepted:
+                continue
+            self.accepted_now += each.accepted
+            self.rejected_now += not each.accepted
+            self.by_rule.update(each.rules)
+            if each.asks:
+                self.runs += 1
+                self.tokens += turn.tokens
+                self.micro_dollars += turn.micro_dollars
+            if len(self.changes) < self.most:
+                self.changes.append(Change(turn.turn_id, each.attempt, each.rules))
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison, JSON-ready."""
