@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.budgets.budget import DAY_SECONDS, MICRO, Spent, day_of, scopes_of, spent_of
-from api_client.contract.commands import plain_script
+from api_client.contract.commands import Word, plain_script
 from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
@@ -35,7 +35,7 @@ _MANY = 500
 _FINISHED = TurnState.FINISHED.value.encode()
 #: When to come again while turns at work hold what is left of a budget.
 _AGAIN_SECONDS = 10.0
-#: Ends of a turn whose agent ran to an end: they tell what a run costs, also where that is nothing.
+#: Ends of a turn whose agent ran to an end: they show the price of a run, also where it is nothing.
 _TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete"}
 
 
@@ -142,7 +142,7 @@ class Spending:
         return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
 
     async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> None:
-        args = [reserved.turn_id, reserved.text, cost, ended, price]
+        args: list[Word] = [reserved.turn_id, reserved.text, cost, ended, price]
         await self._store.run(_SETTLE, self._names(reserved.day), args)
 
     async def _now(self) -> float:

@@ -86,7 +86,9 @@ class BudgetExceeded(HelixError):
     ) -> None:
         kind = scope.partition(":")[0]
         aside = f", {aside_usd:.4f} set aside for turns at work" if aside_usd else ""
-        super().__init__(f"today's budget ({kind}) has no room: {spent_usd:.4f} of {limit_usd:.4f} dollars spent{aside}")
+        super().__init__(
+            f"today's budget ({kind}) has no room: {spent_usd:.4f} of {limit_usd:.4f} dollars spent{aside}"
+        )
         self.kind = kind
         self.spent_usd = spent_usd
         self.limit_usd = limit_usd
