@@ -29,7 +29,10 @@ class Seen:
 
 
 #: Module of this package -> the promise that its fault once broke.
-STAGES: dict[str, str] = {}
+STAGES: dict[str, str] = {
+    "slow_store": "no alarm about a lost turn that had ended well on a slow store",
+    "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
+}
 
 
 def stage_of(name: str) -> Callable[[bool], Seen]:
