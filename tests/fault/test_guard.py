@@ -477,7 +477,9 @@ def test_an_agent_that_had_ended_when_its_guard_was_asked_to_end_it_ended_by_its
     start: Callable[..., AgentProcess], agents: Processes, tmp_path: Path
 ) -> None:
     guard, go = guard_of(agents), tmp_path / "go"
-    agent = start(f"import os, time\nprint(os.getpid(), flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)")
+    agent = start(
+        f"import os, time\nprint(os.getpid(), flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    )
     pid = int(line(agent))
     os.kill(guard, signal.SIGSTOP)
     go.touch()
