@@ -1,6 +1,6 @@
 """Engines frozen by SIGSTOP while their agents finish: a finished run is not paid for again.
 
-Each round freezes workers at the same moment for different times, and one more worker stays awake: it takes over what it may.
+Each round freezes workers at the same moment for different times. One more worker stays awake, and takes over what it may.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def _frozen(made: Stage, rounds: Sequence[Sequence[float]]) -> Seen:
 
 
 async def _round(made: Stage, client: TurnsClient, number: int, freezes: Sequence[float]) -> list[str]:
-    """Fill all workers with turns, freeze all but one, let the agents finish; the turns that were held by a frozen one."""
+    """Fill all workers, freeze all but one, let the agents finish; the turns that a frozen one held."""
     go = made.meet / "go"
     go.unlink(missing_ok=True)
     sessions = [f"round-{number}-{each}" for each in range(len(made.workers) * _TURNS)]
