@@ -1,6 +1,6 @@
 """Engines frozen by SIGSTOP while their agents finish: a finished run is not paid for again.
 
-Each round freezes workers at the same moment for different times. One more worker stays awake and takes over what it may.
+Each round freezes workers at the same moment for different times. One more worker stays awake and takes what it may.
 """
 
 from __future__ import annotations
