@@ -70,7 +70,7 @@ class TurnsClient:
         self.notices = Notices(self.store, self.audit)
         self.prober = Prober(self.store, self._announcer)
         self.sessions = Sessions(self.store)
-        self.workers = Workers(self.store, self.prober)
+        self.workers = Workers(self.store, self.prober, self.spending)
         self.figures = FigureReader(self.store)
         self.untraced = Backlog(self.store)
         # What the relay keeps in the store besides turns.

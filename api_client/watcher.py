@@ -18,7 +18,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.values.notices import Notice
 from api_client.module_log import ModuleLog
 from api_client.pauses.pause import BREAKER, Pause
-from api_client.workers.alerts import STUCK_SECONDS
+from api_client.workers.reason import STUCK_SECONDS, Reason
 from api_client.workers.standing import Standing
 
 Data: TypeAlias = dict[str, str | int | float]
@@ -104,9 +104,11 @@ def of_stuck(standing: Standing, url: str) -> Iterator[Notice]:
     One for the turn that waits longest: while it is the same, nothing new has happened.
     """
     waits = standing.at - standing.waiting_since if standing.waiting else 0.0
-    if not standing.alerts or not (standing.overdue or waits > STUCK_SECONDS):
+    # A breaker has its own notice, and a warning keeps no turn back that somebody has to be called for.
+    causes = [each for each in standing.alerts if each.severity == "wrong" and each.check != Reason.BREAKER]
+    if not causes or not (standing.overdue or waits > STUCK_SECONDS):
         return
-    cause = standing.alerts[0]
+    cause = causes[0]
     turn_id = standing.waiting[0].turn_id if standing.waiting else ""
     subject = f"{cause.check} {turn_id or int(standing.at // 3600)}"
     data: Data = {

@@ -16,6 +16,7 @@ from api_client.index.line import line_of
 from api_client.index.lists import LOOK_AT_MOST, Found
 from api_client.index.search import UNFINISHED, Search
 from api_client.workers.alerts import Alert, Fleet
+from api_client.workers.reason import Waiting
 
 if TYPE_CHECKING:
     from api_client.client import TurnsClient
@@ -32,7 +33,7 @@ class Overview:
 
     Attributes:
         at: when. figures: of the span that is looked at.
-        states: unfinished turns by state.
+        states: unfinished turns by state. working: those that somebody works on. waits: the others, by reason.
         could_run: turns that wait for a worker alone; oldest_waiting: since when the longest waiting of them; 0: none.
         cut: there are more unfinished turns than were looked at.
         longest: turns that are worked on, longest first; attempt_starts: since when the agent of each runs.
@@ -46,6 +47,8 @@ class Overview:
     at: float
     figures: Figures
     states: dict[str, int]
+    working: int
+    waits: tuple[Waiting, ...]
     could_run: int
     oldest_waiting: float
     cut: bool
@@ -62,11 +65,6 @@ class Overview:
     alerts: tuple[Alert, ...]
 
     @property
-    def working(self) -> int:
-        """Unfinished turns that are not waiting."""
-        return sum(count for state, count in self.states.items() if state not in _WAITING)
-
-    @property
     def retry_rate(self) -> float | None:
         """Turns that were asked again ÷ finished turns; None when none finished."""
         total = self.figures.whole.total
@@ -78,6 +76,8 @@ class Overview:
         return {
             "at": self.at,
             "states": self.states,
+            "working": self.working,
+            "waits": [each.to_dict() for each in self.waits],
             "could_run": self.could_run,
             "oldest_waiting": self.oldest_waiting,
             "cut": self.cut,
@@ -101,18 +101,20 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists
     unfinished = await lists.unfinished(everything)
-    working = [each for each in unfinished if each.status not in _WAITING]
+    standing = await client.workers.standing()
+    working = [each for each in unfinished if each.status not in _WAITING and each.turn_id not in standing.lost]
     longest = await lists.read(each.turn_id for each in working[:rows])
     recent = await lists.newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
     crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
     dead_count, dead = await lists.dead(rows)
     parked_count, parked = await lists.parked(rows)
-    standing = await client.workers.standing()
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
         figures=await client.figures.over(span),
         states={state.value: states[state.value] for state in UNFINISHED},
+        working=len(working),
+        waits=standing.waits,
         could_run=len(standing.waiting),
         oldest_waiting=standing.waiting_since,
         cut=len(unfinished) >= LOOK_AT_MOST,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from api_client.contract.turn import Turn
+from api_client.workers.reason import Wait
 
 _PROMPT = 200
 
 
-def line_of(turn: Turn) -> dict[str, Any]:
-    """A JSON-ready mapping; ``prompt`` is the beginning of the message."""
+def line_of(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
+    """A JSON-ready mapping; ``prompt`` is the beginning of the message, ``waits`` why the turn does not run."""
     return {
         "turn_id": turn.turn_id,
         "session_id": turn.request.session_id,
@@ -28,5 +29,6 @@ def line_of(turn: Turn) -> dict[str, Any]:
         "worker": turn.worker,
         "error": turn.error.code if turn.error else "",
         "replay_of": turn.replay_of,
+        "waits": wait.to_dict(public=public) if wait else None,
         "prompt": " ".join(turn.request.prompt[: _PROMPT * 2].split())[:_PROMPT],
     }

@@ -65,7 +65,8 @@ async def alive() -> Response:
 async def ready(relay: RelayOf) -> Response:
     """A turn would be accepted and claimed: the store took a write, and workers took a probe within seconds.
 
-    A store that refuses says why, by its own word, with what to do.
+    A store that refuses says why, by its own word, with what to do. ``why`` names, as `turns doctor` does, what is
+    wrong with an installation that is ready all the same, and why turns wait.
     """
     try:
         async with asyncio.timeout(READY_SECONDS):
@@ -73,15 +74,19 @@ async def ready(relay: RelayOf) -> Response:
         claimed = await relay.client.prober.ready(CLAIM_SECONDS)
     except StoreUnavailable as error:
         why = error.refusal
-        said = {"code": why.word, "message": why.message, "fix": why.fix} if why else {}
+        said = {"code": why.word, "message": why.message, "fix": why.fix, "why": ["store"]} if why else {}
         return JSON({"status": "unavailable", **said}, 503)
     except TimeoutError:
         return JSON({"status": "unavailable"}, 503)
+    known: dict[str, object] = {}
+    with suppress(StoreUnavailable, TimeoutError):  # codes alone: the words are for operators
+        async with asyncio.timeout(READY_SECONDS):
+            known = {"why": list(found)} if (found := await relay.client.workers.why()) else {}
     if not claimed:
-        return JSON({"status": "no_worker"}, 503)
+        return JSON({"status": "no_worker"} | known, 503)
     # The words of the problem are for operators alone.
     stale = {"policy": "a policy file cannot be used: see `turns doctor`"} if relay.client.policies.problems else {}
-    return JSON({"status": "ok"} | stale)
+    return JSON({"status": "ok"} | stale | known)
 
 
 def create_app(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.contract.words.store_refusals import Refusal
-from api_client.workers.waiting import Waiting
+from api_client.workers.reason import Facts, Reason, Wait, Waiting
 
-#: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
-STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
+#: A wait for a slot that is longer is said to be long.
+LONG_SECONDS = 60.0
 #: What to do about a sick machine: its workers notice by themselves that it is well again.
 SICK_FIX = "repair it (disk, rights, limits of processes and descriptors); its workers go on by themselves"
 START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
@@ -20,11 +19,15 @@ START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROO
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What is wrong, and what to do. ``check`` is the finding of ``turns doctor`` that says the same."""
+    """What is wrong, and what to do. ``check`` is the finding of ``turns doctor`` that says the same.
+
+    ``severity`` is ``wrong``, or ``warning`` for what somebody chose or what passes.
+    """
 
     check: str
     message: str
     fix: str
+    severity: str = "wrong"
 
     def to_dict(self) -> dict[str, str]:
         """The alert as a JSON-ready mapping."""
@@ -64,8 +67,7 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
     ready: dict[str, float] = {}
     for each in fresh:
         for queue in each.queues:
-            free = each.check_free if queue == CHECK_QUEUE else each.free
-            if free and not each.stalled:
+            if each.free_of(queue) and not each.stalled:
                 ready[queue] = max(ready.get(queue, 0.0), each.took_at)
     return Fleet(
         agents=len(agents),
@@ -79,29 +81,55 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
     )
 
 
-def stuck(fleet: Fleet, waiting: Iterable[Waiting], now: float) -> Iterator[Waiting]:
-    """Turns that wait too long for a worker though one of their queue has a free slot and takes nothing."""
-    for each in waiting:
-        took = fleet.ready.get(each.queue)
-        if took is not None and now - each.since > STUCK_SECONDS and now - took > STILL_SECONDS:
-            yield each
-
-
 def alerts(
-    fleet: Fleet, *, now: float, refusal: Refusal | None, overdue: int, stuck: Sequence[Waiting]
+    fleet: Fleet,
+    facts: Facts,
+    *,
+    overdue: int,
+    waits: Sequence[Waiting],
+    folders: Collection[str] = (),
 ) -> Iterator[Alert]:
     """What keeps turns from going on, causes first; what follows from a cause is not said again.
 
     Args:
         fleet: the workers.
-        now: seconds since the epoch.
-        refusal: why the store takes no writes.
+        facts: the moment.
         overdue: turns that were due long ago and that nobody looked at.
-        stuck: the turns of ``stuck``, longest waiting first.
+        waits: turns that do not run, by reason (``grouped``).
+        folders: hosts whose workers see different folders of sessions; empty where all see the same.
     """
-    if refusal:  # then no worker can say that it lives, and no turn can move
-        yield Alert("store", str(refusal), refusal.fix)
+    if facts.refusal:  # then no worker can say that it lives, and no turn can move
+        yield Alert("store", str(facts.refusal), facts.refusal.fix)
         return
+    yield from _of_workers(fleet)
+    if folders:
+        said = f"the workers on {', '.join(sorted(folders))} see different session folders"
+        fix = "mount one shared volume as HELIX_ROOT on all of them (docs/operations.md)"
+        yield Alert("sessions shared", said, fix)
+    if fleet.agents and overdue:
+        message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
+        yield Alert("reaper", message, "read the workers' logs, then restart them")
+    by_reason = {(each.wait.reason, each.wait.subject): each for each in waits}
+    for each in facts.breakers():  # also one behind which nothing waits yet
+        wait = Wait(reason=Reason.BREAKER, at=facts.at, subject=each.name, said=each.reason, until=each.until)
+        group = by_reason.get((Reason.BREAKER, each.name))
+        yield Alert("breaker", _said(group, facts.at) if group else wait.words(), wait.fix)
+    for group in waits:
+        if group.wait.reason in {Reason.UNFIT, Reason.PAUSE}:
+            yield Alert(group.wait.reason.value, _said(group, facts.at), group.wait.fix, group.wait.severity)
+        elif group.wait.reason is Reason.STUCK and fleet.agents and not overdue:
+            message = f"{group.count} turns could run and have waited for {int((facts.at - group.since) // 60)} min"
+            fix = f"`turns show {group.turn_id}`; {group.wait.fix}"
+            yield Alert("waiting", f"{message}, though a slot is free", fix)
+        elif group.wait.reason is Reason.SLOT and facts.at - group.since > LONG_SECONDS:
+            yield Alert(Reason.SLOT.value, _said(group, facts.at), group.wait.fix, "warning")
+    if spent := [each for each in facts.budgets if each.state == "spent"]:
+        scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")
+        wait = Wait(reason=Reason.BUDGET, at=facts.at, subject=scopes, until=spent[0].resets_at)
+        yield Alert(Reason.BUDGET.value, wait.words(), wait.fix, wait.severity)
+
+
+def _of_workers(fleet: Fleet) -> Iterator[Alert]:
     if not fleet.agents:
         message = "no worker is there to run agents: turns wait, and nothing is lost"
         yield Alert(f"workers {RUN_QUEUE}", message, START)
@@ -116,12 +144,9 @@ def alerts(
         yield Alert("quiet", message, f"`turns workers resume {fleet.quiet[0]}`")
     for host, why in sorted(fleet.sick.items()):
         yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)
-    if not fleet.agents:
-        return
-    if overdue:
-        message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
-        yield Alert("reaper", message, "read the workers' logs, then restart them")
-    elif stuck:
-        message = f"{len(stuck)} turns could run and have waited for {int((now - stuck[0].since) // 60)} min"
-        fix = f"`turns show {stuck[0].turn_id}`; read the workers' logs, then restart them"
-        yield Alert("waiting", f"{message}, though a slot is free", fix)
+
+
+def _said(group: Waiting, at: float) -> str:
+    """How many turns wait, why, and how long the first of them has."""
+    turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
+    return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+
+from api_client.budgets.spending import Spending
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
+from api_client.contract.turn import Turn
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.contract.values.worker_reports import WorkerReport
 from api_client.store import Store
 from api_client.workers.gauges import Gauges, read_gauges
 from api_client.workers.probe import Prober
+from api_client.workers.reason import Wait
 from api_client.workers.reports import reported_workers
-from api_client.workers.standing import Standing, read_standing
+from api_client.workers.standing import Standing, read_standing, read_waits
+
+#: How long an answer of ``why`` holds, in seconds, and how many turns it looks at.
+_FRESH_SECONDS, _FIRST = 2.0, 1000
 
 
 class Workers:
@@ -19,12 +28,25 @@ class Workers:
     Every method raises ``StoreUnavailable`` when the store does not answer.
     """
 
-    def __init__(self, store: Store, prober: Prober) -> None:
-        self._store, self._prober = store, prober
+    def __init__(self, store: Store, prober: Prober, spending: Spending | None = None) -> None:
+        self._store, self._prober, self._spending = store, prober, spending
+        self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
     async def standing(self) -> Standing:
         """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say."""
-        return await read_standing(self._store, self._prober)
+        return await read_standing(self._store, self._prober, self._spending)
+
+    async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
+        """Why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
+        return await read_waits(self._store, self._prober, turns)
+
+    async def why(self) -> tuple[str, ...]:
+        """``Standing.why``, of the turns that are looked after first; what was found holds for some seconds."""
+        at, found = self._why
+        if time.monotonic() - at > _FRESH_SECONDS:
+            found = (await read_standing(self._store, self._prober, self._spending, _FIRST)).why
+            self._why = (time.monotonic(), found)
+        return found
 
     async def gauges(self) -> Gauges:
         """What is at this moment: turns by state, queues, workers."""

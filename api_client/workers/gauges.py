@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from api_client.contract.tasks import CHECK_QUEUE, QUEUES
+from api_client.contract.tasks import QUEUES
 from api_client.contract.values.worker_reports import HEARD_SECONDS
 from api_client.store import Store
 from api_client.workers.queues import waiting_messages
+from api_client.workers.reason import Reason, Waiting
 from api_client.workers.standing import Standing
 
 
@@ -20,6 +23,7 @@ class Gauges:
         states: unfinished turns by state, of the first ``standing.LOOK_AT_MOST``. unfinished: how many there are.
         oldest_waiting_seconds: how long the longest waiting of the turns that could run now has waited; 0: none waits.
         oldest_parked_seconds: how long the longest parked turn has waited for a person; 0: none does.
+        waits: turns that do not run, by reason.
         stuck: turns that could run, and wait though a slot is free and nobody takes anything.
         queues: Celery messages that nobody took yet, by queue.
         waiting: turns that a worker could take now, by queue: one for each session. Autoscalers read this.
@@ -35,6 +39,7 @@ class Gauges:
     unfinished: int
     oldest_waiting_seconds: float
     oldest_parked_seconds: float
+    waits: dict[str, int]
     stuck: int
     queues: dict[str, int]
     waiting: dict[str, int]
@@ -51,6 +56,14 @@ class Gauges:
         return asdict(self)
 
 
+def counted(waits: Iterable[Waiting]) -> Counter[str]:
+    """How many turns do not run, by reason; every reason is there."""
+    found = Counter({each.value: 0 for each in Reason})
+    for each in waits:
+        found[each.wait.reason.value] += each.count
+    return found
+
+
 async def read_gauges(store: Store, standing: Standing) -> Gauges:
     """The figures of a standing, and the lengths of the broker's queues.
 
@@ -61,14 +74,14 @@ async def read_gauges(store: Store, standing: Standing) -> Gauges:
     free = dict.fromkeys(sorted(set(QUEUES.values())), 0)
     for worker in reports:
         for queue in free.keys() & set(worker.queues):
-            slots = worker.check_free if queue == CHECK_QUEUE else worker.free
-            free[queue] += 0 if worker.stalled else slots
+            free[queue] += 0 if worker.stalled else worker.free_of(queue)
     return Gauges(
         states=dict(standing.states),
         unfinished=standing.unfinished,
         oldest_waiting_seconds=standing.at - standing.waiting_since if standing.waiting else 0.0,
         oldest_parked_seconds=standing.at - standing.parked_since if standing.parked_since else 0.0,
-        stuck=len(standing.stuck),
+        waits=dict(counted(standing.waits)),
+        stuck=standing.stuck,
         queues=await waiting_messages(store),
         waiting=standing.waiting_by_queue,
         dead_letters=standing.dead,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from api_client.contract.keys import Keys
@@ -15,17 +16,13 @@ async def reported_workers(store: Store) -> list[WorkerReport]:
     Raises:
         StoreUnavailable: the store does not answer.
     """
-    return await _read(store, Keys(store.namespace).workers)
+    return reports_of(await store.ask(store.redis.hgetall(Keys(store.namespace).workers)))
 
 
-async def ended_workers(store: Store) -> list[WorkerReport]:
-    """The last report of each worker process that ended in peace within a day; ``at`` is its end. Raises as above."""
-    return await _read(store, Keys(store.namespace).ended_workers)
-
-
-async def _read(store: Store, key: str) -> list[WorkerReport]:
+def reports_of(stored: Mapping[bytes, bytes]) -> list[WorkerReport]:
+    """The reports of a stored hash, by name; what is no report is left out. Pure."""
     found = list[WorkerReport]()
-    for name, text in sorted((await store.ask(store.redis.hgetall(key))).items()):
+    for name, text in sorted(stored.items()):
         with suppress(ValueError):
             found.append(WorkerReport.from_json(name.decode(), text))
     return found

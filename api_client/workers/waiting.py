@@ -1,25 +1,26 @@
-"""Which turns could run now and do not, and since when. Pure.
+"""What is read of an unfinished turn to say why it does not run (``reason.py``), and since when it is due. Pure.
 
-Only a session's head can run. It waits for a worker from the moment it became due: when it was submitted, when the turn
-before it ended, when its delay was over, when its worker was lost, when a person decided. What is held, parked or
-paused does not wait for a worker, and neither does a turn behind it.
+A session's head waits for a worker from the moment it became due: when it was submitted, when the turn before it ended,
+when its delay was over, when its worker was lost, when a person decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from api_client.contract.tasks import QUEUES
-from api_client.contract.turn import TurnState
+from api_client.contract.counters import label
+from api_client.contract.turn import TurnState, shard_of
 
 #: What is read of each record, in this order.
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "parked_at",
-    "since", "worker", "held_since",
+    "since", "worker", "held_since", "held_back", "lease_until", "decide_by", "stop", "model", "stage_model", "owner",
+    "key", "probes", "lacks",
 )  # fmt: skip
-_NUMBERS = {"not_before", "since", "held_since"}
-_AT_REST = {TurnState.QUEUED, TurnState.RAN}
+_NUMBERS = {"not_before", "since", "held_since", "lease_until", "decide_by"}
+_TEXTS = ("session_id", "worker", "held_back", "stop", "owner", "key", "probes", "lacks")
 #: The wait for the next announcement doubles up to so many times (reap.lua).
 _DOUBLINGS = 6
 
@@ -29,7 +30,8 @@ class Row:
     """An unfinished turn. Times in milliseconds of the store's clock; ``due`` says when somebody looks at it again.
 
     ``worker`` is who holds it, or held it last; ``since`` is when its agent was started, or had ended; ``held_since``
-    is since when a pause holds it back, 0 for none.
+    is since when a pause holds it back, 0 for none. ``runs`` is the model that runs next, as a label; ``lacks`` which
+    workers gave it back, and why.
     """
 
     turn_id: str
@@ -46,15 +48,20 @@ class Row:
     since: int
     held_since: int
     worker: str
+    held_back: str = ""
+    lease_until: int = 0
+    decide_by: int = 0
+    stop: str = ""
+    runs: str = ""
+    owner: str = ""
+    key: str = ""
+    probes: str = ""
+    lacks: str = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """A turn that a worker of ``queue`` could take now; ``since`` in seconds since the epoch."""
-
-    turn_id: str
-    queue: str
-    since: float
+    @property
+    def shard(self) -> int:
+        """The shard that it lives in."""
+        return shard_of(self.turn_id)
 
 
 def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
@@ -62,7 +69,9 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
     texts = dict(zip(FIELDS, ((value or b"").decode("utf-8", "replace") for value in values), strict=True))
     try:
         state = TurnState(texts["state"])
-        numbers = {name: int(texts[name] or 0) for name in FIELDS if name.endswith("_at") or name in _NUMBERS}
+        numbers: dict[str, Any] = {
+            name: int(texts[name] or 0) for name in FIELDS if name.endswith("_at") or name in _NUMBERS
+        }
         announced = int(texts["announced"] or 1)
     except ValueError:
         return None
@@ -72,38 +81,17 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
         turn_id=turn_id,
         due=due,
         state=state,
-        session_id=texts["session_id"],
         held=bool(texts["token"]),
         task=texts["next"].partition("/")[0],
         announced=announced,
-        worker=texts["worker"],
+        runs=label(texts["stage_model"]) if texts["stage_model"] else texts["model"],
         **numbers,
+        **dict[str, Any]((name, texts[name]) for name in _TEXTS),
     )
 
 
-def waiting(rows: Iterable[Row], now: float, announce_seconds: float) -> list[Waiting]:
-    """The turns that could run at ``now`` (seconds since the epoch), the longest waiting first."""
-    heads: dict[str, Row | None] = {}
-    for each in rows:
-        if each.held or each.held_since or each.state not in _AT_REST:
-            heads[each.session_id] = None
-            continue
-        head = heads.get(each.session_id, each)
-        if head and (each.created_at, each.due) <= (head.created_at, head.due):
-            heads[each.session_id] = each
-    found = [
-        Waiting(turn_id=head.turn_id, queue=QUEUES[head.task], since=_due_since(head, announce_seconds * 1000) / 1000)
-        for head in heads.values()
-        if head and head.task in QUEUES and head.not_before <= now * 1000
-    ]
-    return sorted(
-        (each if each.since <= now else Waiting(turn_id=each.turn_id, queue=each.queue, since=now) for each in found),
-        key=lambda each: each.since,
-    )
-
-
-def _due_since(head: Row, announce_ms: float) -> float:
-    """When a head became due, in ms: from when it is due again and how often it was announced since.
+def due_since(head: Row, announce_seconds: float) -> float:
+    """When a head became due, in seconds: from when it is due again and how often it was announced since.
 
     Each announcement is looked after one delay later, and the delay doubles. A deadline that is near shortens the last
     delay, so that the time may come out early by at most as long as the turn has waited.
@@ -113,5 +101,5 @@ def _due_since(head: Row, announce_ms: float) -> float:
     else:
         doubled = min(head.announced, _DOUBLINGS + 1)
         delays = 2**doubled - 1 + 2**_DOUBLINGS * max(0, head.announced - doubled)
-        since = head.due - announce_ms * delays
-    return max(since, float(head.not_before), float(head.created_at))
+        since = head.due - announce_seconds * 1000 * delays
+    return max(since, float(head.not_before), float(head.created_at)) / 1000

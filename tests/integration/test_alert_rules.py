@@ -37,6 +37,8 @@ HEALTHY = {
     'helix_turns{state="queued"}': "4x240",
     "helix_oldest_waiting_seconds": "3x240",
     "helix_oldest_parked_seconds": "0+15x240",
+    'helix_waits{reason="unfit"}': "0x240",
+    'helix_waits{reason="session"}': "3x240",
     "helix_stuck_turns": "0x240",
     "helix_delivery_started_total": "0+11x240",
     'helix_delivery_lost_total{during="running"}': "0x240",
@@ -64,6 +66,8 @@ HEALTHY = {
 TROUBLES: dict[str, tuple[dict[str, str], int]] = {
     "HelixRetryRateHigh": ({_GOOD: "0+10x120 1200x120", _AGAIN: "0+1x120 121+10x120"}, 2),
     "HelixTurnsFailing": ({_GOOD: "0+10x120 1200x120", _BAD: "0x120 10+10x120"}, 2),
+    "HelixTurnsWait": ({"helix_oldest_waiting_seconds": "3x120 61+15x120"}, 2),
+    "HelixNoWorkerCan": ({'helix_waits{reason="unfit"}': "0x120 5x120"}, 2),
     "HelixNoWorker": ({"helix_workers": "4x120 0x120"}, 2),
     "HelixWorkerStalled": ({"helix_stalled_workers": "0x120 1x120"}, 2),
     "HelixHostSick": ({"helix_sick_workers": "0x120 1x120"}, 2),

@@ -156,6 +156,21 @@ async def is_stuck(site: Site) -> None:
     site.store.zadd(keys.due, {turn_id: int((time.time() + 3600) * 1000)})
 
 
+async def waits(site: Site) -> None:
+    """Every slot is at work, and a turn has waited for two minutes."""
+    site.report(free=0)
+    [turn_id] = await site.ask("one")
+    keys = Keys(site.settings.namespace)
+    site.store.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": int((time.time() - 120) * 1000)})
+    site.store.hincrby(keys.turn(turn_id), "created_at", -120_000)
+    site.store.zadd(keys.due, {turn_id: int((time.time() + 3600) * 1000)})
+
+
+async def no_worker_can(site: Site) -> None:
+    site.report(models=["another"])
+    await site.ask("one")
+
+
 async def needs_a_person(site: Site) -> None:
     """For more than an hour."""
     site.store.hincrby(Keys(site.settings.namespace).turn(await site.park()), "parked_at", -4_000_000)
@@ -235,7 +250,9 @@ _DEAD = frozenset({"HelixDeadLetters", "HelixWorkersDie", "HelixTurnsFailing", "
 TROUBLES = {
     "HelixRetryRateHigh": Trouble(make=rejects, before=("again", "one")),
     "HelixTurnsFailing": Trouble(make=fails, before=("wrong", "one")),
-    "HelixQueueStuck": Trouble(make=is_stuck, worker=False),
+    "HelixQueueStuck": Trouble(make=is_stuck, worker=False, with_it=frozenset({"HelixTurnsWait"})),
+    "HelixTurnsWait": Trouble(make=waits, worker=False),
+    "HelixNoWorkerCan": Trouble(make=no_worker_can, worker=False),
     "HelixPersonNeeded": Trouble(make=needs_a_person),
     "HelixNoWorker": Trouble(make=kills_the_worker),
     "HelixWorkerStalled": Trouble(make=is_stalled, worker=False),

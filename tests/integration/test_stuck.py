@@ -204,7 +204,7 @@ async def test_what_waits_behind_a_parked_turn_alarms_nobody_however_long_it_wai
         server.hincrby(Keys(bench.settings.namespace).turn(parked), "parked_at", -1_000_000)
     told(bench.settings)
     standing = await bench.client.workers.standing()
-    assert (standing.alerts, standing.waiting, standing.stuck) == ((), (), ())
+    assert (standing.alerts, standing.waiting, standing.stuck) == ((), (), 0)
     gauges = await bench.client.workers.gauges()
     assert (gauges.stuck, gauges.oldest_waiting_seconds) == (0, 0.0)
     assert gauges.oldest_parked_seconds >= 1000
@@ -231,4 +231,5 @@ async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: 
     _, overview = await pages(bench.settings)
     assert words in overview.text
     told(bench.settings, free=0)
-    assert not (await bench.client.workers.standing()).alerts, "every slot is at work: it waits for its place"
+    [alert] = (await bench.client.workers.standing()).alerts
+    assert (alert.check, alert.severity) == ("slot", "warning"), "every slot is at work: it waits for its place"

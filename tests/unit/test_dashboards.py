@@ -18,7 +18,8 @@ from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import BREAKER, WHATS
 from api_client.web.routes.exposition import exposition, metric_name
 from api_client.web.routes.vitals import Vitals
-from api_client.workers.gauges import Gauges
+from api_client.workers.gauges import Gauges, counted
+from api_client.workers.reason import Reason
 from tests.integration.test_access_table import routes
 from worker.cli import COMMANDS
 
@@ -38,6 +39,7 @@ VALUES = {
     "asked_again": {"0", "1"},
     "state": {state.value for state in TurnState},
     "what": {*WHATS, BREAKER},
+    "reason": {reason.value for reason in Reason},
     "status": {"200", "429", "500", "503"},
 }
 
@@ -61,6 +63,7 @@ def families() -> list[Metric]:
         unfinished=0,
         oldest_waiting_seconds=0.0,
         oldest_parked_seconds=0.0,
+        waits=dict(counted(())),
         stuck=0,
         queues=dict.fromkeys(QUEUES.values(), 0),
         waiting=dict.fromkeys(QUEUES.values(), 0),

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.workers.waiting import FIELDS, Row, row, waiting
+from api_client.workers.reason import FOR_A_WORKER, Facts, waiting
+from api_client.workers.waiting import FIELDS, Row, row
 
 NOW, DELAY = 10_000.0, 5.0  # seconds
 
@@ -21,7 +22,8 @@ def stored(turn_id: str = "t0-1", *, due: float = 0.0, **more: object) -> Row:
 
 
 def ready(*rows: Row) -> list[tuple[str, str, float]]:
-    return [(each.turn_id, each.queue, each.since) for each in waiting(rows, NOW, DELAY)]
+    found = waiting(rows, Facts(at=NOW, announce_seconds=DELAY))
+    return [(each.turn_id, each.queue, each.since) for each in found if each.wait.reason in FOR_A_WORKER]
 
 
 def test_a_turn_that_nobody_took_waits_since_it_was_submitted() -> None:
@@ -32,9 +34,7 @@ def test_a_turn_that_is_to_be_judged_waits_for_another_queue() -> None:
     assert ready(stored(state="ran", next="turn.validate/1", due=9_005_000)) == [("t0-1", CHECK_QUEUE, 9_000.0)]
 
 
-@pytest.mark.parametrize(
-    "first", [{"state": "parked"}, {"state": "running", "token": "x"}, {"token": "x"}, {"held_since": 9}]
-)
+@pytest.mark.parametrize("first", [{"state": "parked"}, {"state": "running", "token": "x"}, {"token": "x"}])
 def test_what_lies_behind_a_held_parked_or_paused_turn_of_its_session_does_not_wait_for_a_worker(
     first: dict[str, Any],
 ) -> None:

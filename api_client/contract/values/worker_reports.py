@@ -1,11 +1,14 @@
-"""What worker processes report of themselves, its wire form, and which of them are missing. Standard library only."""
+"""What worker processes report of themselves, its wire form, and which of them are missing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
+from api_client.contract.counters import label
+from api_client.contract.tasks import CHECK_QUEUE
 from api_client.contract.values.annotated import READ
 
 #: A worker that reported nothing for this long is gone; workers report every five seconds.
@@ -28,6 +31,8 @@ class WorkerReport:
         loop_blocked: longest time of the last minute that something held up all of its turns, in seconds.
         sessions: name of the folder of sessions that it sees; empty where that folder has none.
         validators: those it offers; empty in a report of a version that did not name them.
+        models: those whose agents it can run; empty in a report of a version that did not name them.
+        cannot: other models that it offers -> why it cannot run their agents.
     """
 
     name: str = ""
@@ -49,6 +54,24 @@ class WorkerReport:
     loop_blocked: float = 0.0
     sessions: str = ""
     validators: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    cannot: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def worker(self) -> str:
+        """The `turns worker` that it is a process of: ``worker-12@host`` of ``worker-12-1@host``."""
+        return worker_of(self.name)
+
+    def free_of(self, queue: str) -> int:
+        """How many more turns of a queue it could carry out at once."""
+        return self.check_free if queue == CHECK_QUEUE else self.free
+
+    def cannot_run(self, model: str) -> str:
+        """Why it cannot run agents of this model (a label); empty where it can, or does not say."""
+        if not (self.models or self.cannot) or any(label(name) == model for name in self.models):
+            return ""
+        why = next((str(text) for name, text in self.cannot.items() if label(name) == model), "")
+        return why or "it offers no such model (HELIX_MODELS)"
 
     def to_json(self) -> str:
         """As the store keeps it, below the worker's name."""
@@ -66,8 +89,15 @@ class WorkerReport:
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError(f"not a worker's report: {str(data)[:80]}")
-        known = {field: read(data[field]) for field, read in _READ if field in data}
+        known = {each: read(data[each]) for each, read in _READ if each in data}
         return cls(**known | {"name": name})
+
+
+def worker_of(name: str) -> str:
+    """The `turns worker` that a process of this name belongs to: one machine, and the same settings."""
+    process, at, host = name.partition("@")
+    worker, dash, number = process.rpartition("-")
+    return f"{worker}{at}{host}" if dash and number.isdecimal() and worker else name
 
 
 _READ = [(each.name, READ[str(each.type)]) for each in fields(WorkerReport)]

@@ -62,17 +62,19 @@ class Progress:
         self._works = None
         return self._done() if self._reason else self._show(status_event(say("writing", self._locale), done=True))
 
-    def waiting(self, now: float, *, before: int = 0, others: int = 0) -> Status | None:
+    def waiting(self, now: float, *, before: int = 0, others: int = 0, why: str = "") -> Status | None:
         """The line after a while without news.
 
         Args:
             now: seconds since the epoch.
             before: unfinished turns of the session before this one.
             others: turns that wait for an agent, this one included; those that came later as well.
+            why: what keeps every worker from taking the turn, in the line's language; empty: nothing does.
         """
         minutes = int((now - self._since) / _MINUTE) if self._since else 0
         if self.queued:
             words = queued_behind(before, self._ahead(others), self._locale)
+            words = say("queued_because", self._locale, reason=why) if why else words
         elif self._works and minutes > self._minutes:
             words = self._works["data"]["description"]
         else:

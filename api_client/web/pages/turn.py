@@ -52,6 +52,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         request,
         visitor,
         turn=turn,
+        wait=(await client.workers.waits([turn])).get(turn_id),
         attempts=attempts,
         changes=await asyncio.to_thread(_changes, turn, attempts),
         rows=rows,

@@ -57,6 +57,7 @@ async def list_turns(
         "turns.html",
         request,
         visitor,
+        waits=await relay.client.workers.waits(found.turns),
         unfinished=[each for each in found.turns if not each.outcome],
         finished=[each for each in found.turns if each.outcome],
         older=f"/turns?{urlencode({**filtered, 'cursor': str(found.next)})}" if found.next else "",

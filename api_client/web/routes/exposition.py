@@ -85,6 +85,10 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
     for queue, count in sorted(gauges.waiting.items()):
         waiting.add_metric([queue], count)
     yield waiting
+    waits = GaugeMetricFamily("helix_waits", "Unfinished turns that do not run, by reason.", labels=["reason"])
+    for reason, count in gauges.waits.items():
+        waits.add_metric([reason], count)
+    yield waits
     slots = GaugeMetricFamily("helix_free_slots", "Turns that workers could carry out besides.", labels=["queue"])
     for queue, free in sorted(gauges.free_slots.items()):
         slots.add_metric([queue], free)

@@ -57,14 +57,19 @@ async def list_turns(
     """
     search = search_of(request.query_params, owner)
     page = await relay.client.lists.page(search, after=place_of(cursor), count=limit)
-    data = [{"object": "turn", **line_of(turn)} for turn in page.turns]
+    waits = await relay.client.workers.waits(page.turns)
+    data = [
+        {"object": "turn", **line_of(turn, waits.get(turn.turn_id), public=owner is not None)} for turn in page.turns
+    ]
     return JSON({"object": "list", "data": data, "next": str(page.next) if page.next else None})
 
 
 @router.get("/{turn_id}", response_model=None)
 async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """The turn's record."""
-    return JSON(_shown(await relay.client.reader.get(turn_id, owner=owner)))
+    turn = await relay.client.reader.get(turn_id, owner=owner)
+    wait = (await relay.client.workers.waits([turn])).get(turn_id)
+    return JSON({**_shown(turn), "waits": wait.to_dict(public=owner is not None) if wait else None})
 
 
 @router.get("/{turn_id}/attempts", response_model=None)

@@ -23,6 +23,7 @@ from api_client.web.streaming.page import Page, page_of
 from api_client.web.streaming.reply import Payload, Reply, opening, pieces
 from api_client.web.submitting import Submitted, delivered
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, data_frame
+from api_client.workers.reason import NOBODY_CAN
 
 log = structlog.get_logger(__name__)
 
@@ -107,12 +108,17 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
 
 async def _waiting(relay: Relay, ask: Ask, page: Page) -> list[bytes]:
     """What is sent after a while without an event: a ping, and on a page how long it takes, or who is before it."""
-    before = others = 0
+    before, others, why = 0, 0, ""
     if page.reply.status and page.progress.queued:
         with suppress(StoreUnavailable):  # the next one may tell
             place = await relay.client.sessions.place(page.reply.turn_id, ask.request.session_id)
             before, others = place.before, place.waiting
-    return [PING, *map(data_frame, page.line(page.progress.waiting(time.time(), before=before, others=others)))]
+            turn = await relay.client.reader.get(page.reply.turn_id)
+            wait = (await relay.client.workers.waits([turn])).get(turn.turn_id)
+            if wait and wait.reason in NOBODY_CAN:
+                why = wait.words(page.reply.locale, public=True)
+    status = page.progress.waiting(time.time(), before=before, others=others, why=why)
+    return [PING, *map(data_frame, page.line(status))]
 
 
 def _frames(event: Event, page: Page, seen: int) -> list[bytes]:

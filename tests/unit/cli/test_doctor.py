@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from api_client.contract.settings import Settings
 from api_client.contract.values.worker_reports import WorkerReport
 from api_client.workers.alerts import alerts, fleet_of
+from api_client.workers.reason import Facts, Reason, Wait, Waiting
 from api_client.workers.standing import Standing
-from api_client.workers.waiting import Waiting
 from tests.conftest import turns
 from worker.cli.checks import broker, workers
 from worker.cli.checks.claude import MEASURED, claude, hooks, judge_hooks, key, other_service, rights, version
@@ -228,10 +228,18 @@ def report_of(queue: str, **more: Any) -> WorkerReport:
 def standing_of(reports: list[WorkerReport], **more: Any) -> Standing:
     """A standing of these workers at 105.0 s."""
     fleet, now = fleet_of(reports, 105.0), 105.0
-    facts: dict[str, Any] = {"refusal": None, "overdue": 0, "stuck": (), **more}
-    said = tuple(alerts(fleet, now=now, **facts))
+    folders = more.pop("folders", ())
+    facts: dict[str, Any] = {"overdue": 0, "waits": (), **more}
+    said = tuple(alerts(fleet, Facts(at=now, reports=reports), folders=folders, **facts))
+    facts |= {"refusal": None, "lost": frozenset()}
     empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "parked_since": 0.0, "dead": 0}
     return Standing(at=now, workers=(), reports=tuple(reports), fleet=fleet, alerts=said, **(empty | facts))
+
+
+def waits(reason: Reason, **more: Any) -> Waiting:
+    """A turn that has waited since -400.0 s."""
+    wait = Wait(reason=reason, at=105.0, **more)
+    return Waiting(wait=wait, turn_id="t0-1", queue="helix.run", since=-400.0)
 
 
 def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
@@ -265,12 +273,20 @@ def test_a_machine_that_cannot_work_is_named_with_why() -> None:
 
 def test_turns_that_wait_though_a_slot_is_free_are_wrong_and_those_that_wait_for_a_person_are_not() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
-    forgotten = Waiting(turn_id="t0-1", queue="helix.run", since=-400.0)
-    finding, *_ = workers.stuck(standing_of(reports, stuck=(forgotten,)))
+    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.STUCK),)))
     assert (finding.check, finding.state, "t0-1" in finding.fix) == ("waiting", "wrong", True)
-    found = [*workers.stuck(replace(standing_of(reports), states={"parked": 1}, parked_since=5.0))]
+    found = [*workers.stuck(standing_of(reports, waits=(waits(Reason.PERSON),)))]
     assert {each.state for each in found} == {"ok"}
-    assert found[-1].message == "1 turn wait for a person, the longest for 100 s: turns inbox list"
+    assert found[-1].message == "1 turn, the longest for 505 s: a person has to decide: `turns inbox list`"
+
+
+def test_turns_that_no_worker_can_carry_out_are_wrong_and_those_of_a_pause_a_warning() -> None:
+    reports = [report_of("helix.run"), report_of("helix.check")]
+    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.UNFIT, subject="model m", said="w: no"),)))
+    assert (finding.check, finding.state) == ("unfit", "wrong")
+    assert finding.message == "1 turn waits, the longest for 505 s: no worker can carry out model m: w: no"
+    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.PAUSE, subject="model m", said="why"),)))
+    assert (finding.check, finding.state) == ("pause", "warning")
 
 
 def test_workers_that_are_there_no_more_are_missed_unless_they_were_replaced() -> None:
@@ -301,9 +317,10 @@ def test_a_worker_that_renews_its_leases_slowly_is_named_before_it_loses_a_run()
 
 def test_workers_that_see_different_session_folders_are_told() -> None:
     reports = [report_of("helix.run", sessions="a"), report_of("helix.run", sessions="b", host="i")]
-    (finding,) = workers.shared(reports)
-    assert (finding.state, "h, i" in finding.message) == ("wrong", True)
-    assert [found.state for found in workers.shared(reports[:1])] == ["ok"]
+    apart = standing_of(reports, folders={"h", "i"})
+    assert [("h, i" in found.message) for found in workers.stuck(apart) if found.check == "sessions shared"] == [True]
+    assert [*workers.shared(apart)] == []
+    assert [found.state for found in workers.shared(standing_of(reports[:1]))] == ["ok"]
 
 
 def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:

@@ -30,6 +30,7 @@ from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.turns.sessions import Place
 from api_client.web.app import create_app
 from api_client.workers.gauges import Gauges
+from api_client.workers.reason import Wait
 
 TURN_ID = "t0-" + "5" * 32
 EPOCH = "abc123"
@@ -229,12 +230,19 @@ class FakeWorkers:
     async def unfinished(self) -> int:
         return 0
 
+    async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
+        return {}
+
+    async def why(self) -> tuple[str, ...]:
+        return ()
+
     async def gauges(self) -> Gauges:
         return Gauges(
             states={},
             unfinished=0,
             oldest_waiting_seconds=0.0,
             oldest_parked_seconds=0.0,
+            waits={},
             stuck=0,
             queues={},
             waiting={"helix.run": 0, "helix.check": 0},

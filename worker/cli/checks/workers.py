@@ -42,7 +42,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
     yield from stuck(standing)
     yield from everybody(reports, now)
     yield from leases(reports, now, settings.lease_seconds)
-    yield from shared(reports)
+    yield from shared(standing)
     yield from same_validators(reports)
     blamed = {alert.check for alert in standing.alerts}
     for probe in probes:
@@ -63,7 +63,7 @@ async def _ask(settings: Settings) -> tuple[Standing, tuple[QueueProbe, ...], di
 def stuck(standing: Standing) -> Iterator[Finding]:
     """What keeps turns from going on, causes first, as every page says it; then workers and waiting turns. Pure."""
     for alert in standing.alerts:
-        yield Finding(alert.check, "wrong", alert.message, alert.fix)
+        yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
     workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
     for queue, who in workers.items():
@@ -79,10 +79,12 @@ def stuck(standing: Standing) -> Iterator[Finding]:
         yield Finding(
             "waiting", "ok", f"{number_of(len(standing.waiting), 'turn')} could run now{longest}; none is stuck"
         )
-    if standing.parked_since:
-        parked = number_of(standing.states.get("parked", 0), "turn")
-        said = f"{parked} wait for a person, the longest for {standing.at - standing.parked_since:.0f} s"
-        yield Finding("parked", "ok", f"{said}: turns inbox list")
+    for each in standing.waits:
+        reason = each.wait.reason.value
+        if reason not in blamed and each.wait.severity == "ok":  # what is worse was said as an alert
+            longest = f"the longest for {max(0.0, standing.at - each.since):.0f} s"
+            words = f"{number_of(each.count, 'turn')}, {longest}: {each.wait.words()}"
+            yield Finding(f"waits {reason}", "ok", f"{words}: {each.wait.fix}" if each.wait.fix else words)
 
 
 def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
@@ -110,14 +112,9 @@ def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) ->
         yield Finding("leases", "ok", f"renewed within {max(rounds.values()):.2f} s")
 
 
-def shared(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
-    """Whether all workers see the same folder of sessions. Pure."""
-    folders = {each.sessions for each in reports} - {""}
-    if len(folders) > 1:
-        hosts = ", ".join(sorted({each.host for each in reports}))
-        fix = "mount one shared volume as HELIX_ROOT on all of them (docs/operations.md)"
-        yield Finding("sessions shared", "wrong", f"the workers on {hosts} see different session folders", fix)
-    elif folders:
+def shared(standing: Standing) -> Iterator[Finding]:
+    """That all workers see the same folder of sessions, where no alert says that they do not. Pure."""
+    if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
         yield Finding("sessions shared", "ok", "all workers see the same session folder")
 
 

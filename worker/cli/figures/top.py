@@ -110,7 +110,11 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     ]
     if seen.parked_count:
         head.append(Line(f"{seen.parked_count} waiting for a person: turns inbox list", WARN))
-    head += [Line(f"{each.message}: {each.fix}", BAD) for each in seen.alerts]
+    head += [Line(f"{each.message}: {each.fix}", WARN if each.severity == "warning" else BAD) for each in seen.alerts]
+    head += [
+        Line(f"{number_of(each.count, 'turn')}, {_span(seen.at - each.since)}: {each.wait.words()}", DIM)
+        for each in seen.waits
+    ]
     rules = [
         Line(f"  {row.name:<18} {percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
         for row in seen.figures.rules

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.turn import Turn
+from api_client.contract.turn import Turn, TurnState
 from api_client.index.line import line_of
 from api_client.index.lists import Page
 from api_client.index.search import SORTS, Place, Search
+from api_client.workers.reason import Wait
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.filters import filter_options, search_of
 from worker.cli.turns.turn import with_client
@@ -38,17 +39,25 @@ def list_turns(count: int, after: Place | None, as_json: bool, **filters: Any) -
     Several filters must all match. `turns list --outcome failed --since 8h` answers what failed last night.
     """
     search = search_of(**filters)
-    page = with_client(lambda client: _all(client, search, after, count))
+    page, waits = with_client(lambda client: _with_waits(client, search, after, count))
     if as_json:
-        write_json({"turns": [line_of(turn) for turn in page.turns], "next": str(page.next) if page.next else None})
+        lines = [line_of(turn, waits.get(turn.turn_id)) for turn in page.turns]
+        write_json({"turns": lines, "next": str(page.next) if page.next else None})
         return
     if not page.turns:
         click.echo("no such turn")
         return
     rows: list[tuple[str, ...]] = [("turn", "status", "when", "took", "attempts", "model", "flow", "message")]
-    write_table([*rows, *(_row(turn) for turn in page.turns)])
+    write_table([*rows, *(_row(turn, waits.get(turn.turn_id)) for turn in page.turns)])
     if page.next:
         click.echo(f"more: --cursor {page.next}", err=True)
+
+
+async def _with_waits(
+    client: TurnsClient, search: Search, after: Place | None, count: int
+) -> tuple[Page, dict[str, Wait]]:
+    page = await _all(client, search, after, count)
+    return page, await client.workers.waits(page.turns)
 
 
 async def _all(client: TurnsClient, search: Search, after: Place | None, count: int) -> Page:
@@ -62,8 +71,10 @@ async def _all(client: TurnsClient, search: Search, after: Place | None, count: 
         after = page.next
 
 
-def _row(turn: Turn) -> tuple[str, ...]:
+def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
     status = turn.outcome.value if turn.outcome else "stopping" if turn.stop else turn.state.value
+    if wait and turn.state is not TurnState.PARKED:
+        status += f": {one_line(wait.words(public=True), 80)}"
     took = f"{turn.finished_at - turn.created_at:.1f} s" if turn.finished_at else ""
     when = datetime.fromtimestamp(turn.finished_at or turn.created_at).astimezone()
     return (

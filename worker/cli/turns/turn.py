@@ -16,6 +16,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.turn import DoubleText, Turn, TurnRequest, TurnState, new_session_id
 from api_client.contract.values.policy import Asker
+from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
@@ -178,14 +179,19 @@ def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:
     return ("version", turn.flow), ("policy", turn.policy), ("prompt template", turn.request.template)
 
 
+async def _with_wait(client: TurnsClient, turn_id: str) -> tuple[Turn, Wait | None]:
+    turn = await client.reader.get(turn_id)
+    return turn, (await client.workers.waits([turn])).get(turn_id)
+
+
 @click.command()
 @turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
-    turn = with_client(lambda client: client.reader.get(turn_id))
+    turn, wait = with_client(lambda client: _with_wait(client, turn_id))
     if as_json:
-        write_json(turn.to_dict())
+        write_json({**turn.to_dict(), "waits": wait.to_dict() if wait else None})
         return
     rows: list[tuple[str, ...]] = [
         ("turn", turn.turn_id),
@@ -199,6 +205,7 @@ def show(turn_id: str, as_json: bool) -> None:
         ),
         *((name, value) for name, value in _versions(turn) if value),
         ("state", turn.state.value),
+        *([("waits", one_line(wait.words(), 300))] if wait else []),
         ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
         ("created", _time(turn.created_at)),
     ]
@@ -213,6 +220,8 @@ def show(turn_id: str, as_json: bool) -> None:
     if turn.state is TurnState.PARKED:
         until = f"{_time(turn.decide_by)}, then {turn.decide_default}"
         rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
+    elif wait and wait.fix:
+        rows.append(("fix", wait.fix))
     rows += [("error", text) for text in error_lines(turn.error)]
     if turn.error and turn.error.code:
         rows.append(("what to do", f"turns explain {one_line(turn.error.code)}"))

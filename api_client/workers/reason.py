@@ -1,0 +1,282 @@
+"""Why a turn does not run: the one answer of list, show, doctor, overview, turn page, top, /readyz and chats. Pure.
+
+``why`` decides from a turn's record and the facts of the moment; every place shows its words (``reason.toml``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from api_client.budgets.budget import Spent
+from api_client.contract.counters import label
+from api_client.contract.tasks import QUEUES, RUN_QUEUE
+from api_client.contract.turn import TurnState
+from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
+from api_client.contract.words.store_refusals import Refusal
+from api_client.contract.words.tables import table_beside
+from api_client.pauses.pause import BREAKER, Pause, clock_time
+from api_client.workers.waiting import Row, due_since
+
+#: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
+STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
+#: A time that is nearer than this is said in seconds.
+_SOON_SECONDS = 100.0
+_WORDS = table_beside(__file__)
+
+
+class Reason(StrEnum):
+    """Why a turn does not run. ``BUDGET`` keeps no turn back that is stored: new ones are refused."""
+
+    STORE = "store"
+    PERSON = "person"
+    SESSION = "session"
+    PAUSE = "pause"
+    BREAKER = "breaker"
+    DELAY = "delay"
+    LOST = "lost"
+    NO_WORKER = "no_worker"
+    UNFIT = "unfit"
+    SICK = "sick"
+    QUIET = "quiet"
+    STALLED = "stalled"
+    SLOT = "slot"
+    STUCK = "stuck"
+    NEXT = "next"
+    BUDGET = "budget"
+
+
+#: Reasons of turns that lack nothing but a worker that takes them.
+FOR_A_WORKER = frozenset(
+    {Reason.STORE, Reason.NO_WORKER, Reason.SICK, Reason.QUIET, Reason.STALLED, Reason.SLOT, Reason.STUCK, Reason.NEXT}
+)
+#: Reasons for which no worker at all takes a turn: a chat shows them in place of who is before.
+NOBODY_CAN = FOR_A_WORKER - {Reason.SLOT, Reason.STUCK, Reason.NEXT} | {Reason.UNFIT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Why a turn does not run, at the moment ``at``. Times in seconds since the epoch.
+
+    Attributes:
+        subject: what that is about: a model, a pause, a worker.
+        said: what the service, the machine or the person said; for operators.
+        until: when it ends, or the next try comes; 0: nobody knows. before: the turn that it waits for.
+    """
+
+    reason: Reason
+    at: float = 0.0
+    subject: str = ""
+    said: str = ""
+    until: float = 0.0
+    before: str = ""
+
+    def words(self, locale: str = "en", *, public: bool = False) -> str:
+        """One clause; ``public`` leaves out what only operators should read."""
+        entry = _WORDS[self.reason]
+        when = self._when(entry.get("when", ""), locale)
+        text = str(entry.get(locale, entry["en"])).format(subject=self.subject, when=when)
+        more = "" if public else self.before or self.said
+        return f"{text}: {more}" if more else text
+
+    def _when(self, kind: str, locale: str) -> str:
+        if not kind or not self.until:
+            return ""
+        soon, later = _WORDS[kind].get(locale, _WORDS[kind]["en"])
+        left = max(0.0, self.until - self.at)
+        words = str(soon if left < _SOON_SECONDS else later)
+        return " " + words.format(seconds=round(left), time=clock_time(self.until, self.at))
+
+    @property
+    def fix(self) -> str:
+        """What an operator can do."""
+        return str(_WORDS[self.reason]["fix"]).format(subject=self.subject)
+
+    @property
+    def severity(self) -> str:
+        """``ok``, ``warning`` or ``wrong``: what it means for the installation."""
+        return str(_WORDS[self.reason]["is"])
+
+    def to_dict(self, *, public: bool = False) -> dict[str, Any]:
+        """The reason as a JSON-ready mapping."""
+        more = {} if public else {"subject": self.subject, "said": self.said}
+        words = self.words(public=public)
+        return {"reason": self.reason.value, "words": words, "until": self.until, "before": self.before, **more}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Facts:
+    """What an installation is like at the moment ``at`` (seconds since the epoch, the store's clock).
+
+    Attributes:
+        reports: the last one of each worker process. ended: names of those that signed off.
+        refusal: what the store refuses; None while it takes writes.
+        pauses: of each shard, active ones and breakers, by ``Pause.field``.
+        budgets: those of the day. announce_seconds: HELIX_ANNOUNCE_SECONDS.
+    """
+
+    at: float
+    reports: Sequence[WorkerReport] = ()
+    ended: frozenset[str] = frozenset()
+    refusal: Refusal | None = None
+    pauses: Mapping[int, Mapping[str, Pause]] = field(default_factory=dict)
+    budgets: Sequence[Spent] = ()
+    announce_seconds: float = 5.0
+    _crews: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
+
+    def is_gone(self, worker: str) -> bool:
+        """Whether a worker process is known to be there no more."""
+        if worker in self.ended:
+            return True
+        return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
+
+    def breakers(self) -> list[Pause]:
+        """The open breakers, of all shards, one for each model."""
+        found = {each.name: each for shard in self.pauses.values() for each in shard.values() if each.what == BREAKER}
+        return [found[name] for name in sorted(found)]
+
+    def crew(self, queue: str, model: str, lacks: str) -> Wait | float:
+        """Why no worker takes a turn from ``queue`` now, or when one that could take it last took any."""
+        key = (queue, model, lacks)
+        if key not in self._crews:
+            self._crews[key] = self._crew(*key)
+        return self._crews[key]
+
+    def _crew(self, queue: str, model: str, lacks: str) -> Wait | float:
+        left = [each for each in self.reports if self.at - each.at < HEARD_SECONDS and queue in each.queues]
+        if not left:
+            return self._wait(Reason.NO_WORKER)
+        if queue == RUN_QUEUE:
+            whys = {each.name: each.cannot_run(model) or _lacking(lacks).get(each.worker, "") for each in left}
+            if all(whys.values()):
+                said = "; ".join(f"{name}: {text}" for name, text in sorted(whys.items())[:4])
+                return self._wait(Reason.UNFIT, f"model {model}", said)
+            left = [each for each in left if not whys[each.name]]
+        if all(each.sick for each in left):
+            hosts = {each.host: str(each.sick) for each in left}
+            said = "; ".join(f"{host}: {text}" for host, text in sorted(hosts.items()))
+            return self._wait(Reason.SICK, ", ".join(sorted(hosts)), said)
+        left = [each for each in left if not each.sick]
+        for reason, out in ((Reason.QUIET, "quiet"), (Reason.STALLED, "stalled")):
+            if all(getattr(each, out) for each in left):
+                return self._wait(reason, left[0].name)
+            left = [each for each in left if not getattr(each, out)]
+        free = [each for each in left if each.free_of(queue)]
+        return max(each.took_at for each in free) if free else self._wait(Reason.SLOT)
+
+    def _wait(self, reason: Reason, subject: str = "", said: str = "") -> Wait:
+        return Wait(reason=reason, at=self.at, subject=subject, said=said)
+
+
+def _lacking(text: str) -> dict[str, str]:
+    """Worker -> why it gave the turn back, as the record keeps it."""
+    with suppress(ValueError, AttributeError):
+        return {str(name): str(why) for name, why in json.loads(text or "{}").items()}
+    return {}
+
+
+def why(row: Row, head: str, facts: Facts) -> Wait | None:
+    """Why an unfinished turn does not run; None while somebody works on it. ``head``: the first turn of its session."""
+    at = facts.at
+    if row.held:
+        if facts.refusal is None and (facts.is_gone(row.worker) or 0 < row.lease_until <= at * 1000):
+            return Wait(reason=Reason.LOST, at=at, subject=row.worker, until=row.lease_until / 1000)
+        return None
+    if row.state is TurnState.PARKED:
+        return Wait(reason=Reason.PERSON, at=at, until=row.decide_by / 1000)
+    if head not in {"", row.turn_id}:
+        return Wait(reason=Reason.SESSION, at=at, before=head)
+    if facts.refusal:
+        return Wait(reason=Reason.STORE, at=at, said=f"{facts.refusal.message} ({facts.refusal.word})")
+    if held_up := _paused(row, facts):
+        return held_up
+    if row.not_before > at * 1000 and not row.held_back:
+        return Wait(reason=Reason.DELAY, at=at, until=row.not_before / 1000)
+    queue = QUEUES.get(row.task, RUN_QUEUE)
+    found = facts.crew(queue, row.runs, row.lacks)
+    if isinstance(found, Wait):
+        return found
+    waits_in_vain = at - due_since(row, facts.announce_seconds) > STUCK_SECONDS and at - found > STILL_SECONDS
+    return Wait(reason=Reason.STUCK if waits_in_vain else Reason.NEXT, at=at)
+
+
+def _paused(row: Row, facts: Facts) -> Wait | None:
+    """The pause or the breaker that keeps the turn's next link from starting: as ``pauses.lua`` has it."""
+    if row.stop or not any(facts.pauses.values()):
+        return None
+    known = facts.pauses.get(row.shard, {})
+    names = ["queue|check"]
+    if row.state is TurnState.QUEUED:
+        names = ["queue|run", f"owner|{row.owner}", f"key|{row.key}", f"model|{row.runs}", f"{BREAKER}|{row.runs}"]
+    pause = next((known[name] for name in names if name in known), None)
+    if pause is None:
+        return None
+    if pause.what != BREAKER:
+        return Wait(reason=Reason.PAUSE, at=facts.at, subject=pause.title, said=pause.reason, until=pause.until)
+    if row.probes == label(pause.name) or (pause.until <= facts.at and not pause.probing):
+        return None  # it tries the service, or may be the next that does
+    until = 0.0 if pause.probing else pause.until
+    return Wait(reason=Reason.BREAKER, at=facts.at, subject=pause.name, said=pause.reason, until=until)
+
+
+def heads(rows: Iterable[Row]) -> dict[str, str]:
+    """Session -> its turn that is at work, parked, judged or held back, or else the one that is the first to run."""
+    found: dict[str, tuple[tuple[bool, int, float], str]] = {}
+    for each in rows:
+        begun = each.held or bool(each.held_since) or each.state is not TurnState.QUEUED
+        place = (not begun, each.created_at, each.due)
+        if each.session_id not in found or place < found[each.session_id][0]:
+            found[each.session_id] = place, each.turn_id
+    return {session: turn_id for session, (_, turn_id) in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Turns that do not run for the same reason: how many, the one that waits longest, and since when it does.
+
+    ``queue`` is where a worker would take them. ``since`` in seconds since the epoch.
+    """
+
+    wait: Wait
+    turn_id: str
+    queue: str
+    since: float
+    count: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The turns as a JSON-ready mapping."""
+        more = {"count": self.count, "since": self.since, "turn_id": self.turn_id, "fix": self.wait.fix}
+        return {**self.wait.to_dict(), **more}
+
+
+def waiting(rows: Sequence[Row], facts: Facts) -> list[Waiting]:
+    """Every turn that does not run, the longest waiting first."""
+    first, found = heads(rows), list[Waiting]()
+    for row in rows:
+        if wait := why(row, first[row.session_id], facts):
+            since = row.parked_at / 1000 or min(due_since(row, facts.announce_seconds), facts.at)
+            if wait.reason not in FOR_A_WORKER | {Reason.UNFIT, Reason.PERSON}:
+                since = row.created_at / 1000
+            queue = QUEUES.get(row.task, RUN_QUEUE)
+            found.append(Waiting(wait=wait, turn_id=row.turn_id, queue=queue, since=since))
+    return sorted(found, key=lambda each: each.since)
+
+
+def grouped(found: Iterable[Waiting]) -> list[Waiting]:
+    """Those that do not run for the same reason together: what concerns all turns first."""
+    groups: dict[tuple[Reason, str, str], Waiting] = {}
+    for each in found:
+        key = (each.wait.reason, each.wait.subject, each.wait.said)
+        if known := groups.get(key):
+            groups[key] = replace(known, count=known.count + each.count)
+        else:
+            groups[key] = replace(each, wait=replace(each.wait, before=""))
+    order = [*Reason]
+    return sorted(groups.values(), key=lambda each: (_BADNESS[each.wait.severity], order.index(each.wait.reason)))
+
+
+_BADNESS = {"wrong": 0, "warning": 1, "ok": 2}
