@@ -36,7 +36,7 @@ class Overview:
         states: unfinished turns by state. working: those that somebody works on. waits: the others, by reason.
         could_run: turns that wait for a worker alone; oldest_waiting: since when the longest waiting of them; 0: none.
         cut: there are more unfinished turns than were looked at.
-        longest: turns that are worked on, longest first; attempt_starts: since when the agent of each runs.
+        longest: turns that are worked on, or whose worker is gone (``lost``), longest first; attempt_starts: since when the agent of each runs.
         slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
         dead_count, dead: how many dead letters there are, and the newest.
         parked_count, parked: how many turns wait for a person, and those that wait longest.
@@ -48,6 +48,7 @@ class Overview:
     figures: Figures
     states: dict[str, int]
     working: int
+    lost: frozenset[str]
     waits: tuple[Waiting, ...]
     could_run: int
     oldest_waiting: float
@@ -77,6 +78,7 @@ class Overview:
             "at": self.at,
             "states": self.states,
             "working": self.working,
+            "lost": sorted(self.lost),
             "waits": [each.to_dict() for each in self.waits],
             "could_run": self.could_run,
             "oldest_waiting": self.oldest_waiting,
@@ -102,7 +104,7 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     everything, lists = Search(), client.lists
     unfinished = await lists.unfinished(everything)
     standing = await client.workers.standing()
-    working = [each for each in unfinished if each.status not in _WAITING and each.turn_id not in standing.lost]
+    working = [each for each in unfinished if each.status not in _WAITING]
     longest = await lists.read(each.turn_id for each in working[:rows])
     recent = await lists.newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
     crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
@@ -113,7 +115,8 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         at=now,
         figures=await client.figures.over(span),
         states={state.value: states[state.value] for state in UNFINISHED},
-        working=len(working),
+        working=sum(each.turn_id not in standing.lost for each in working),
+        lost=standing.lost,
         waits=standing.waits,
         could_run=len(standing.waiting),
         oldest_waiting=standing.waiting_since,

@@ -126,7 +126,7 @@ class Facts:
     pauses: Mapping[int, Mapping[str, Pause]] = field(default_factory=dict)
     budgets: Sequence[Spent] = ()
     announce_seconds: float = 5.0
-    _crews: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
+    _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
 
     def is_gone(self, worker: str) -> bool:
         """Whether a worker process is known to be there no more."""
@@ -139,14 +139,14 @@ class Facts:
         found = {each.name: each for shard in self.pauses.values() for each in shard.values() if each.what == BREAKER}
         return [found[name] for name in sorted(found)]
 
-    def crew(self, queue: str, model: str, lacks: str) -> Wait | float:
+    def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
         """Why no worker takes a turn from ``queue`` now, or when one that could take it last took any."""
         key = (queue, model, lacks)
-        if key not in self._crews:
-            self._crews[key] = self._crew(*key)
-        return self._crews[key]
+        if key not in self._takers:
+            self._takers[key] = self._taken(*key)
+        return self._takers[key]
 
-    def _crew(self, queue: str, model: str, lacks: str) -> Wait | float:
+    def _taken(self, queue: str, model: str, lacks: str) -> Wait | float:
         left = [each for each in self.reports if self.at - each.at < HEARD_SECONDS and queue in each.queues]
         if not left:
             return self._wait(Reason.NO_WORKER)
@@ -197,7 +197,7 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
     if row.not_before > at * 1000 and not row.held_back:
         return Wait(reason=Reason.DELAY, at=at, until=row.not_before / 1000)
     queue = QUEUES.get(row.task, RUN_QUEUE)
-    found = facts.crew(queue, row.runs, row.lacks)
+    found = facts.taken(queue, row.runs, row.lacks)
     if isinstance(found, Wait):
         return found
     waits_in_vain = at - due_since(row, facts.announce_seconds) > STUCK_SECONDS and at - found > STILL_SECONDS

@@ -20,7 +20,7 @@ async def reported_workers(store: Store) -> list[WorkerReport]:
 
 
 def reports_of(stored: Mapping[bytes, bytes]) -> list[WorkerReport]:
-    """The reports of a stored hash, by name; what is no report is left out. Pure."""
+    """The reports of a stored hash, by name; others are left out. Pure."""
     found = list[WorkerReport]()
     for name, text in sorted(stored.items()):
         with suppress(ValueError):

@@ -97,18 +97,11 @@ async def history(bench: Bench) -> History:
         await lost(bench, dead, "poison", alone=alone)
     running = await bench.submit(session_id="busy")
     bench.ledger.claim(running, "busy", FIRST)
-    is_kept(bench.settings, running)
     await bench.client.pauses.pause(Pause(what="model", name=DEAR, reason="provider outage", by="anna"))
     an_unheard_notice(bench.settings)
     a_week_ago(bench.settings)
     a_dead_worker(bench.settings)
     return History(failed.turn_id, running, recovered, dead, parked)
-
-
-def is_kept(settings: Settings, turn_id: str) -> None:
-    """Its worker lives, and keeps its lease for an hour."""
-    with redis.Redis.from_url(settings.redis_url) as store:
-        store.hincrby(Keys(settings.namespace).turn(turn_id), "lease_until", 3_600_000)
 
 
 def a_week_ago(settings: Settings) -> None:
@@ -151,8 +144,8 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             {"/turns?status=unsuccessful&since=8h": rf"^(?!.*{history.running}).*{history.failed}"},
         ),
         "Which turns run now, and since when?": (
-            rf"running +attempt 1/3 .*{history.running}",
-            {"/overview": rf"running attempt 1/3 for [\d.]+ s .*{history.running}"},
+            rf"lost +attempt 1/3 .*{history.running}",
+            {"/overview": rf"lost attempt 1/3 for [\d.]+ s .*{history.running}"},
         ),
         "Why did turn X fail?": ("MISSING_STEP_MARKER", {"/turns/ID": "What the rules found MISSING_STEP_MARKER"}),
         "What was asked and answered in each attempt?": (
