@@ -36,7 +36,8 @@ class Overview:
         states: unfinished turns by state. working: those that somebody works on. waits: the others, by reason.
         could_run: turns that wait for a worker alone; oldest_waiting: since when the longest waiting of them; 0: none.
         cut: there are more unfinished turns than were looked at.
-        longest: turns that are worked on, or whose worker is gone (``lost``), longest first; attempt_starts: since when the agent of each runs.
+        longest: turns that are worked on, or whose worker is gone (``lost``), longest first.
+        attempt_starts: since when the agent of each runs.
         slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
         dead_count, dead: how many dead letters there are, and the newest.
         parked_count, parked: how many turns wait for a person, and those that wait longest.
