@@ -33,6 +33,8 @@ _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
 #: Share of a section's lines that stand elsewhere in a new answer: then it was merged into another, not lost.
 _MERGED_SHARE = 0.5
 _LONG_LINE = 20
+#: Where more parts are wrong, a whole new answer is asked for: nobody sends so many one by one.
+MOST_PARTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +55,19 @@ class Request:
 def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
     """What errors of an answer ask for; errors of files ask for nothing of the answer."""
     mine = [error for error in errors if error.is_error and not error.file]
+    named = dict.fromkeys(error.part for error in mine)
+    shortens = any(error.shortens for error in mine)
+    if len(named) > MOST_PARTS:
+        return Request((), whole=True, shortens=shortens)
     adr = only_adr(answer)
-    parts: dict[str, None] = {}
-    whole = False
-    for error in mine:
-        part = error.part
-        if in_header(part) and header_key(part) and not (adr and editable(adr)):
-            part = YAML_HEADER
-        if part == STEP_MARKER or (adr and (in_header(part) or section_title(part))) or is_own(part, answer):
-            parts[part] = None
-        else:
-            whole = True
-    return Request(tuple(parts), whole, any(error.shortens for error in mine))
+    if any(map(header_key, named)) and not (adr and editable(adr)):
+        named = dict.fromkeys(YAML_HEADER if in_header(part) and header_key(part) else part for part in named)
+    parts = tuple(
+        part
+        for part in named
+        if part == STEP_MARKER or (adr and (in_header(part) or section_title(part))) or is_own(part, answer)
+    )
+    return Request(parts, whole=len(parts) < len(named), shortens=shortens)
 
 
 def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = ()) -> str:

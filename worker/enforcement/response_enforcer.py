@@ -95,8 +95,9 @@ class ResponseEnforcer:
             policy: what is tried in which order; its ``max_attempts`` counts instead of ``max_retries``.
             locale: language of feedback and issues, ``de`` or ``en``; without it the policy and each validator keep
                 their own, German unless set otherwise.
-            validation_seconds: time of a validator for one answer. Validators of no known bound work in a child
-                process, which is ended when that time is over; 0 has all of them work in this process, unbounded.
+            validation_seconds: time of a validator for one answer. Validators of no known bound, and texts above 64 kB,
+                are judged in a child process, which is ended when that time is over; 0 has all of them work in this
+                process, unbounded.
 
         Raises:
             ValueError: ``max_retries`` or ``validation_seconds`` is negative, or two validators have the same name.
@@ -175,6 +176,8 @@ class ResponseEnforcer:
             history.append(
                 await self._apart(
                     active,
+                    [text, *(each.answer for each in history)],
+                    judged,
                     partial(
                         judge, history, text, context=judged, policy=self.policy, complete=complete, feedback=feedback
                     ),
@@ -190,12 +193,21 @@ class ResponseEnforcer:
             return self._settled(history, chosen, success=True)
         if isinstance(decision, Fail):
             return self._settled(history, chosen, success=False, reason=decision.reason)
-        repaired = await self._apart(active, partial(repair_attempt, chosen, history, context=judged))
+        repaired = await self._apart(
+            active, [chosen.answer], judged, partial(repair_attempt, chosen, history, context=judged)
+        )
         return self._repaired(history, chosen, repaired)
 
-    async def _apart(self, active: Sequence[ResponseValidator], work: Callable[..., Found]) -> Found:
-        """Judge or repair; in a thread where a validator may hold it up, so that the loop goes on."""
-        if not self.validation_seconds or all(map(in_place, active)):
+    async def _apart(
+        self,
+        active: Sequence[ResponseValidator],
+        texts: Sequence[str],
+        context: Mapping[str, Any],
+        work: Callable[..., Found],
+    ) -> Found:
+        """Judge or repair; in a thread where a validator may hold it up on these texts, so that the loop goes on."""
+        texts = [*texts, *(context.get("files") or {}).values()]
+        if not self.validation_seconds or all(in_place(validator, texts) for validator in active):
             return work(validators=active)
         with isolated(active, seconds=self.validation_seconds) as guarded:
             return await asyncio.to_thread(work, validators=guarded)

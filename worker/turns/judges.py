@@ -25,7 +25,7 @@ import structlog
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.values.frozen import dataclass
 from worker.enforcement.codes import issue
-from worker.enforcement.isolation import MEMORY_MB
+from worker.enforcement.isolation import MEMORY_MB, MOST_CHARACTERS
 from worker.enforcement.isolation.memory import limited
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
@@ -48,8 +48,6 @@ Found = TypeVar("Found", Attempt, Repaired)
 
 #: Validators and rules that are ours.
 _OURS = frozenset({*BUILT_IN, *RULES})
-#: Characters of all texts of a case up to which our own validators run in the worker itself.
-MOST_CHARACTERS = 64 * 1024
 
 _PR_SET_PDEATHSIG = 1
 #: A new child imports the parsers first; that is not the validators' time.

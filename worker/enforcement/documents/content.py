@@ -80,12 +80,12 @@ class _Comments:
         line = _COMMENT.sub("", line)
         before, opening, _ = line.partition("<!--")
         # One without an end goes to the end of the text when it starts its line (HTML block 2), else it is text.
-        self.open = bool(opening) and (not before.strip() or number < self._last_close())
+        self.open = bool(opening) and (not before.strip() or number < self._last_close(number))
         return before if self.open else line
 
-    def _last_close(self) -> int:
+    def _last_close(self, number: int) -> int:
         if self._last < 0:
-            self._last = next((n for n in reversed(range(self._end)) if "-->" in self._lines[n]), 0)
+            self._last = next((n for n in reversed(range(number, self._end)) if "-->" in self._lines[n]), 0)
         return self._last
 
 

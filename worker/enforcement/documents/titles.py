@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 #: The sections every ADR has, in their order (ADR-038 section 3).
@@ -119,6 +120,11 @@ def required(title: str) -> str | None:
 
 def key(title: str) -> str:
     """What two titles of the same section have in common."""
+    return title.casefold() if len(title) > _MAX_TITLE else _key(title)
+
+
+@lru_cache(maxsize=1024)
+def _key(title: str) -> str:
     return (required(title) or plain(title)).casefold()
 
 

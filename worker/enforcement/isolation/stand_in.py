@@ -1,29 +1,38 @@
-"""Stands for validators whose work has no known bound, and has it done in a child process."""
+"""Stands for validators, and has a child process do their work where it is long or has no known bound."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from worker.enforcement.isolation.child import Child
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 
 #: Time that a validator has for one answer, in seconds, and memory that it may take, in MiB.
 SECONDS, MEMORY_MB = 10.0, 1024
+#: Characters of all texts up to which validators whose work is bounded run in the process itself.
+MOST_CHARACTERS = 64 * 1024
 
 
-def in_place(validator: ResponseValidator) -> bool:
-    """Whether a validator is judged in this process: its work is bounded, or what it starts has bounds."""
-    return validator.bounded or bool(getattr(validator, "reaches_out", False))
+def in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
+    """Whether a validator judges these texts in this process: its work is bounded, or what it starts has bounds."""
+    if _stays(validator):
+        return True
+    return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
+
+
+def _stays(validator: ResponseValidator) -> bool:
+    """What it starts has bounds, or the repair has to know it: the step marker's search is one pass."""
+    return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "reaches_out", False))
 
 
 @contextmanager
 def isolated(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[tuple[ResponseValidator, ...]]:
-    """The validators, of which those of no known bound work in one child process. It ends with this block.
+    """The validators. One child process judges what is long, or has no known bound. It ends with this block.
 
     A validator keeps no state between calls: what it changes in itself stays in the child.
 
@@ -33,7 +42,7 @@ def isolated(
         memory_mb: memory that each of them may take, in MiB, ``MEMORY_MB`` by default.
     """
     seconds = SECONDS if seconds is None else seconds
-    apart = [validator for validator in validators if seconds and not in_place(validator)]
+    apart = [each for each in validators if seconds and not _stays(each)]
     child = Child(apart, seconds, MEMORY_MB if memory_mb is None else memory_mb)
     stand_ins = {id(validator): _StandIn(validator, child, place) for place, validator in enumerate(apart)}
     try:
@@ -74,6 +83,6 @@ class _StandIn(ResponseValidator):
         return lines
 
     def _call(self, method: str, response: str, context: Mapping[str, Any]) -> Any:
-        if self._validator.bounded_on([response, *(context.get("files") or {}).values()]):
+        if in_place(self._validator, [response, *(context.get("files") or {}).values()]):
             return getattr(self._validator, method)(response, context)
         return self._child.call(self._place, method, (response, dict(context)))

@@ -50,3 +50,13 @@ class Outline:
     paragraphs: list[tuple[int, int]] = field(default_factory=list)
     #: Ranges from opening to closing ``---`` of blocks that the caller's ``header`` accepted.
     headers: list[tuple[int, int]] = field(default_factory=list)
+
+
+def section_ends(out: Outline) -> list[int]:
+    """For each heading the line where its section ends: that of the next heading of its level or above."""
+    ends, open_ = [len(out.lines)] * len(out.headings), list[int]()
+    for place, heading in enumerate(out.headings):
+        while open_ and out.headings[open_[-1]].level >= heading.level:
+            ends[open_.pop()] = heading.line
+        open_.append(place)
+    return ends

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,6 +28,9 @@ DEEPEST = 100
 #: Lines that mark an excerpt.
 _LEFT_OUT = frozenset({"...", "…", "# ...", "# …"})
 SHELL = "shell"
+#: Python 3.11 reads an f-string in the square of its length; so long a text may hold one that matters.
+LONG = 16_384
+_F_STRING = re.compile(r"(?i)(?<!\w)(?:f|fr|rf)[\"']")
 #: A string, which stays, or a comma before a closing bracket.
 _TRAILING = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|,(?=\s*[\]}])')
 
@@ -48,10 +51,11 @@ class CodeBlocks(Rule):
         if unknown:
             raise ValueError(f"languages: {', '.join(unknown)} is not one of {', '.join((*_PARSERS, SHELL))}")
 
-    @property
-    def bounded(self) -> bool:  # type: ignore[override]
-        """False with shell, which is read by a program."""
-        return SHELL not in self.languages
+    def bounded_on(self, texts: Iterable[str]) -> bool:
+        """False with shell, which a program reads, and where Python may take the square of a long f-string's length."""
+        if SHELL in self.languages:
+            return False
+        return "python" not in self.languages or not any(len(text) > LONG and _F_STRING.search(text) for text in texts)
 
     @property
     def reaches_out(self) -> bool:  # type: ignore[override]

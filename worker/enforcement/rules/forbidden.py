@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -64,10 +65,13 @@ class Forbidden(Rule):
         """FORBIDDEN_WORD once for each word, SECRET_FOUND for each secret, in the answer and in the agent's files."""
         locale, issues = self.words_in(context), []
         for file, text in {"": response, **(context.get("files") or {})}.items():
+            ends = [found.start() for found in re.finditer("\n", text)]
             for word, found in self._said(text):
-                issues.append(rule_issue("FORBIDDEN_WORD", locale, file=file, line=_line(text, found), word=word))
+                line = bisect_left(ends, found) + 1
+                issues.append(rule_issue("FORBIDDEN_WORD", locale, file=file, line=line, word=word))
             for what, found in self._shown(text):
-                issues.append(rule_issue("SECRET_FOUND", locale, file=file, line=_line(text, found), what=what))
+                line = bisect_left(ends, found) + 1
+                issues.append(rule_issue("SECRET_FOUND", locale, file=file, line=line, what=what))
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
@@ -93,7 +97,3 @@ class Forbidden(Rule):
             if any(sign in text for sign in _SIGNS[what]):
                 for found in pattern.finditer(text):
                     yield what, found.start()
-
-
-def _line(text: str, place: int) -> int:
-    return text.count("\n", 0, place) + 1

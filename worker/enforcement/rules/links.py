@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import unescape
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -14,8 +16,18 @@ from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
 _URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,15})://[^\s<>\"'`\])}]{1,2000}", re.IGNORECASE)
-#: Schemes of links without ``//`` that run or carry something.
-_BARE = re.compile(r"\]\(\s{0,8}(javascript|data|vbscript|file):[^)\s]{0,2000}", re.IGNORECASE)
+#: What a browser completes by itself: ``www.`` becomes a link, and a place that names an address may hold any form.
+_WWW = re.compile(r"(?<![\w/@.:-])www\.[^\s<>\"'`\])}]{1,2000}", re.IGNORECASE)
+_PLACES = re.compile(
+    r"(?:\]\(\s{0,8}<?|^[ \t>]{0,20}\[[^\]\n]{1,200}\]:\s{0,8}<?|\burl\(\s{0,8}[\"']?"
+    r"|\b(?:src|srcset|href|poster|data|action|formaction|background|cite)\s{0,8}=\s{0,8}[\"']?\s{0,8}|<(?=[/\\]{2}))"
+    r"([^\s<>\"'`)]{1,2000})",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
+#: Schemes of links without ``//`` that run or carry something, and those that browsers read without it.
+_BARE = re.compile(r"(?:javascript|data|vbscript|file):", re.IGNORECASE)
+_SHORT = re.compile(r"(https?|ftp|wss?):[/\\]{0,9}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +59,8 @@ class Links(Rule):
         ]
 
     def _allows(self, url: str) -> bool:
-        scheme, _, rest = url.partition(":")
-        if scheme.lower() not in self.schemes:
+        scheme, _, rest = url.replace("\\", "/").partition(":") if not url.startswith("//") else ("", "", url)
+        if scheme and scheme.lower() not in self.schemes:
             return False
         if not self.hosts:
             return True
@@ -66,9 +78,28 @@ def _links(text: str) -> Iterator[tuple[int, str]]:
     """The addresses outside fences, with their lines, from 1."""
     out = parse(text).out
     fenced = {number for fence in out.fences if not fence.is_document for number in range(fence.start, fence.end)}
-    for number, line in enumerate(out.lines):
-        if number not in fenced and ":" in line:
-            for found in _URL.finditer(line):
-                yield number + 1, found[0].rstrip(".,;:!?")
-            for found in _BARE.finditer(line):
-                yield number + 1, found[0].partition("(")[2].strip()
+    shown = "\n".join("" if number in fenced else line for number, line in enumerate(out.lines))
+    ends = [found.start() for found in re.finditer("\n", shown)]
+    found = [(each.start(), each[0].rstrip(".,;:!?")) for each in _URL.finditer(shown)]
+    found += [(each.start(), f"//{each[0].rstrip('.,;:!?')}") for each in _WWW.finditer(shown)]
+    for each in _PLACES.finditer(shown):
+        if url := _completed(each[1]):
+            found.append((each.start(1), url))
+    for place, url in sorted(found):
+        yield bisect_left(ends, place) + 1, url
+
+
+def _completed(written: str) -> str:
+    """What a browser makes of an address where its scheme or slashes are missing or disguised; empty for another one.
+
+    Entities and Markdown's escapes are read, control characters fall out, and a backslash is a slash (WHATWG URL).
+    """
+    for read in (unescape(written), unescape(_ESCAPED.sub(r"\1", written))):
+        url = "".join(char for char in read if char > " ").replace("\\", "/")
+        if url.startswith("//"):
+            return "//" + url.lstrip("/")
+        if _BARE.match(url):
+            return url
+        if (short := _SHORT.match(url)) and not _URL.match(written):
+            return f"{short[1]}://{url[short.end() :]}"
+    return ""

@@ -12,7 +12,7 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.part import section_part
 from worker.enforcement.documents.titles import key, plain
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.markdown.outline import Heading, Outline
+from worker.enforcement.markdown.outline import Heading, section_ends
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
@@ -57,11 +57,12 @@ class Structure(Rule):
         """MISSING_SECTION and EMPTY_SECTION for each section, SECTION_ORDER for the first that comes too late."""
         locale, out = self.words_in(context), parse(response).out
         issues, places = [], []
+        ends = section_ends(out)
         for section in self.wanted:
             names = {key(name) for name in section.split("|")}
             found = [
-                heading
-                for heading in out.headings
+                (heading, end)
+                for heading, end in zip(out.headings, ends, strict=True)
                 if heading.top and (not self.level or heading.level == self.level) and key(heading.title) in names
             ]
             shown = f"{'#' * (self.level or 2)} {section.partition('|')[0]}"
@@ -70,9 +71,10 @@ class Structure(Rule):
             if not found:
                 issues.append(rule_issue("MISSING_SECTION", locale, part=part, section=shown))
                 continue
-            places.append(found[0])
-            if self.filled and not any(_filled(out, heading) for heading in found):
-                issues.append(rule_issue("EMPTY_SECTION", locale, line=found[0].line + 1, part=part, section=shown))
+            first = found[0][0]
+            places.append(first)
+            if self.filled and not any(any(True for _ in content(out, one.line + 1, end)) for one, end in found):
+                issues.append(rule_issue("EMPTY_SECTION", locale, line=first.line + 1, part=part, section=shown))
         if self.ordered:
             issues += self._order(places, locale)
         return issues
@@ -84,9 +86,3 @@ class Structure(Rule):
                 values = {"section": plain(before.title), "order": order}
                 return [rule_issue("SECTION_ORDER", locale, line=before.line + 1, **values)]
         return []
-
-
-def _filled(out: Outline, heading: Heading) -> bool:
-    """True when something stands below the heading, before the next one of its level or above."""
-    later = (other.line for other in out.headings if other.line > heading.line and other.level <= heading.level)
-    return any(True for _ in content(out, heading.line + 1, next(later, len(out.lines))))

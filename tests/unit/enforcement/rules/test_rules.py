@@ -38,6 +38,25 @@ def codes(rule: Rule, answer: str, **context: Any) -> list[str]:
     return [issue.code for issue in rule.validate(answer, context)]
 
 
+#: Addresses that a reader or its browser completes: each leads to evil.test.
+WITHOUT_SCHEME = (
+    "![p](//evil.test/p.png)",
+    "[x](</\\/evil.test/x>)",
+    "[x](&#47;&#47;evil.test)",
+    "[x](/\\evil.test)",
+    "[x](https:evil.test/x)",
+    "[x](HTTPS:/evil.test/x)",
+    "[x](/&#9;/evil.test/x)",
+    "Look at [e].\n\n[e]: //evil.test/e",
+    "[e]:\n  <//evil.test/e>",
+    '<img src="//evil.test/p.png">',
+    "<img alt=x\n  src = //evil.test/p.png>",
+    "<a href='//evil.test'>x</a>",
+    '<div style="background:url(//evil.test/p.png)">x</div>',
+    "<//evil.test/p.png>",
+)
+
+
 @pytest.mark.parametrize(
     ("rule", "answer", "expected"),
     [
@@ -60,6 +79,11 @@ def codes(rule: Rule, answer: str, **context: Any) -> list[str]:
         (Links(hosts=("*.a.example",)), "https://evila.example/", ["LINK_NOT_ALLOWED"]),
         (Links(hosts=("a.example",)), "https://[::1/", ["LINK_NOT_ALLOWED"]),
         (Links(), "[x](javascript:alert(1))", ["LINK_NOT_ALLOWED"]),
+        *((Links(hosts=("a.example",)), text, ["LINK_NOT_ALLOWED"]) for text in WITHOUT_SCHEME),
+        *((Links(hosts=("a.example",)), text.replace("evil.test", "a.example"), []) for text in WITHOUT_SCHEME),
+        (Links(hosts=("a.example",)), "`a = b // c`, a // comment, 3 //4, src=left.png, [x](/y) and [x](y//z)", []),
+        (Links(), "![p](//evil.test/p.png)", []),
+        (Links(hosts=("a.example",)), "Read www.evil.test/page first.", ["LINK_NOT_ALLOWED"]),
         (Language(expect="de"), ENGLISH * 2, ["WRONG_LANGUAGE"]),
         (Language(expect="de"), GERMAN * 2, []),
         (Language(expect="de"), GERMAN * 2 + ENGLISH * 2, []),
