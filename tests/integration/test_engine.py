@@ -25,10 +25,11 @@ from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.accounts import disagreements
 from tests.blocking import nothing_blocks
 from tests.support import wait_for, wait_until
+from worker.enforcement.isolation import MOST_CHARACTERS
 from worker.files.workspace import MAX_FILE, check_session_done
 from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
-from worker.turns.judges import MOST_CHARACTERS, judge_case, repair_case
+from worker.turns.judges import judge_case, repair_case
 from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loop import Loop

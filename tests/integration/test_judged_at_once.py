@@ -23,11 +23,12 @@ from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, says
 from tests.records import counters
 from tests.support import wait_until
+from worker.enforcement.isolation import MOST_CHARACTERS
 from worker.enforcement.policy import Attempt
 from worker.files.workspace import delivery_name, written
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders
-from worker.turns.judges import MOST_CHARACTERS, Case
+from worker.turns.judges import Case
 from worker.turns.threads import Threads
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")

@@ -17,9 +17,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
+from worker.enforcement.isolation import MOST_CHARACTERS
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy
-from worker.turns.judges import MOST_CHARACTERS, CannotJudge, Case, Judges, judge_case
+from worker.turns.judges import CannotJudge, Case, Judges, judge_case
 
 OWN = """
 import os, time

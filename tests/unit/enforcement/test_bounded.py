@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from tests.unit.enforcement.samples import ADR, header_with
 from tests.unit.enforcement.test_foreign_input import ADVERSARIAL, NOWHERE, PIECES
 from worker.enforcement.documents.document import parse
+from worker.enforcement.isolation import MOST_CHARACTERS
 from worker.enforcement.policy import Policy
-from worker.turns.judges import MOST_CHARACTERS, Case, judge_case, repair_case
+from worker.turns.judges import Case, judge_case, repair_case
 
 OURS = ("step_marker", "adr_structure", "file_existence")
 #: Steps of Python for each character of the texts, over a first attempt, a second one and a repair; and for none.
