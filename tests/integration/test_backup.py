@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
+import shutil
 import signal
 import stat
 import subprocess
@@ -16,6 +18,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.phases.phase import Phase
@@ -24,9 +27,14 @@ from api_client.contract.turn import TurnRequest
 from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.conftest import WorkerProcess, end_all, environ_of, turns
+from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
+from tests.ports import free_port
 from tests.relay import RelayProcess
-from tests.support import playing, wait_until
-from worker.processes.broker import EmbeddedBroker
+from tests.support import playing, wait_for, wait_until
+from worker.backup import keyspace, restoring
+from worker.backup.errors import RestoreRefused
+from worker.backup.keyspace import fitting_server
+from worker.processes.broker import EmbeddedBroker, Server, find_server
 
 #: A chat's agent that answers, and one of a phase that writes its file.
 SCRIPT = """
@@ -235,3 +243,75 @@ def test_a_restore_says_which_settings_differ_and_masks_secrets(
     rows = {row["name"]: row for row in told["settings_that_differ"]}
     assert (rows["HELIX_RUN_SLOTS"]["was"], rows["HELIX_RUN_SLOTS"]["now"]) == ("7", "16")
     assert rows["HELIX_API_KEYS"]["was"]
+
+
+def test_a_refused_archive_leaves_the_place_as_it_was(tmp_path: Path) -> None:
+    """Each archive of the staged fault, without a process of its own (tests/fault/staged/restore.py)."""
+    archive = tmp_path / "archive"
+    for settings, look in places(tmp_path):
+        before = look()
+        for what, forged in hostile(tmp_path / "outside", 64 * 2**20).items():
+            forged.write(archive)
+            with pytest.raises(RestoreRefused):
+                restoring.restore(settings, archive, contextlib.nullcontext)
+            assert look() == before, what
+
+
+def test_a_file_gets_no_more_than_permissions(after: Settings, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    files = {"store.rdb": DUMP, "root/projects/run": b"#!"}
+    Forged(
+        files=files, modes={"root/projects/run": 0o6755}, facts={"namespace": after.namespace, "settings": []}
+    ).write(archive)
+    assert run(after, "restore", str(archive)).returncode == 0
+    assert stat.S_IMODE((after.root / "projects" / "run").stat().st_mode) == 0o755
+
+
+def test_a_root_with_a_store_in_use_is_refused_and_stays_as_it_was(
+    before: Settings, after: Settings, tmp_path: Path
+) -> None:
+    archive = tmp_path / "backup"
+    assert run(before, "backup", str(archive)).returncode == 0
+    with EmbeddedBroker(after.root / ".helix" / "broker") as server:
+        own = replace(after, broker_url=server.url, store_url=server.url)
+        assert run(own, "submit", "hello").returncode == 0
+    was = tree(after.root)
+    refused = run(after, "restore", str(archive))
+    assert (refused.returncode, "the store is not empty" in refused.stderr) == (2, True)
+    assert tree(after.root) == was
+
+
+def test_a_server_that_reads_the_backup_and_fits_the_store_is_taken(private_settings: Settings, tmp_path: Path) -> None:
+    broken = tmp_path / "broken-server"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    servers = [Server(broken, "9.9.9", "PATH"), find_server()]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keyspace, "find_servers", lambda: iter(servers))
+        assert fitting_server(private_settings, b"REDIS0010") == servers[1]
+        with pytest.raises(RestoreRefused, match=r"broken-server 9.9.9 does not read it.*on PATH"):
+            fitting_server(private_settings, b"REDIS0099")
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs a redis-server older than the wheel's Valkey")
+def test_a_backup_of_an_older_server_goes_back_into_one_like_it(
+    before: Settings, after: Settings, tmp_path: Path
+) -> None:
+    archive, port = tmp_path / "backup", free_port()
+    own = replace(before, broker_url=(url := f"redis://127.0.0.1:{port}/0"), store_url=url)
+    command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            wait_for(lambda: run(own, "submit", "hello").returncode == 0)
+            done = run(own, "backup", str(archive))
+            assert (done.returncode, "note:" in done.stdout) == (0, False), done.stderr
+            with redis.Redis.from_url(url) as store:
+                store.flushall()
+                without = run(replace(own, root=after.root), "restore", str(archive), PATH="/bin:/usr/sbin")
+                assert "too old for what valkey-server" in without.stderr
+                assert [*after.root.iterdir(), *store.keys()] == []
+                done = run(replace(own, root=after.root), "restore", str(archive))
+                assert done.returncode == 0, done.stderr
+            assert "note: no server here" in run(own, "backup", str(tmp_path / "b"), PATH="/bin:/usr/sbin").stdout
+        finally:
+            server.terminate()

@@ -2,6 +2,9 @@
 
 The manifest names each file with size and SHA-256. It comes last: an archive that was cut off has none and is refused.
 A file that changed while it was read may be in the archive twice; the manifest says which of the two counts.
+
+Whoever reads one trusts nothing in it: each name, mode, size and number has a limit, and memory does not grow with what
+an archive unpacks to.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ import os
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
@@ -24,7 +27,18 @@ from worker.backup.errors import BackupFailed, RestoreRefused
 FORMAT = "helix-turns.backup/1"
 _MANIFEST, _SEAL = "manifest.json", "manifest.sha256"
 _CHUNK = 2**20
-_BROKEN = (tarfile.TarError, EOFError, zlib.error, ValueError, KeyError, TypeError)
+#: How many bytes of a dump name its format: "REDIS0010", "VALKEY080".
+HEAD_BYTES = 9
+_BROKEN = (
+    *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile),
+    *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
+)
+#: How much an archive may hold: members, bytes of a name and of each of its parts, bytes of a header, and of the facts.
+_MOST_MEMBERS, _NAME_BYTES, _PART_BYTES, _HEADER_BYTES, _FACTS_BYTES = 1_000_000, 4096, 255, 2**16, 2**22
+#: An entry of the manifest takes at most so many bytes, and six for each letter of its name.
+_ENTRY_BYTES = 256
+_MOST_NUMBER = 2**63
+_PERMISSIONS = 0o777
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +53,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive holds: its entries by name, facts about the installation, and the manifest's own checksum."""
+    """What an archive holds.
+
+    Attributes:
+        entries: by name. facts: about the installation. digest: the manifest's own checksum.
+        places: of each entry, its place among the archive's members.
+        store_head: the first bytes of the store's dump, which name its format.
+    """
 
     entries: Mapping[str, Entry]
     facts: Mapping[str, Any]
     digest: str
+    places: Mapping[str, int]
+    store_head: bytes
 
 
 class ArchiveWriter:
@@ -94,8 +116,10 @@ class ArchiveWriter:
         """Write the manifest and its checksum, wait for the disk, and give the archive its name; returns the checksum.
 
         Raises:
-            OSError: it cannot be written.
+            BackupFailed: there are too many files. OSError: it cannot be written.
         """
+        if len(self.entries) > _MOST_MEMBERS - 2:
+            raise BackupFailed(f"{len(self.entries)} files are more than a backup holds; `turns gc` removes old ones")
         entries = {name: asdict(entry) for name, entry in self.entries.items()}
         manifest = json.dumps({"format": FORMAT, "facts": dict(facts), "entries": entries}).encode()
         digest = hashlib.sha256(manifest).hexdigest()
@@ -130,49 +154,121 @@ class _Hashing:
         return found
 
 
-def checked(path: Path) -> Manifest:
-    """Read a whole archive, compare each file with the manifest, and return that.
+class _Header(tarfile.TarInfo):
+    """A member's header. tarfile keeps long names, and the maps of files with holes, in memory, whatever their size."""
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
+        """Read a header.
+
+        Raises:
+            RestoreRefused: it is of something that no backup has, or too large.
+        """
+        found = super().frombuf(buf, encoding, errors)
+        extended = found.type == tarfile.XHDTYPE
+        if not (extended or found.type in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}):
+            raise RestoreRefused(f"the archive holds something that is neither file nor folder: {found.name[:80]!r}")
+        if extended and found.size > _HEADER_BYTES:
+            raise RestoreRefused(f"the archive has a header of {found.size} bytes; take another one")
+        return found
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        raise tarfile.ReadError("a file with holes")
+
+
+def checked(path: Path, store: str) -> Manifest:
+    """Read a whole archive, compare each file with the manifest, and return that. Nothing is written.
+
+    ``store`` is the name of the store's dump.
 
     Raises:
-        RestoreRefused: it is cut off, damaged, or not a backup. OSError: it cannot be read.
+        RestoreRefused: it is cut off, damaged, not a backup, or names what no backup holds. OSError: it cannot be read.
     """
     try:
-        return _checked(path)
+        return _checked(path, store)
     except _BROKEN as error:
         raise RestoreRefused(f"{path} is not a whole backup ({type(error).__name__}); take another one") from error
 
 
-def _checked(path: Path) -> Manifest:
-    found: set[tuple[str, str]] = set()
-    texts: dict[str, bytes] = {}
-    with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
-        for info in tar:
-            if info.name in {_MANIFEST, _SEAL}:
-                texts[info.name] = _content(tar, info).read()
-            elif info.isdir():
-                found.add((info.name, ""))
-            else:
-                reading = _Hashing(_content(tar, info))
-                while reading.read(_CHUNK):
-                    pass
-                found.add((info.name, reading.sha256))
-        while unpacked.read(_CHUNK):  # to the checksum at its very end
+def _members(path: Path) -> Iterator[tuple[int, tarfile.TarInfo, IO[bytes] | None]]:
+    """The members of an archive with their numbers: a header each, and a file's content. Read to its very end."""
+    with gzip.open(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Header) as tar:
+        number = 0
+        while info := tar.next():
+            tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
+            if number >= _MOST_MEMBERS or len(os.fsencode(info.name)) > _NAME_BYTES:
+                raise RestoreRefused(f"{path} holds more than a backup may; take another one")
+            yield number, info, None if info.isdir() else tar.extractfile(info)
+            number += 1
+        while unpacked.read(_CHUNK):  # to its checksum
             pass
+
+
+def _checked(path: Path, store: str) -> Manifest:
+    found: dict[tuple[str, str], int] = {}
+    texts: dict[str, bytes] = {}
+    head, most = b"", _FACTS_BYTES
+    for number, info, content in _members(path):
+        most += _ENTRY_BYTES + 6 * len(info.name)
+        if content is None:
+            found[info.name, ""] = number
+        elif info.name in {_MANIFEST, _SEAL}:
+            if info.size > most:  # as many entries as there were members cannot take that much
+                raise RestoreRefused(f"{path} has a manifest of {info.size} bytes; take another one")
+            texts[info.name] = content.read()
+        else:
+            reading = _Hashing(content)
+            first = reading.read(_CHUNK)
+            while reading.read(_CHUNK):
+                pass
+            found[info.name, reading.sha256] = number
+            head = first[:HEAD_BYTES] if info.name == store else head
     if set(texts) != {_MANIFEST, _SEAL}:
         raise RestoreRefused(f"{path} is half a backup: its end is missing; take another one")
     digest = hashlib.sha256(texts[_MANIFEST]).hexdigest()
     if texts[_SEAL].decode().strip() != digest:
         raise RestoreRefused(f"{path} is damaged: the checksum of its manifest differs; take another one")
-    data = json.loads(texts[_MANIFEST])
+    data = json.loads(texts.pop(_MANIFEST))
     if data["format"] != FORMAT:
         raise RestoreRefused(f"{path} has the format {str(data['format'])[:40]!r}; this release reads {FORMAT}")
-    entries = {name: Entry(**entry) for name, entry in data["entries"].items()}
+    entries = {name: _entry(entry) for name, entry in data["entries"].items()}
     for name, entry in entries.items():
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        if odd(name):
             raise RestoreRefused(f"{path} holds a file outside of it: {name[:80]!r}")
         if (name, entry.sha256) not in found:
             raise RestoreRefused(f"{path} is damaged: the checksum of {name[:80]!r} differs; take another one")
-    return Manifest(entries, data["facts"], digest)
+    places = {name: found[name, entry.sha256] for name, entry in entries.items()}
+    return Manifest(entries, _facts(data["facts"]), digest, places, head)
+
+
+def _entry(data: Mapping[str, Any]) -> Entry:
+    """An entry with a mode of permissions alone: no set-uid, no set-gid, no sticky bit.
+
+    Raises:
+        ValueError, TypeError: a number is none, or larger than a file can have.
+    """
+    entry = Entry(**data)
+    if not isinstance(entry.sha256, str) or not all(
+        type(number) is int and 0 <= number < _MOST_NUMBER for number in (entry.size, entry.mode, entry.mtime_ns)
+    ):
+        raise ValueError("no entry")
+    return replace(entry, mode=entry.mode & _PERMISSIONS)
+
+
+def _facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The facts, if they are what readers expect. Raises ``ValueError``, ``TypeError``, ``KeyError``."""
+    rows = facts["settings"]
+    if not (isinstance(facts["namespace"], str) and isinstance(rows, list)):
+        raise TypeError("no facts")
+    if not all(isinstance(row[name], str) for row in rows for name in ("name", "value", "origin")):
+        raise TypeError("no settings")
+    return facts
+
+
+def odd(name: str) -> bool:
+    """Whether a name could lead out of the folder it is for: an empty part, ``..``, or one no file can have."""
+    parts = name.split("/")
+    return "\0" in name or "." in parts[2:] or any(p in {"", ".."} or len(os.fsencode(p)) > _PART_BYTES for p in parts)
 
 
 def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, Entry, IO[bytes] | None]]:
@@ -181,17 +277,9 @@ def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, Entry, IO[by
     Raises:
         OSError, tarfile.TarError: it cannot be read any more.
     """
-    with tarfile.open(path, mode="r|gz") as tar:
-        for info in tar:
-            if entry := manifest.entries.get(info.name):
-                yield info.name, entry, None if info.isdir() else _content(tar, info)
-
-
-def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    content = tar.extractfile(info) if info.isreg() else None
-    if content is None:
-        raise RestoreRefused(f"the archive holds something that is neither file nor folder: {info.name[:80]!r}")
-    return content
+    for number, info, content in _members(path):
+        if manifest.places.get(info.name) == number:
+            yield info.name, manifest.entries[info.name], content
 
 
 def _sync_folder(path: Path) -> None:

@@ -1,7 +1,12 @@
-"""Bringing the store of a backup into a server: a second server reads the dump, and each key is copied from it."""
+"""Bringing the store of a backup into a server: a second server reads the dump, and each key is copied from it.
+
+The second server must read the dump, and write keys in a form that the first one reads: before anything is restored,
+each server that can be run here is tried with a dump without keys and one key without meaning.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -16,10 +21,14 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values import shards
 from worker.backup.errors import RestoreRefused
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.broker import BrokerError, EmbeddedBroker, Server, find_servers
 from worker.turns.record.store import connect
 
 _BATCH = 200
+_OTHER_VERSION = "version or checksum"
+#: The end of a dump without a checksum.
+_END = b"\xff" + bytes(8)
+_REMEDY = "Put the store's own kind and version of server on PATH, where the restore runs"
 
 
 def require_empty_store(settings: Settings, digest: str) -> None:
@@ -32,20 +41,104 @@ def require_empty_store(settings: Settings, digest: str) -> None:
         _require_room(target, Keys(settings.namespace), digest)
 
 
-def restore_keys(settings: Settings, dump: Path, digest: str) -> int:
+def fitting_server(settings: Settings, head: bytes) -> Server:
+    """The first server here that reads dumps that begin with ``head`` and writes keys that the store's server reads.
+
+    It leaves nothing in the store.
+
+    Raises:
+        RestoreRefused: there is none; says what each lacks. BrokerError: there is no server here at all.
+    """
+    lacks = []
+    for server, what, key in _tried(head):
+        if key:
+            try:
+                _try_key(settings, key)
+            except ResponseError as error:
+                if _OTHER_VERSION not in str(error):
+                    raise
+            else:
+                return server
+        lacks.append(f"the store's server is too old for what {what} writes" if key else f"{what} does not read it")
+    raise RestoreRefused(
+        f"no server here brings this backup ({head.decode(errors='replace')}) into the store: {'; '.join(lacks)}."
+        f" {_REMEDY}"
+    )
+
+
+def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
+    """Why no server here could bring a dump that begins with ``head`` back into a server like the store's; or empty.
+
+    Reads one key of the store, and writes nothing.
+
+    Raises:
+        RedisError: the store does not answer.
+    """
+    with connect(settings) as store:
+        own = cast("bytes", store.dump(Keys(settings.namespace).installation))
+    tried: list[str] = []
+    with contextlib.suppress(BrokerError):
+        for _, what, key in _tried(head):
+            if key and _form(key) <= _form(own):
+                return ""
+            tried.append(what)
+    return f"no server here ({', '.join(tried) or 'none'}) restores this backup into a store like its own. {_REMEDY}"
+
+
+def _tried(head: bytes) -> Iterator[tuple[Server, str, bytes]]:
+    """Each server here, what it is called, and a key as it writes it; empty where it reads no dump with this head."""
+    for server in find_servers():
+        with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
+            (empty := Path(folder) / "empty.rdb").write_bytes(head + _END)
+            try:
+                key = _key_of(_loadable(empty, Path(folder)), server)
+            except BrokerError:
+                key = b""
+        yield server, f"{server.path.name} {server.version}", key
+
+
+def _form(key: bytes) -> int:
+    """The version of a key's form: two bytes before its checksum."""
+    return int.from_bytes(key[-10:-8], "little")
+
+
+def _key_of(directory: Path, server: Server) -> bytes:
+    with EmbeddedBroker(directory, server=server) as running, redis.Redis.from_url(running.url) as source:
+        source.set("key", "value")
+        return cast("bytes", source.dump("key"))
+
+
+def _try_key(settings: Settings, key: bytes) -> None:
+    """Raises ``ResponseError``: the store's server does not read this key."""
+    name = Keys(settings.namespace).probe("restore")
+    with connect(settings) as target:
+        target.restore(name, 1000, key, replace=True)
+        target.delete(name)
+
+
+def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) -> int:
     """Copy every key of the namespace from a dump into the store; returns how many.
 
     The store says from the first key to the last which backup it is being restored from, and no worker or relay starts
     on it meanwhile. Doing it again changes nothing.
 
+    Args:
+        settings: with a store.
+        dump: the store of the backup.
+        digest: of the backup.
+        server: of ``fitting_server``.
+
     Raises:
         RestoreRefused: the store's server does not read what ours writes.
-        BrokerError: there is no server here that reads the dump.
+        BrokerError: ours does not read the dump.
     """
     keys = Keys(settings.namespace)
     with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder, connect(settings) as target:
         target.hset(keys.installation, shards.RESTORING, digest)
-        with EmbeddedBroker(_loadable(dump, Path(folder))) as server, redis.Redis.from_url(server.url) as source:
+        with (
+            EmbeddedBroker(_loadable(dump, Path(folder)), server=server) as running,
+            redis.Redis.from_url(running.url) as source,
+        ):
             last, passing = (
                 keys.installation.encode(),
                 {name.encode() for name in (keys.workers, keys.reapers, keys.written)},
@@ -111,7 +204,7 @@ def _copy(source: redis.Redis, target: redis.Redis, names: list[bytes]) -> int:
     try:
         writing.execute()
     except ResponseError as error:
-        if "version or checksum" in str(error):
+        if _OTHER_VERSION in str(error):
             raise RestoreRefused(
                 f"the store's server does not read what ours writes ({error}); take one as new as ours"
             ) from error

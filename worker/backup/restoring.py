@@ -6,9 +6,11 @@ A mark in HELIX_ROOT/.helix and one in the store say that it is not done; nothin
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -17,9 +19,9 @@ from api_client.contract.failpoints import reach
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.backup.archive import Entry, Manifest, checked, contents
 from worker.backup.errors import RestoreRefused
-from worker.backup.keyspace import require_empty_store, restore_keys
+from worker.backup.keyspace import fitting_server, require_empty_store, restore_keys
 from worker.backup.restore_mark import MARK
-from worker.backup.saving import KEYS, STATE, STORE
+from worker.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE
 from worker.files.safe_io import replace as put
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.programs import state_dir
@@ -36,33 +38,39 @@ class Restored:
     left_alone: tuple[str, ...]
 
 
-def restore(settings: Settings, archive: Path) -> tuple[Manifest, Restored]:
-    """Check an archive, then bring back files and store.
+def restore(
+    settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
+) -> tuple[Manifest, Restored]:
+    """Check an archive, and that the place is empty and the store's server fits; then bring back files and store.
+
+    What is refused leaves the place as it was: no file, no folder and no mark is made before every check has passed.
 
     Args:
         archive: the file.
         settings: without a store the embedded broker of HELIX_ROOT is started for as long as it takes.
+        alone: holds what keeps others off HELIX_ROOT; entered once the checks that need no file have passed.
 
     Raises:
-        RestoreRefused: the archive is not whole, or the installation is not empty.
+        RestoreRefused: the archive is not whole, the installation is not empty, or no server here fits the store's.
         OSError: something cannot be written; the same restore again goes on.
     """
-    manifest = checked(archive)
+    manifest = checked(archive, STORE)
     if manifest.facts["namespace"] != settings.namespace:
         raise RestoreRefused(f"the backup is of another namespace: set HELIX_NAMESPACE={manifest.facts['namespace']}")
-    state = state_dir(settings)
-    places = _Places(settings)
+    state, places = settings.root / STATE_DIR, _Places(settings)
     begun = _begun(state)
     if begun not in {"", manifest.digest}:
         raise RestoreRefused(f"{state.parent} is half restored from another backup ({begun[:12]}); restore that one")
-    if not begun:
-        _require_room(manifest, places)
-    with _running(settings) as reached:
+    _require_places(manifest, places, empty=not begun)
+    with _looked_at(settings) as store:
+        require_empty_store(store, manifest.digest)
+        server = fitting_server(store, manifest.store_head)
+    with alone(), _running(settings) as reached:
         require_empty_store(reached, manifest.digest)
         if not begun:
-            _write(state / MARK, manifest.digest.encode())
+            _write(state_dir(settings) / MARK, manifest.digest.encode())
         files, left_alone = _restore_files(archive, manifest, places)
-        keys = restore_keys(reached, state / _DUMP, manifest.digest)
+        keys = restore_keys(reached, state / _DUMP, manifest.digest, server)
     os.sync()
     (state / _DUMP).unlink(missing_ok=True)
     (state / MARK).unlink()
@@ -87,14 +95,38 @@ class _Places:
         first, _, rest = name.partition("/")
         root = self.settings.root
         whole = {STORE: root / STATE_DIR / _DUMP, KEYS: self.settings.keys_path}
-        return whole.get(name) or (root / STATE_DIR if first == STATE else root) / rest
+        folders = {STATE: root / STATE_DIR, ROOT: root}
+        if name not in whole and (first not in folders or (first == STATE and rest.partition("/")[0] in NOT_KEPT)):
+            raise RestoreRefused(f"no backup has a file {name[:80]!r}; take another one")
+        return whole.get(name) or folders[first] / rest
 
 
-def _require_room(manifest: Manifest, places: _Places) -> None:
-    """Refuse where a file would be replaced; settings that are there are left alone."""
-    for name, entry in manifest.entries.items():
-        if entry.sha256 and name != STORE and not name.startswith(f"{STATE}/") and os.path.lexists(places.of(name)):
-            raise RestoreRefused(f"{places.of(name)} exists: restore into an empty HELIX_ROOT")
+def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None:
+    """Refuse what cannot be put in place: two entries at one place, a file that is to be a folder, no room for all.
+
+    Where it must be ``empty``, also where a file would be replaced; settings that are there are left alone.
+    """
+    of = {name: places.of(name) for name in manifest.entries}
+    files = {of[name] for name, entry in manifest.entries.items() if entry.sha256}
+    if len(set(of.values())) < len(of):
+        raise RestoreRefused("the archive holds two files for one place; take another one")
+    fine: set[Path] = set()
+    for name, place in of.items():
+        replaces = place in files and name != STORE and not name.startswith(f"{STATE}/") and os.path.lexists(place)
+        if empty and replaces:
+            raise RestoreRefused(f"{place} exists: restore into an empty HELIX_ROOT")
+        for folder in place.parents if place in files else (place, *place.parents):
+            if folder in fine:
+                break
+            if folder in files or (os.path.lexists(folder) and not folder.is_dir()):
+                raise RestoreRefused(f"{folder} is a file, and the backup has a folder there")
+            fine.add(folder)
+    needed, free = sum(entry.size for entry in manifest.entries.values()), shutil.disk_usage(places.settings.root).free
+    if empty and needed > free:
+        raise RestoreRefused(
+            f"the backup unpacks to {needed / 2**20:.0f} MiB, and {places.settings.root} has room for"
+            f" {free / 2**20:.0f}: make room"
+        )
 
 
 def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[int, tuple[str, ...]]:
@@ -122,7 +154,7 @@ def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[
 
 def _put(place: Path, content: IO[bytes], entry: Entry) -> None:
     """Put a file in its place, whole. A draft that a kill left is written again under the same name."""
-    draft = place.with_name(f".{place.name[:200]}.restoring")
+    draft = place.with_name(f".{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:32]}.restoring")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         shutil.copyfileobj(content, file, 2**20)
         os.fchmod(file.fileno(), entry.mode)
@@ -137,6 +169,19 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def _looked_at(settings: Settings) -> Iterator[Settings]:
+    """The settings with the store, or a copy of the embedded broker's data, so that a look leaves no trace there."""
+    with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
+        kept, copy = settings.root / STATE_DIR / "broker" / "appendonlydir", Path(folder) / STATE_DIR / "broker"
+        if not settings.store_url:
+            copy.mkdir(parents=True)
+            if kept.is_dir():
+                shutil.copytree(kept, copy / kept.name)
+        with _running(settings if settings.store_url else replace(settings, root=Path(folder))) as reached:
+            yield reached
 
 
 @contextlib.contextmanager

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from api_client.contract.phases.phase_place import PHASES
 from api_client.contract.settings import STATE_DIR, Settings
-from worker.backup.archive import ArchiveWriter
+from worker.backup.archive import HEAD_BYTES, ArchiveWriter
+from worker.backup.keyspace import what_a_restore_lacks
 from worker.backup.snapshot import take_snapshot
 from worker.backup.tree import save_file, save_folder
 from worker.files.folder_clearing import GONE
@@ -22,7 +23,7 @@ from worker.files.session_fence import HELD
 
 STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
 #: Of HELIX_ROOT/.helix: what belongs to the running processes, and is made again.
-_NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower"}
+NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Wanted:
 class Saved:
     """An archive that was made: its checksum, the store's moment (seconds since the epoch), files, bytes of them.
 
-    ``left_out``: links, sockets and pipes that agents left.
+    ``left_out``: links, sockets and pipes that agents left. ``lacking``: why no server here could restore it; or empty.
     """
 
     digest: str
@@ -52,6 +53,7 @@ class Saved:
     files: int
     bytes: int
     left_out: int
+    lacking: str
 
 
 def save(settings: Settings, target: Path, look: Callable[[], Wanted]) -> Saved:
@@ -68,13 +70,15 @@ def save(settings: Settings, target: Path, look: Callable[[], Wanted]) -> Saved:
             at = time.time()
             take_snapshot(settings, dump)
             save_file(archive, dump, STORE)
+            with dump.open("rb") as file:
+                lacking = what_a_restore_lacks(settings, file.read(HEAD_BYTES))
             dump.unlink()
             wanted = look()
             left_out = _save_files(archive, settings, wanted)
             digest = archive.seal(_facts(settings, wanted, at))
             files = [entry for entry in archive.entries.values() if entry.sha256]
             size = sum(entry.size for entry in files)
-            return Saved(digest=digest, at=at, files=len(files), bytes=size, left_out=left_out)
+            return Saved(digest=digest, at=at, files=len(files), bytes=size, left_out=left_out, lacking=lacking)
     finally:
         dump.unlink(missing_ok=True)
 
@@ -108,7 +112,7 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: Wanted) -> i
 
 def _is_running(path: Path) -> bool:
     """Whether this belongs to running processes alone."""
-    return path.name in _NOT_KEPT or path.suffix in {".lock", ".ready", ".log"} or path.name.startswith("flower.")
+    return path.name in NOT_KEPT or path.suffix in {".lock", ".ready", ".log"} or path.name.startswith("flower.")
 
 
 def _is_passing(path: Path) -> bool:
@@ -120,7 +124,7 @@ def _save_phases(archive: ArchiveWriter, root: Path, directory: str) -> int:
     folder = root / directory
     if not folder.is_dir():
         return 0
-    facts, name = folder.stat(), f"{ROOT}/{directory}"
+    facts, name = folder.stat(), f"{ROOT}/{PurePosixPath(directory)}"  # no caller's "a//b"
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
     if (order := folder / "phases.yaml").is_file():
         save_file(archive, order, f"{name}/phases.yaml")

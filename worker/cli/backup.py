@@ -19,7 +19,7 @@ from api_client.index.search import Search
 from worker.backup import restoring, saving
 from worker.cli.config import describe
 from worker.cli.installation.up import only_one
-from worker.cli.output import json_option, number_of, write_json
+from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.turns.actions import whoami
 from worker.cli.turns.turn import with_client
 from worker.processes.programs import state_dir
@@ -50,6 +50,8 @@ def backup(target: Path, as_json: bool) -> None:
     odd = f", {number_of(saved.left_out, 'link or socket')} left out" if saved.left_out else ""
     click.echo(f"{target}: the store at {at}, {number_of(saved.files, 'file')}, {saved.bytes / 2**20:.1f} MiB{odd}")
     click.echo(f"checksum {saved.digest}")
+    if saved.lacking:
+        click.echo(f"note: {saved.lacking}")
 
 
 def _wanted(settings: Settings) -> saving.Wanted:
@@ -84,8 +86,7 @@ def restore(source: Path, as_json: bool) -> None:
     nothing starts until the same restore has run again. Settings that are here already stay.
     """
     settings = load()
-    with only_one(state_dir(settings)):
-        manifest, restored = restoring.restore(settings, source.absolute())
+    manifest, restored = restoring.restore(settings, source.absolute(), lambda: only_one(state_dir(settings)))
     differing = _differing(settings, manifest.facts["settings"])
     if as_json:
         write_json({"archive": str(source), **asdict(restored), "settings_that_differ": differing})
@@ -94,7 +95,8 @@ def restore(source: Path, as_json: bool) -> None:
     for place in restored.left_alone:
         click.echo(f"left as it was: {place}")
     for row in differing:
-        click.echo(f"{row['name']} is {row['now'] or 'empty'}; it was {row['was'] or 'empty'} ({row['origin']})")
+        told = f"{row['name']} is {row['now'] or 'empty'}; it was {row['was'] or 'empty'} ({row['origin']})"
+        click.echo(one_line(told, 1000))  # what it was is the archive's own text
     click.echo("next: start relay and workers, then `turns doctor`")
 
 

