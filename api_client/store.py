@@ -25,6 +25,7 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
 from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
+from api_client.contract.values.worker_reports import WorkerReport
 from api_client.contract.words.store_refusals import refusal_of
 from api_client.subscription import Listener, Subscription
 
@@ -36,6 +37,10 @@ _RESENT_AFTER = (RedisConnectionError, RedisTimeoutError, ReadOnlyError)
 #: What confirms a write, each within less than ``_ANSWER_SECONDS``, and how often it is asked for.
 _CONFIRMATIONS: dict[str, tuple[str | int, ...]] = {"power": ("WAITAOF", 1, 0, 600), "replicated": ("WAIT", 1, 600)}
 _CONFIRM_TRIES = 3
+#: A write that the kernel did not take: a server that does not sync by itself answers before it knows.
+_NOT_TAKEN = b"aof_last_write_status:err"
+#: A store that takes a write so many milliseconds after another had brought that to the kernel.
+_LATER_MS = 1000
 _UNCONFIRMED = {
     "power": "the disk did not confirm the write within 2 seconds",
     "replicated": "no replica confirmed the write within 2 seconds",
@@ -246,17 +251,20 @@ class Store:
             await asyncio.sleep(_RESEND_SECONDS)
             return await self._connection.ask(*words)
 
-    async def settle(self, turn_id: str, seq: int) -> None:
-        """With ``power`` (``replicated``) wait until the disk (a replica) has the turn up to its event ``seq``.
+    async def settle(self, turn_id: str, seq: int, at_ms: int = 0) -> None:
+        """Wait until the turn is kept up to its event ``seq``, as HELIX_DURABILITY says.
 
-        A write, the question for the turn and the wait go out together. On a new connection, which has written nothing,
-        a wait alone would be answered at once; and a server that took over may never have had the turn.
+        With ``everysec`` the server's kernel has it, with ``power`` the disk, with ``replicated`` replicas.
+        ``at_ms`` says when the event was written, by the store's clock; 0: just now.
 
         Raises:
             StoreUnavailable: it was not confirmed in time, or the store lost it.
         """
         if (wait := _CONFIRMATIONS.get(self.settings.durability)) is None:
+            await self.require_taken(at_ms)
             return
+        # A write, the question for the turn and the wait go out together. On a new connection, which has written
+        # nothing, a wait alone would be answered at once; and a server that took over may never have had the turn.
         keys = keys_of(self.namespace, turn_id)
         for _ in range(_CONFIRM_TRIES):
             pipe = self.redis.pipeline(transaction=False)
@@ -269,6 +277,31 @@ class Store:
             if int(done[0] if isinstance(done, list) else done):
                 return
         raise StoreUnavailable(_UNCONFIRMED[self.settings.durability])
+
+    async def require_taken(self, at_ms: int = 0) -> None:
+        """Make sure that what was written, and answered, has reached the server's kernel: its disk may be full.
+
+        Asked after the answer, never together with the write: the server appends to its file between the two, and
+        tells then how that went. A full disk refuses the writes that follow, so one that was taken later (a worker's
+        report) shows that those before it are kept.
+
+        Raises:
+            StoreUnavailable: it has not, and is gone if the server ends now.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                if _NOT_TAKEN not in await self._sent(("INFO", "persistence")):
+                    return
+        except ResponseError:
+            return  # this user may not ask: the server is not ours, and syncs as its owner wants
+        except (RedisError, OSError, TimeoutError) as error:
+            raise unavailable(error) from error
+        if at_ms:
+            for report in (await self.hash(Keys(self.namespace).workers)).values():
+                with contextlib.suppress(ValueError):
+                    if WorkerReport.from_json("", report).at * 1000 > at_ms + _LATER_MS:
+                        return
+        raise unavailable(ResponseError("MISCONF the disk is full or broken: the last writes are in memory alone"))
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:

@@ -132,6 +132,10 @@ class Keys:
         """Hash: each worker process's last report on itself (JSON), by its name; of the first shard only."""
         return self._name("workers")
 
+    def alive(self, sign: str) -> str:
+        """Channel: a worker process listens to it while the store takes no report; ``sign`` is when, ``:``, name."""
+        return self._name(f"alive:{sign}")
+
     @property
     def ended_workers(self) -> str:
         """Hash: the last report (JSON) of worker processes that ended in peace, for a day; first shard only."""
@@ -243,11 +247,6 @@ class Keys:
     def reservations(self) -> str:
         """Hash: what is set aside for turns that count for a budget, by turn (JSON); of the first shard only."""
         return self._name("spending:reserved")
-
-    @property
-    def prices(self) -> str:
-        """Hash: what the dearest run of each model lately cost, in millionths of a dollar; of the first shard only."""
-        return self._name("spending:prices")
 
     @property
     def pauses(self) -> str:

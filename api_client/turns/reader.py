@@ -57,7 +57,7 @@ class TurnReader:
         if turn.turn_id != turn_id or (owner is not None and turn.request.owner != owner):
             raise TurnNotFound(turn_id)
         if turn.state is TurnState.FINISHED:
-            await self._confirm(turn_id, turn.seq)
+            await self._confirm(turn_id, turn.seq, round(turn.finished_at * 1000))
         return turn
 
     async def _whole(self, turn_id: str, event: Event) -> Event:
@@ -78,10 +78,10 @@ class TurnReader:
         fact, own = await self._ask(pipe.execute())
         return bytes(fact if fact is not None else own or b"")
 
-    async def _confirm(self, turn_id: str, seq: int) -> None:
+    async def _confirm(self, turn_id: str, seq: int, at_ms: int) -> None:
         """An end is shown once it is as durable as HELIX_DURABILITY says; that is asked for once. Raises as ``get``."""
         if turn_id not in self._confirmed:
-            await self._store.settle(turn_id, seq)
+            await self._store.settle(turn_id, seq, at_ms)
             self._confirmed[turn_id] = None
             while len(self._confirmed) > _MOST_CONFIRMED:
                 self._confirmed.pop(next(iter(self._confirmed)))
@@ -147,7 +147,7 @@ class TurnReader:
         async with aclosing(found) as events:
             async for event in events:
                 if event is not None and event.final:
-                    await self._confirm(turn_id, event.seq)
+                    await self._confirm(turn_id, event.seq, event.at_ms)
                     event = await self._whole(turn_id, event)
                 yield event
 

@@ -72,6 +72,7 @@ class Prober:
             self._written = 0.0
             key = Keys(self._store.namespace).written
             await self._ask(self._redis.set(key, secrets.token_hex(8), px=_KEPT_MS))
+            await self._store.require_taken()
             self._written = time.monotonic()
 
     async def ready(self, seconds: float) -> bool:

@@ -157,13 +157,14 @@ async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerR
     pipe.time()
     pipe.hgetall(keys.workers)
     pipe.hgetall(keys.ended_workers)
+    pipe.pubsub_channels(keys.alive("*"))
     for shard in store.shards:
         pipe.hgetall(shard.pauses)
-    (seconds, micros), there, over, *pauses = await store.ask(pipe.execute())
+    (seconds, micros), there, over, alive, *pauses = await store.ask(pipe.execute())
     now, ended = seconds + micros / 1e6, reports_of(over)
     facts = Facts(
         at=now,
-        reports=reports_of(there),
+        reports=reports_of(there, alive),
         ended=frozenset(each.name for each in ended),
         refusal=refusal,
         pauses={shard: {each.field: each for each in read_pauses(stored, now)} for shard, stored in enumerate(pauses)},

@@ -13,8 +13,10 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnState
+from api_client.contract.turn import Outcome, TurnState
+from api_client.contract.values.worker_reports import WorkerReport
 from tests.fault.conftest import message
 from tests.support import wait_until
 from worker.processes.broker import BrokerError, EmbeddedBroker
@@ -74,6 +76,31 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
             after = await wait_until(lambda: submitted(client), tick=0.2)
             for turn_id in (before, *stored, after):
                 assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
+
+
+async def test_on_a_full_disk_an_end_is_shown_if_the_store_took_a_write_after_it(
+    settings: Settings, small_disk: Path
+) -> None:
+    with EmbeddedBroker(small_disk / "b") as broker:
+        on = settings_on(settings, broker)
+        async with TurnsClient(on) as client:
+            early, late = [await client.submitter.submit(message("x", name)) for name in ("early", "late")]
+            for turn_id in (early, late):
+                await client.canceller.cancel(turn_id)
+            ended = (await client.reader.get(early)).finished_at
+            report = WorkerReport(name="w", at=ended + 2.0)  # as a worker's heartbeat two seconds later
+            await client.store.redis.hset(Keys(on.namespace).workers, "w", report.to_json())
+            late_at = {"finished_at": round(ended * 1000) + 3000}  # and this one ended after that
+            await client.store.redis.hset(keys_of(on.namespace, late).turn(late), mapping=late_at)
+            fill(small_disk / "filler")
+            while await submitted(client):
+                pass
+        async with TurnsClient(on) as client:  # which has shown nothing yet
+            assert (await client.reader.get(early)).outcome is Outcome.CANCELLED
+            with pytest.raises(StoreUnavailable) as refused:
+                await client.reader.get(late)
+            assert refused.value.refusal is not None
+            assert refused.value.refusal.word == "MISCONF"
 
 
 async def test_a_cut_tail_costs_the_last_write_alone(settings: Settings, private_broker: EmbeddedBroker) -> None:

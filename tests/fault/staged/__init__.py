@@ -30,8 +30,8 @@ class Seen:
 
 #: Module of this package -> the promise that its fault once broke.
 STAGES: dict[str, str] = {
-    "slow_store": "no alarm about a lost turn that had ended well on a slow store",
-    "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
+    "disk_full": "what is acknowledged on a full disk is kept when the broker is killed",
+    "restore": "a refused restore leaves the place as it was",
 }
 
 

@@ -42,8 +42,6 @@ class Lease:
         self.claim = claim
         #: The holder carried out the link before this one too, and saw it end.
         self.went_on = False
-        #: The command that may give the turn back is on its way: its answer alone says whether the turn was lost.
-        self.giving_back = False
         self.deadline = deadline
         self._seconds = seconds
         self._reason = ""
@@ -82,7 +80,7 @@ class Lease:
     def go_on(self, claim: Claim) -> None:
         """The holder has the next link too, by the same token; its lease began again when that was asked for."""
         self.claim = claim
-        self.went_on, self.giving_back = True, False
+        self.went_on = True
         self.deadline = claim.taken_at + claim.seconds_left
         self.acknowledge(claim.taken_at)
 
@@ -191,12 +189,12 @@ class LeaseKeeper:
             log.warning("lease.beat_failed", turns=len(held), error=type(error).__name__)
         for lease in held:
             found, stop = said.get(lease.claim.token, ("", ""))
-            if found == "fenced" and not lease.giving_back:
+            if found == "fenced":
                 log.warning("lease.fenced", turn_id=lease.claim.turn.turn_id)
                 lease.stop("fenced")
             elif found == "damaged":
                 log.error("lease.record_damaged", turn_id=lease.claim.turn.turn_id)
-            elif found == "held":
+            elif found:
                 lease.acknowledge(asked_at)
                 if stop:
                     lease.stop(stop)

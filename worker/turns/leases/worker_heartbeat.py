@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from api_client.contract.keys import Keys
 from api_client.contract.offered import offered_validators
@@ -112,6 +112,8 @@ class WorkerHeartbeat:
         self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
         self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
         self._workers = Keys(settings.namespace).workers
+        self._alive = Keys(settings.namespace).alive
+        self._sign: Any = self._store.pubsub()  # type: ignore[no-untyped-call]
         self._ended = Keys(settings.namespace).ended_workers
         self._report = WorkerReport(host=socket.gethostname(), queues=work.queues)
         self._orders, self._ordered = Keys(settings.namespace).orders, ""
@@ -132,6 +134,7 @@ class WorkerHeartbeat:
     def close(self) -> None:
         """Stop the thread, and take the worker off the list; for a day it stays on that of workers that ended."""
         self._closing.set()
+        self._sign.close()
         try:
             last = replace(self._report, at=self._by_the_store(time.time()))
             self._store.hset(self._ended, self._work.name, last.to_json())
@@ -237,6 +240,19 @@ class WorkerHeartbeat:
                 self._forget()
                 self._store.expire(self._workers, int(_FORGET_SECONDS))
                 self._kept_at = time.monotonic()
+            self._sign.close()
+        except ResponseError as error:  # a full disk, for example
+            log.info("heartbeat.store_refuses", error=str(error)[:80])
+            self._live_without_writing()
+        except RedisError as error:
+            log.info("heartbeat.store_away", error=type(error).__name__)
+
+    def _live_without_writing(self) -> None:
+        """Show a store that takes no writes that this worker lives (``api_client.workers.reports``)."""
+        self._reported_at = float("-inf")  # the first report that it takes again is sent at once
+        self._sign.close()
+        try:
+            self._sign.subscribe(self._alive(f"{self._report.at}:{self._work.name}"))
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
