@@ -3,7 +3,7 @@
 The manifest names each file with size and SHA-256. It comes last: an archive that was cut off has none and is refused.
 A file that changed while it was read may be in the archive twice; the manifest says which of the two counts.
 
-Whoever reads one trusts nothing in it: each name, mode, size and number has a limit, and memory does not grow with what
+A reader trusts nothing in it: each name, mode, size and number has a limit, and memory does not grow with what
 an archive unpacks to.
 """
 
@@ -245,7 +245,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
     """An entry with a mode of permissions alone: no set-uid, no set-gid, no sticky bit.
 
     Raises:
-        ValueError, TypeError: a number is none, or larger than a file can have.
+        ValueError, TypeError: something is not a number, or larger than a file can have.
     """
     entry = Entry(**data)
     if not isinstance(entry.sha256, str) or not all(
