@@ -95,8 +95,8 @@ def restore(source: Path, as_json: bool) -> None:
     for place in restored.left_alone:
         click.echo(f"left as it was: {place}")
     for row in differing:
-        told = f"{row['name']} is {row['now'] or 'empty'}; it was {row['was'] or 'empty'} ({row['origin']})"
-        click.echo(one_line(told, 1000))  # what it was is the archive's own text
+        line = f"{row['name']} is {row['now'] or 'empty'}; it was {row['was'] or 'empty'} ({row['origin']})"
+        click.echo(one_line(line, 1000))  # what it was is the archive's own text
     click.echo("next: start relay and workers, then `turns doctor`")
 
 
