@@ -15,6 +15,8 @@ DAY_SECONDS = 86_400
 MICRO = 1_000_000
 #: Every owner, or key, or model has this budget, unless it has its own.
 EACH = "*"
+#: Before a scope, in the stored day: what of it is set aside (``reserve.lua``).
+ASIDE = "aside|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class Spent:
         scope: ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``.
         budget: the entry of HELIX_BUDGETS that it is measured by, such as ``owner:*``.
         limit_usd, spent_usd: US dollars; ``spent_usd`` includes what is set aside for turns that go on.
+        set_aside_usd: that part of ``spent_usd``.
         resets_at: when the next day begins, in seconds since the epoch.
     """
 
@@ -33,11 +36,17 @@ class Spent:
     limit_usd: float
     spent_usd: float
     resets_at: float
+    set_aside_usd: float = 0.0
+
+    @property
+    def charged_usd(self) -> float:
+        """What turns that ended have cost."""
+        return max(0.0, self.spent_usd - self.set_aside_usd)
 
     @property
     def share(self) -> float:
-        """The part that is spent."""
-        return self.spent_usd / self.limit_usd if self.limit_usd else 1.0
+        """The part that is spent; what is set aside comes back as far as it is not used."""
+        return self.charged_usd / self.limit_usd if self.limit_usd else 1.0
 
     @property
     def state(self) -> str:
@@ -79,6 +88,7 @@ def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) 
             budget=entry,
             limit_usd=budgets[entry],
             spent_usd=named.get(scope, 0) / MICRO,
+            set_aside_usd=stored.get(f"{ASIDE}{scope}", 0) / MICRO,
             resets_at=day + DAY_SECONDS,
         )
         for scope, entry in scopes.items()

@@ -1,26 +1,55 @@
 #!lua
--- Set aside what a turn may cost, if every budget it counts for has room. Once: a repeat finds the reservation.
--- KEYS[1] spending of the day (hash: scope -> millionths of a dollar, set aside included; turns|MODEL, cost|MODEL)
--- KEYS[2] open reservations (hash: turn id -> JSON {day, at, amount, model, scopes})
--- ARGV[1] turn id  ARGV[2] day  ARGV[3] what the turn may cost at most, or '': as much as the model's turns cost so far
--- ARGV[4] model  ARGV[5] life of the day's spending in ms  ARGV[6...] scope, limit; and so on
--- answers {'reserved'} | {'over', scope, spent, limit}
+-- Set aside what turns may cost, if every budget they count for has room for one after the other: for all of them or
+-- for none. Once: a repeat finds the reservation.
+-- KEYS[1] spending of the day (hash: scope -> millionths of a dollar, set aside included; aside|SCOPE -> of these, set
+-- aside)  KEYS[2] open reservations (hash: turn id -> JSON {day, at, amount, model, scopes, runs, guessed})
+-- KEYS[3] prices (hash: model -> what its dearest run lately cost)
+-- ARGV[1] turns (JSON: [{id, model, runs, cap, scopes: [[scope, limit]]}])  ARGV[2] day
+-- ARGV[3] life of the day's spending in ms
+-- runs: how many it may have  cap: what it may have spent before its last one, 0: no limit
+-- answers {'reserved'} | {'over', scope, spent, set aside, of that for the turns before in ARGV[1], limit}
 
-if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return { 'reserved' } end
-local scopes = {}
-for i = 6, #ARGV, 2 do
-  local spent = tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0')
-  if spent >= tonumber(ARGV[i + 1]) then return { 'over', ARGV[i], string.format('%.0f', spent), ARGV[i + 1] } end
-  scopes[#scopes + 1] = ARGV[i]
+local turns = {}
+for _, each in ipairs(cjson.decode(ARGV[1])) do
+  if redis.call('HEXISTS', KEYS[2], each.id) == 0 then turns[#turns + 1] = each end
 end
-local amount = tonumber(ARGV[3])
-if not amount then
-  local known = redis.call('HMGET', KEYS[1], 'turns|' .. ARGV[4], 'cost|' .. ARGV[4])
-  amount = known[1] and math.floor(tonumber(known[2]) / tonumber(known[1])) or 0
+-- A model that is asked for the first time is taken for as dear as any other.
+local dearest
+for _, price in ipairs(redis.call('HVALS', KEYS[3])) do dearest = math.max(dearest or 0, tonumber(price)) end
+local more = {}
+for at, each in ipairs(turns) do
+  local left
+  for _, scope in ipairs(each.scopes) do
+    local spent = tonumber(redis.call('HGET', KEYS[1], scope[1]) or '0')
+    local ahead = more[scope[1]] or 0
+    if spent + ahead >= scope[2] then
+      local aside = tonumber(redis.call('HGET', KEYS[1], 'aside|' .. scope[1]) or '0')
+      local text = function(number) return string.format('%.0f', number) end
+      return { 'over', scope[1], text(spent - aside), text(aside + ahead), text(ahead), text(scope[2]) }
+    end
+    left = math.min(left or scope[2], scope[2] - spent - ahead)
+  end
+  local price = tonumber(redis.call('HGET', KEYS[3], each.model)) or dearest
+  if price then
+    local runs = each.runs
+    if each.cap > 0 and price > 0 then runs = math.min(runs, math.ceil(each.cap / price)) end
+    each.amount = runs * price
+  else -- no price is known at all: what is left, shared by those that came together
+    each.guessed = true
+    each.amount = math.floor(left / (#turns - at + 1))
+  end
+  for _, scope in ipairs(each.scopes) do more[scope[1]] = (more[scope[1]] or 0) + each.amount end
 end
-for _, scope in ipairs(scopes) do redis.call('HINCRBY', KEYS[1], scope, string.format('%.0f', amount)) end
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
+for scope, amount in pairs(more) do
+  redis.call('HINCRBY', KEYS[1], scope, string.format('%.0f', amount))
+  redis.call('HINCRBY', KEYS[1], 'aside|' .. scope, string.format('%.0f', amount))
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 local now = tonumber(redis.call('TIME')[1])
-local reservation = { day = ARGV[2], at = now, amount = amount, model = ARGV[4], scopes = scopes }
-redis.call('HSET', KEYS[2], ARGV[1], cjson.encode(reservation))
+for _, each in ipairs(turns) do
+  local scopes = {}
+  for at, scope in ipairs(each.scopes) do scopes[at] = scope[1] end
+  redis.call('HSET', KEYS[2], each.id, cjson.encode({ day = ARGV[2], at = now, amount = each.amount, model = each.model,
+    scopes = scopes, runs = each.runs, guessed = each.guessed }))
+end
 return { 'reserved' }

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from api_client.budgets.budget import DAY_SECONDS, MICRO, Spent, day_of, scopes_of, spent_of
-from api_client.contract.commands import plain_script
+from api_client.contract.commands import Word, plain_script
 from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
@@ -32,17 +33,23 @@ _STORED_WITHIN_SECONDS = 60.0
 #: With more open reservations than this they are settled once a second only.
 _MANY = 500
 _FINISHED = TurnState.FINISHED.value.encode()
+#: When to come again while turns at work hold what is left of a budget.
+_AGAIN_SECONDS = 10.0
+#: Ends of a turn whose agent ran to an end: they show the price of a run, also where it is nothing.
+_TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A reservation as it was read."""
+    """A reservation as it was read; ``guessed``: no price was known."""
 
     turn_id: str
     text: str
     day: int
     at: float
     amount: int
+    runs: int = 0
+    guessed: bool = False
 
 
 class Spending:
@@ -54,32 +61,48 @@ class Spending:
         self._keys = Keys(store.namespace)
         self._settled_at = float("-inf")
 
-    async def reserve(self, turn_id: str, request: TurnRequest) -> bool:
-        """Set aside what the turn may cost; False where no budget is about it.
+    async def reserve(self, requests: Mapping[str, TurnRequest], keys: Mapping[str, str]) -> bool:
+        """Set aside what turns may cost, for all of them or none; False where no budget is about them.
+
+        Args:
+            requests: turn id -> what is asked.
+            keys: turn id -> its idempotency key, where it has one. A turn that is stored already has its reservation.
 
         Raises:
-            BudgetExceeded: a budget that it counts for is spent.
+            BudgetExceeded: a budget that they count for has no room.
         """
-        if not self._budgets:
-            return False
-        scopes = scopes_of(request, self._budgets)
-        record = keys_of(self._store.namespace, turn_id).turn(turn_id)
-        # A turn that is stored already has its reservation, or is settled.
-        if not scopes or await self._store.send("EXISTS", record):
+        turns = [
+            {"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}
+            for turn_id, request in requests.items()
+            if (scopes := self._limits(request)) and not await self._stored(turn_id, request, keys.get(turn_id, ""))
+        ]
+        if not turns:
             return False
         await self.settle()
         now = await self._now()
         day = day_of(now)
-        limits = [word for scope, entry in scopes.items() for word in (scope, int(self._budgets[entry] * MICRO))]
-        most = int(request.cost_budget_usd * MICRO) if request.cost_budget_usd else ""
-        keys = [self._keys.spending(day), self._keys.reservations]
-        args = [turn_id, day, most, label(request.model), _KEEP_MS, *limits]
-        said, *details = await self._store.run(_RESERVE, keys, args)
+        said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
         if said == b"reserved":
             return True
-        scope, spent, limit = details[0].decode(), int(details[1]) / MICRO, int(details[2]) / MICRO
-        log.warning("budget.exceeded", scope=scope, spent_usd=spent, limit_usd=limit)
-        raise BudgetExceeded(scope, spent, limit, day + DAY_SECONDS, now)
+        scope = details[0].decode()
+        spent, aside, ahead, limit = (int(amount) / MICRO for amount in details[1:])
+        log.warning("budget.exceeded", scope=scope, spent_usd=spent, set_aside_usd=aside, limit_usd=limit)
+        resets_at = day + DAY_SECONDS
+        # What turns at work hold comes back when they end.
+        seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
+        raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
+
+    def _limits(self, request: TurnRequest) -> list[tuple[str, int]]:
+        scopes = scopes_of(request, self._budgets)
+        return [(scope, int(self._budgets[entry] * MICRO)) for scope, entry in scopes.items()]
+
+    async def _stored(self, turn_id: str, request: TurnRequest, key: str) -> bool:
+        keys = keys_of(self._store.namespace, turn_id)
+        known = [keys.turn(turn_id), *([keys.idempotency(request.owner, key)] if key else [])]
+        return bool(await self._store.send("EXISTS", *known))
+
+    def _names(self, day: int) -> list[str]:
+        return [self._keys.spending(day), self._keys.reservations, self._keys.prices]
 
     async def release(self, turn_id: str) -> None:
         """The turn was not stored: nothing is set aside for it any more."""
@@ -96,17 +119,18 @@ class Spending:
         opened = [_read(raw.decode(), text.decode()) for raw, text in names.items()]
         pipe = self._store.redis.pipeline(transaction=False)
         for each in opened:
-            pipe.hmget(keys_of(self._store.namespace, each.turn_id).turn(each.turn_id), "state", "cost_used")
+            record = keys_of(self._store.namespace, each.turn_id).turn(each.turn_id)
+            pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
         records = await self._store.ask(pipe.execute())
         now = await self._now()
-        for each, (state, cost) in zip(opened, records, strict=True):
-            used = int(cost or 0)
+        for each, (state, cost, attempt, outcome) in zip(opened, records, strict=True):
+            used, runs = int(cost or 0), max(1, int(attempt or 1))
             if state == _FINISHED:
-                await self._charge(each, used, 1)
+                await self._charge(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
             elif state is None and now - each.at > _STORED_WITHIN_SECONDS:
                 await self._charge(each, 0, "")
-            elif used > each.amount:
-                await self._charge(each, used, 0)
+            elif used > each.amount or (each.guessed and used):
+                await self._charge(each, max(used, each.runs * used // runs), 0)
 
     async def today(self) -> list[Spent]:
         """Every budget and what was spent of it today, the most used first."""
@@ -117,15 +141,22 @@ class Spending:
         stored = await self._store.hash(self._keys.spending(day))
         return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
 
-    async def _charge(self, reserved: _Open, cost: int, ended: int | str) -> None:
-        keys = [self._keys.spending(reserved.day), self._keys.reservations]
-        await self._store.run(_SETTLE, keys, [reserved.turn_id, reserved.text, cost, ended])
+    async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> None:
+        args: list[Word] = [reserved.turn_id, reserved.text, cost, ended, price]
+        await self._store.run(_SETTLE, self._names(reserved.day), args)
 
     async def _now(self) -> float:
         seconds, micros = await self._store.send("TIME")
         return float(seconds) + float(micros) / 1e6
 
 
+def _most(request: TurnRequest) -> dict[str, int]:
+    """How often its agent may run, and what it may have spent before the last time: its own limit stops no run."""
+    more = request.escalation.runs if request.escalation and request.escalation.model else 0
+    return {"runs": request.max_attempts + more, "cap": int(request.cost_budget_usd * MICRO)}
+
+
 def _read(turn_id: str, text: str) -> _Open:
     data: dict[str, Any] = json.loads(text)
-    return _Open(turn_id, text, int(data["day"]), float(data["at"]), int(data["amount"]))
+    known = {name: data[name] for name in ("runs", "guessed") if name in data}
+    return _Open(turn_id, text, int(data["day"]), float(data["at"]), int(data["amount"]), **known)

@@ -9,9 +9,10 @@ from api_client.contract.words.store_refusals import Refusal
 
 
 class HelixError(Exception):
-    """Base of every error helix-turns raises on purpose."""
+    """Base of every error helix-turns raises on purpose. ``turn_ids``: turns that were stored all the same."""
 
     code = "operation_failed"
+    turn_ids: tuple[str, ...] = ()
 
 
 class SettingsError(HelixError):
@@ -76,18 +77,23 @@ class IntakePaused(HelixError):
 
 
 class BudgetExceeded(HelixError):
-    """A day's budget is spent. ``scope``: whose (``owner:HASH``); US dollars; ``resets_at``, ``now``: epoch seconds."""
+    """A day's budget has no room. ``scope``: whose (``owner:HASH``); US dollars; ``seconds``: when to come again."""
 
     code = "budget_exceeded"
 
-    def __init__(self, scope: str, spent_usd: float, limit_usd: float, resets_at: float, now: float) -> None:
+    def __init__(
+        self, scope: str, spent_usd: float, aside_usd: float, limit_usd: float, resets_at: float, seconds: float
+    ) -> None:
         kind = scope.partition(":")[0]
-        super().__init__(f"today's budget ({kind}) is spent: {spent_usd:.2f} of {limit_usd:.2f} dollars")
+        aside = f", {aside_usd:.4f} set aside for turns at work" if aside_usd else ""
+        super().__init__(
+            f"today's budget ({kind}) has no room: {spent_usd:.4f} of {limit_usd:.4f} dollars spent{aside}"
+        )
         self.kind = kind
         self.spent_usd = spent_usd
         self.limit_usd = limit_usd
         self.resets_at = resets_at
-        self.seconds = max(1.0, resets_at - now)
+        self.seconds = max(1.0, seconds)
 
 
 class NotFinished(HelixError):

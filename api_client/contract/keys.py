@@ -249,6 +249,11 @@ class Keys:
         return self._name("spending:reserved")
 
     @property
+    def prices(self) -> str:
+        """Hash: what the dearest run of each model lately cost, in millionths of a dollar; of the first shard only."""
+        return self._name("spending:prices")
+
+    @property
     def pauses(self) -> str:
         """Hash: active pauses and breakers of models, by name (``lua/pauses.lua``)."""
         return self._name("pauses")

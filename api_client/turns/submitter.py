@@ -11,7 +11,7 @@ from api_client.announcer import Announcer
 from api_client.budgets.spending import Spending
 from api_client.celery_message import Announcement, Stamp, announcement
 from api_client.contract.commands import Word
-from api_client.contract.errors import IdempotencyConflict, IntakePaused, SessionBusy, SettingsError
+from api_client.contract.errors import HelixError, IdempotencyConflict, IntakePaused, SessionBusy, SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phases.phase import Phase
@@ -89,7 +89,7 @@ class Submitter:
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         link = first_link(request)
         pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
-        reserved = await self._spending.reserve(turn_id, request)
+        reserved = await self._spending.reserve({turn_id: request}, {turn_id: idempotency_key})
         reply = await self._store.change(
             self._submit,
             turn_id,
@@ -131,7 +131,8 @@ class Submitter:
 
         ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
         finds the turns that are stored already, and stores those that a lost connection left out. ``more``: see
-        ``phases.requests_of``. Raises as ``submit``.
+        ``phases.requests_of``. A budget has room for all of them, or none is stored. Raises as ``submit``; the error's
+        ``turn_ids`` are those that were stored before it.
         """
         requests = requests_of(phases, self._settings, directory=directory, **more)
         for request in requests:
@@ -139,14 +140,18 @@ class Submitter:
         if requests:  # before the first turn: `turns gc` is to find what its agents write
             known = Keys(self._settings.namespace).phase_folders
             await self._store.ask(self._store.redis.sadd(known, requests[0].directory))
+        new = {self.new_id(request.session_id): request for request in requests}
+        keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
+        await self._spending.reserve(new, keys)
         turn_ids: list[str] = []
-        for number, request in enumerate(requests, 1):
-            key = f"{idempotency_key} {number}" if idempotency_key else ""
-            request = replace(request, after=turn_ids[-1] if turn_ids else "")
-            try:
-                turn_ids.append(await self.submit(request, idempotency_key=key))
-            except IdempotencyConflict:
-                raise IdempotencyConflict(idempotency_key) from None
+        try:
+            for own_id, request in new.items():
+                request = replace(request, after=turn_ids[-1] if turn_ids else "")
+                turn_ids.append(await self.submit(request, turn_id=own_id, idempotency_key=keys[own_id]))
+        except HelixError as error:
+            shown = IdempotencyConflict(idempotency_key) if isinstance(error, IdempotencyConflict) else error
+            shown.turn_ids = tuple(turn_ids)
+            raise shown from error
         return turn_ids
 
     async def _ready(self, request: TurnRequest, *, replay: bool) -> TurnRequest:

@@ -169,7 +169,9 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
         case HelixError():
             why = {"reason": error.reason} if isinstance(error, StoreUnavailable) else {}
             log.info("request.refused", error=type(error).__name__, **why)
-            return from_contract(error, locale)
+            answer = from_contract(error, locale)
+            answer.turn_ids = error.turn_ids
+            return answer
         case HTTPException(status_code=404):
             return ApiError(404, "there is nothing at this address", code="not_found")
         case HTTPException(status_code=405):

@@ -35,7 +35,10 @@ class ApiError(Exception):
         param: the field that is wrong, such as ``messages[0].role``; None when no field is at fault.
         code: a stable word for programs.
         headers: further response headers.
+        turn_ids: turns that were stored all the same.
     """
+
+    turn_ids: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -57,7 +60,8 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The error object, as a response's body or as a chunk of a stream that has begun."""
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": error | ({"turn_ids": self.turn_ids} if self.turn_ids else {})}
 
 
 def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
@@ -82,9 +86,11 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
         case contract.NotParked():
             return ApiError(409, shown_text(str(error), 400), code="turn_not_parked", headers=NO_RETRY)
         case contract.BudgetExceeded():
-            details = say("until", locale, time=clock_time(error.resets_at, time.time())).strip()
-            message = f"{sentence('budget_exceeded', locale)} ({error.kind}, {details})"
-            headers = NO_RETRY | {"retry-after": str(math.ceil(error.seconds))}
+            soon = time.time() + error.seconds < error.resets_at - 1  # what turns at work set aside comes back
+            resets = clock_time(error.resets_at, time.time())
+            until = say("until_others_end", locale) if soon else say("until", locale, time=resets)
+            message = f"{sentence('budget_exceeded', locale)} ({error.kind},{until})"
+            headers = ({} if soon else NO_RETRY) | {"retry-after": str(math.ceil(error.seconds))}
             return ApiError(429, message, code="budget_exceeded", headers=headers)
         case contract.IntakePaused():
             return intake_paused(error, locale)

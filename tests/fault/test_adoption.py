@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -178,3 +179,22 @@ async def test_an_agent_killed_with_its_worker_left_nothing_to_adopt(
     meeting.go()
     turn, _ = await judged(client, turn_id)
     assert (turn.outcome, [run["delivery"] for run in meeting.runs()]) == (Outcome.PASSED, [1, 2])
+
+
+async def test_a_frozen_worker_keeps_a_run_that_finished_meanwhile_where_nobody_else_took_the_turn(
+    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+) -> None:
+    worker = worker_process(settings=mortal)
+    turn_id = await client.submitter.submit(message("held"))
+    await wait_until(lambda: meeting.begun)
+    [engine] = worker.children().values()
+    os.kill(engine, signal.SIGSTOP)
+    over = time.monotonic() + 1.2 * mortal.lease_seconds
+    meeting.go()
+    await wait_until(lambda: time.monotonic() > over)
+    os.kill(engine, signal.SIGCONT)
+    turn, events = await judged(client, turn_id)
+    assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 1)
+    assert "attempt.lost" not in [event.kind for event in events]
+    assert [run["delivery"] for run in meeting.runs()] == [1]
+    await wait_until(lambda: recordings(mortal) == [])

@@ -471,3 +471,19 @@ def test_who_ends_a_run_returns_when_its_agent_is_gone_and_not_before(
     assert not ending.is_alive()
     assert end(agent).cause == "terminated"
     agents.end(agent.mark)
+
+
+def test_an_agent_that_had_ended_when_its_guard_was_asked_to_end_it_ended_by_itself(
+    start: Callable[..., AgentProcess], agents: Processes, tmp_path: Path
+) -> None:
+    guard, go = guard_of(agents), tmp_path / "go"
+    agent = start(
+        f"import os, time\nprint(os.getpid(), flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    )
+    pid = int(line(agent))
+    os.kill(guard, signal.SIGSTOP)
+    go.touch()
+    wait_for(lambda: not alive(pid))
+    agent.terminate(0)
+    os.kill(guard, signal.SIGCONT)
+    assert end(agent) == Exit(code=0, pid=pid)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import httpx2
+import pytest
+import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.keys import Keys
+from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from tests.conftest import WorkerProcess
 from tests.integration.test_engine import GOOD
@@ -69,6 +76,108 @@ async def test_two_relays_overshoot_a_budget_by_the_turns_in_flight_at_most(
     assert "spent" in run(used, "budgets").stdout
     [row] = json.loads(run(used, "stats", "--by", "owner", "--json").stdout)["rows"]
     assert (row["turns"], round(row["cost_usd"], 6)) == (len(passed), round(budget.spent_usd, 6))
+
+
+@pytest.fixture
+def relays() -> Iterator[Callable[[Settings], RelayProcess]]:
+    """Starts relays; they are ended after the test."""
+    with ExitStack() as ending:
+
+        def start(settings: Settings) -> RelayProcess:
+            relay = RelayProcess(settings)
+            ending.callback(relay.kill)
+            relay.start()
+            return relay
+
+        yield start
+
+
+BURST, RUN, DAILY = 40, 0.5, 2.0
+
+
+@pytest.mark.parametrize(
+    "wishes", [{}, {"cost_budget_usd": 0.000001}, {"cost_budget_usd": 0.000001, "max_attempts": 1}]
+)
+async def test_bursts_of_submits_spend_a_budget_and_one_turn_at_most_whatever_a_caller_promises(
+    settings: Settings,
+    worker_process: Callable[..., WorkerProcess],
+    relays: Callable[[Settings], RelayProcess],
+    wishes: dict[str, Any],
+) -> None:
+    """Not even the first burst of an installation, which knows no price: one turn of it is let in."""
+    used = playing(settings, SCRIPT.replace(str(EACH), str(RUN)), budgets={"all": DAILY}, web_host="127.0.0.1")
+    worker_process(settings=used)
+    relay = relays(used)
+    taken = list[list[str]]()
+    body = {"model": "scripted", "messages": HI, **wishes}
+    async with TurnsClient(used) as client, httpx2.AsyncClient(base_url=relay.url, timeout=120) as http:
+        while not taken or taken[-1]:
+            answers = await asyncio.gather(*(_accepted(http, body) for _ in range(BURST)))
+            taken.append([answer.json()["turn_id"] for answer in answers if answer.status_code == 202])
+            said = {answer.status_code: answer for answer in answers}
+            assert set(said) <= {202, 429}
+            for turn_id in taken[-1]:
+                assert (await client.reader.result(turn_id, timeout=120)).outcome == "passed"
+        [budget] = await client.spending.today()
+    assert len(taken[0]) == 1
+    turns = sum(map(len, taken))
+    assert round(budget.spent_usd, 6) == round(turns * RUN, 6), "what was set aside is given back"
+    assert DAILY <= budget.spent_usd <= DAILY + RUN, "one turn more at most: the last one that was let in"
+    assert int(said[429].headers["retry-after"]) > 60, "now it is really spent"
+
+
+async def _accepted(http: httpx2.AsyncClient, body: dict[str, Any]) -> httpx2.Response:
+    while (answer := await http.post("/v1/turns", json=body)).status_code == 503:
+        await asyncio.sleep(0.2)  # a busy machine's
+    return answer
+
+
+async def test_a_file_of_phases_is_stored_whole_or_not_at_all(
+    settings: Settings, relays: Callable[[Settings], RelayProcess]
+) -> None:
+    used = playing(settings, SCRIPT, budgets={"all": DAILY}, web_host="127.0.0.1")
+    (used.root / "work").mkdir(parents=True)
+    relay = relays(used)
+    phases = [{"id": f"p{number}", "description": "Write a.txt.", "output_files": ["a.txt"]} for number in range(20)]
+    names, store = Keys(used.namespace), redis.Redis.from_url(used.redis_url)
+    store.hset(names.prices, "scripted", int(RUN * 1e6))
+
+    async def post(count: int, **headers: str) -> httpx2.Response:
+        body = {"phases": [{**each, "max_attempts": 1} for each in phases[:count]], "directory": "work"}
+        async with httpx2.AsyncClient(base_url=relay.url, timeout=120) as http:
+            return await http.post("/v1/phases", json=body, headers=headers)
+
+    refused = await post(20)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "budget_exceeded")
+    assert not store.zcard(names.due), "none of them was stored"
+    assert not store.hlen(names.reservations)
+    first = await post(3, **{"idempotency-key": "k"})
+    assert first.status_code == 202, first.text
+    again = await post(3, **{"idempotency-key": "k"})
+    assert again.json() == first.json(), "nothing is doubled, and what is stored needs no room"
+    assert store.zcard(names.due) == 3
+
+
+async def test_phases_that_were_stored_before_the_store_failed_are_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = playing(settings, SCRIPT)
+    (used.root / "work").mkdir(parents=True)
+    phases = [Phase.from_dict({"id": name, "description": "Write.", "output_files": ["a.txt"]}) for name in "abc"]
+    async with TurnsClient(used) as client:
+        submit, stored = client.submitter.submit, list[str]()
+
+        async def until_the_third(*given: Any, **more: Any) -> str:
+            if len(stored) == 2:
+                raise StoreUnavailable("ConnectionError")
+            stored.append(await submit(*given, **more))
+            return stored[-1]
+
+        monkeypatch.setattr(client.submitter, "submit", until_the_third)
+        with pytest.raises(StoreUnavailable) as failed:
+            await client.submitter.submit_phases(phases, directory="work")
+    assert failed.value.turn_ids == tuple(stored)
+    assert len(stored) == 2
 
 
 def test_budgets_that_make_no_sense_are_refused_with_an_example(settings: Settings) -> None:

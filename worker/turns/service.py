@@ -203,7 +203,8 @@ class TurnService:
             return link, replace(move, events=[]), await self._store(lease, move, seat, alone, report)
 
     async def _store(self, lease: Lease, move: Move, seat: Seat, alone: bool, report: TaskReport) -> Claim | Committed:
-        if self._stays(lease, move, seat, alone):
+        stays, lease.giving_back = self._stays(lease, move, seat, alone), True
+        if stays:
             return await self._ledger.advance(lease.claim, move, report.following(move.next))
         return await self._ledger.commit(lease.claim, move)
 

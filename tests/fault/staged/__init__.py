@@ -32,6 +32,8 @@ class Seen:
 STAGES: dict[str, str] = {
     "disk_full": "what is acknowledged on a full disk is kept when the broker is killed",
     "restore": "a refused restore leaves the place as it was",
+    "slow_store": "no alarm about a lost turn that had ended well on a slow store",
+    "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
 }
 
 

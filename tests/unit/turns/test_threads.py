@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+import structlog
 from redis.exceptions import ReadOnlyError
 
 from api_client.contract.settings import Settings
@@ -94,6 +95,19 @@ def test_of_one_round_each_lease_learns_its_own(monkeypatch: pytest.MonkeyPatch)
         }
         kept = {token for token, lease in leases.items() if lease.lease_ends > before[token]}
         assert kept == {"held", "called off"}
+
+
+def test_a_turn_that_its_holder_is_giving_back_is_not_reported_as_lost_and_one_that_went_on_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeper = keeper_of(monkeypatch, lambda claims: {claim.token: ("fenced", "") for claim in claims})
+    with keeper.hold(claimed()) as held, structlog.testing.capture_logs() as logged:
+        held.giving_back = True
+        keeper._renew([held], time.monotonic())
+        assert (logged, held.reason) == ([], "")
+        held.go_on(claimed())
+        keeper._renew([held], time.monotonic())
+        assert ([line["event"] for line in logged], held.reason) == (["lease.fenced"], "fenced")
 
 
 def test_leases_are_kept_no_more_when_the_main_loop_is_stuck_and_again_when_it_turns(

@@ -16,7 +16,7 @@ from worker.cli.turns.turn import with_client
 def budgets(as_json: bool) -> None:
     """Show each budget of HELIX_BUDGETS, what was spent of it today, and when it resets; the most used first.
 
-    What is set aside for turns that go on counts as spent. A spent budget refuses new turns: 429 budget_exceeded.
+    A budget that is spent, or set aside for turns at work, refuses new turns: 429 budget_exceeded.
     """
     found = with_client(lambda client: client.spending.today())
     if as_json:
@@ -26,9 +26,9 @@ def budgets(as_json: bool) -> None:
         click.echo("no budgets: HELIX_BUDGETS is not set")
         return
     now = time.time()
-    rows: list[tuple[str, ...]] = [("budget", "spent $", "of $", "share", "state", "resets")]
+    rows: list[tuple[str, ...]] = [("budget", "spent $", "of $", "share", "state", "set aside $", "resets")]
     for each in found:
-        spent, limit = f"{each.spent_usd:.4f}", f"{each.limit_usd:.2f}"
-        resets = clock_time(each.resets_at, now)
-        rows.append((one_line(each.scope, 60), spent, limit, f"{each.share:.0%}", each.state, resets))
+        spent, limit = f"{each.charged_usd:.4f}", f"{each.limit_usd:.2f}"
+        aside, resets = f"{each.set_aside_usd:.4f}", clock_time(each.resets_at, now)
+        rows.append((one_line(each.scope, 60), spent, limit, f"{each.share:.0%}", each.state, aside, resets))
     write_table(rows)

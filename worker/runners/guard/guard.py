@@ -179,6 +179,7 @@ class Guard:
             os._exit(1)
 
     def _terminate(self, agent: _Agent, grace: float) -> None:
+        self._reap()  # one that has ended by itself by now was not ended by this
         if not agent.running:
             return
         if grace <= 0:

@@ -106,6 +106,7 @@ class Supervision:
         self._on_line = on_line
         self._cause = ""
         self._detail = ""
+        self._forgot = False
         self._bytes = 0
         self._rest = bytearray()
         self._heard = time.monotonic()
@@ -125,7 +126,13 @@ class Supervision:
         return self.ending(ended)
 
     def ending(self, ended: Exit) -> Ending:
-        """The result of the watch. Looks at its folders: that may block."""
+        """The result of the watch. Looks at its folders: that may block.
+
+        An agent that had ended well before our order to end it arrived has finished: a worker that was frozen meanwhile
+        finds its lease over before it hears of that. Whether the turn is still this worker's, only the store knows.
+        """
+        if ended.code == 0 and not ended.cause and not self._forgot:
+            self._cause = ""
         try:
             if not self._cause and (exceeded := self._footprint.folders()):
                 self._cause, self._detail = "limit", exceeded
@@ -150,7 +157,8 @@ class Supervision:
 
     def hear(self, piece: bytes) -> None:
         """Take a piece of its output. Raises what ``on_line`` raises, but ``LimitReached``."""
-        if self._cause:
+        if self._cause and self._cause != "fenced":  # that ends it at once: what comes was said before
+            self._forgot = True
             return  # it is being stopped: read on, so that it is not held up, and forget
         self._bytes += len(piece)
         self._rest += piece
@@ -187,7 +195,7 @@ class Supervision:
             self._limit(exceeded)
 
     def _limit(self, detail: str) -> None:
-        self._detail = detail
+        self._detail, self._forgot = detail, True
         self.end("limit", grace=0)
 
     def check(self) -> None:

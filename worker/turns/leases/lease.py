@@ -42,6 +42,8 @@ class Lease:
         self.claim = claim
         #: The holder carried out the link before this one too, and saw it end.
         self.went_on = False
+        #: The command that may give the turn back is on its way: its answer alone says whether the turn was lost.
+        self.giving_back = False
         self.deadline = deadline
         self._seconds = seconds
         self._reason = ""
@@ -80,7 +82,7 @@ class Lease:
     def go_on(self, claim: Claim) -> None:
         """The holder has the next link too, by the same token; its lease began again when that was asked for."""
         self.claim = claim
-        self.went_on = True
+        self.went_on, self.giving_back = True, False
         self.deadline = claim.taken_at + claim.seconds_left
         self.acknowledge(claim.taken_at)
 
@@ -189,12 +191,12 @@ class LeaseKeeper:
             log.warning("lease.beat_failed", turns=len(held), error=type(error).__name__)
         for lease in held:
             found, stop = said.get(lease.claim.token, ("", ""))
-            if found == "fenced":
+            if found == "fenced" and not lease.giving_back:
                 log.warning("lease.fenced", turn_id=lease.claim.turn.turn_id)
                 lease.stop("fenced")
             elif found == "damaged":
                 log.error("lease.record_damaged", turn_id=lease.claim.turn.turn_id)
-            elif found:
+            elif found == "held":
                 lease.acknowledge(asked_at)
                 if stop:
                     lease.stop(stop)
