@@ -38,6 +38,8 @@ RESUME_SECONDS = 600.0
 
 #: A longer text of a turn is stored apart from its record, once.
 SHORT_BYTES = 16_384
+#: How long those whom a turn avoids leave it to others, once it may be claimed, in ms.
+ELSEWHERE_MS = 5_000
 
 #: Both sides cancel: a caller its turn, a reaper the turn that another is to interrupt.
 CANCEL = _LUA / "cancel.lua"
@@ -174,6 +176,7 @@ def _constants(settings: Settings) -> str:
         "RESUME_MS": int(RESUME_SECONDS * 1000),
         "LEASE_MS": int(settings.lease_seconds * 1000),
         "STRIKES": settings.strikes,
+        "ELSEWHERE_MS": ELSEWHERE_MS,
         "SHORT_BYTES": SHORT_BYTES,
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,

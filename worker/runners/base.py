@@ -59,6 +59,10 @@ class Why(StrEnum):
     DEADLINE = "deadline"
 
 
+#: In a run's evidence: a SIGKILL ended it that neither its worker nor its guard sent, such as the kernel's for memory.
+KILLED_BY, OTHERS = "killed_by", "others"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
     """Something the agent did. ``text`` is the piece of answer, the reason of a reset, the tool's name, or the note."""
@@ -89,6 +93,11 @@ class Completion:
     retry_after: float = 0.0
     busy: bool = False
     evidence: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the run was taken from its worker and says nothing of the agent: others killed it."""
+        return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
     def to_dict(self) -> dict[str, Any]:
         """The completion as a JSON-ready mapping."""

@@ -114,6 +114,8 @@ class AgentRun:
             continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
             emit = continuation.emit if continuation else writer.emit
             result = await self._adopted(runner, order, emit) or await self._played(runner, order, emit)
+            if self._host.heard(result.completion):
+                await self._threads.files(self._host.look)
             if result.completion.kind is ErrorKind.HOST:
                 result = await self._threads.files(self._host.weighed, result, self._turn.delivery)
             return continuation.ended(result) if continuation else result

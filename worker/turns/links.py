@@ -169,6 +169,7 @@ class Links:
             history=history,
             stop=lease.reason,
             transient_retries=self._settings.transient_retries,
+            strikes=self._settings.strikes,
             delays=Delays(
                 first=self._settings.transient_delay_seconds,
                 busy=self._settings.busy_delay_seconds,

@@ -19,7 +19,7 @@
 --      11  PAUSES    hash    see pauses.lua
 --      12  HELD      zset    turns that are held back: see pauses.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
--- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES
+-- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES
 --
 -- Fields of TURN                       (times in ms; a missing field is '' or 0)
 --   state next outcome                 where the turn is: see contract/turn.py
@@ -29,7 +29,7 @@
 --   cmd                                number of the holder's last command
 --   last_token last_cmd last_head last_outcome     the last commit and its answer
 --   epoch seq                          of the log: nonce of this record, number of the last event
---   attempt delivery strikes retries announced not_before alive_at since
+--   attempt delivery strikes retries avoid announced not_before alive_at since
 --   created_at finished_at deadline_at deadline_ms parked_at decide_by decide_default decided decision
 --   stop sealed                        cancelled; since when accepted and published (too late to be cancelled)
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of

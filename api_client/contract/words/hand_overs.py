@@ -8,6 +8,7 @@ _BECAUSE = {
     "host": "its machine could not work",
     "fenced": "its worker was not heard in time",
     "guard died": "the guard of its agent died",
+    "killed": "its agent was killed from outside, such as by the kernel for want of memory",
 }
 
 

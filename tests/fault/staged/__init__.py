@@ -33,6 +33,7 @@ STAGES: dict[str, str] = {
     "disk_full": "what is acknowledged on a full disk is kept when the broker is killed",
     "restore": "a refused restore leaves the place as it was",
     "slow_store": "no alarm about a lost turn that had ended well on a slow store",
+    "agent_oom": "agents killed from outside on one host cost no turn an attempt, and the host draws no work",
     "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
 }
 

@@ -8,8 +8,10 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.commands import ELSEWHERE_MS
 from api_client.contract.event_kinds import AttemptAccepted, AttemptOutput
 from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from tests import records
@@ -40,6 +42,24 @@ async def test_a_claim_whose_reply_was_lost_finds_itself_and_counts_one_delivery
     assert first.turn.delivery == again.turn.delivery == 1
     turn = await client.reader.get(turn_id)
     assert (turn.delivery, turn.seq) == (1, 2)
+
+
+async def test_those_whom_a_turn_avoids_leave_it_to_others_for_some_seconds_and_no_longer(
+    client: TurnsClient, settings: Settings, store: redis.Redis
+) -> None:
+    here, twin, there = (Ledger(settings, name) for name in ("worker-1-1@a", "worker-1-1@aa", "worker-2-1@b"))
+    turn_ids = [await client.submitter.submit(request(session_id=f"s-{number}")) for number in range(3)]
+    move = Move(attempt=1, state=TurnState.QUEUED, next=FIRST, fields=progress(avoid="@a$ worker-2-"), delay_ms=1)
+    for number, turn_id in enumerate(turn_ids):
+        here.commit(claimed(here, turn_id, session_id=f"s-{number}"), move)
+    avoided, over = turn_ids[0], Keys(settings.namespace).turn(turn_ids[1])
+    for ledger in (here, there):
+        await wait_until(lambda ledger=ledger: ledger.claim(avoided, "s-0", FIRST) == Refusal("elsewhere"))  # type: ignore[misc]
+    claimed(twin, avoided, session_id="s-0")
+    await wait_until(lambda: here.claim(turn_ids[1], "s-1", FIRST) == Refusal("elsewhere"))
+    store.hset(over, "not_before", int(store.hget(over, "not_before") or 0) - ELSEWHERE_MS)  # type: ignore[arg-type]
+    claimed(here, turn_ids[1], session_id="s-1")
+    assert store.zscore(Keys(settings.namespace).due, avoided), "somebody looks at it again"
 
 
 async def test_the_second_turn_of_a_session_waits_for_the_first(client: TurnsClient, ledger: Ledger) -> None:

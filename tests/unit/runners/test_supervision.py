@@ -8,8 +8,10 @@ from typing import cast
 
 import pytest
 
+from worker.runners.base import Completion, Verdict
 from worker.runners.guard.agent_process import AgentProcess, Exit
-from worker.runners.guard.supervision import LimitReached, Supervision
+from worker.runners.guard.box import Level
+from worker.runners.guard.supervision import Ending, LimitReached, Supervision
 
 
 @dataclass
@@ -90,3 +92,24 @@ def test_an_agent_over_a_limit_is_heard_no_more_however_well_it_ends() -> None:
     process = Ended(Exit(code=0), [b"one\n"])
     ending = Supervision(cast("AgentProcess", process), Limits(), Stop(""), hear).run()
     assert (ending.cause, ending.detail, heard) == ("limit", "too much", [b"one"])
+
+
+@pytest.mark.parametrize(
+    ("ending", "by_others"),
+    [
+        (Ending(exit=Exit(code=-9)), True),
+        (Ending(exit=Exit(code=137), box=Level("bubblewrap")), True),
+        (Ending(exit=Exit(code=137), box=Level("none")), False),
+        (Ending(exit=Exit(code=-9, cause="terminated")), False),
+        (Ending(exit=Exit(code=-9), cause="idle"), False),
+        (Ending(exit=Exit(code=-6)), False),
+        (Ending(exit=Exit(code=0)), False),
+    ],
+)
+def test_a_sigkill_that_neither_worker_nor_guard_sent_is_known_as_one_of_others(
+    ending: Ending, by_others: bool
+) -> None:
+    assert (ending.evidence.get("killed_by") == "others") is by_others
+    completion = Completion(verdict=Verdict.INCOMPLETE, reason="", evidence=ending.evidence)
+    assert completion.lost is by_others
+    assert not Completion(verdict=Verdict.ERROR, reason="", evidence=ending.evidence).lost

@@ -17,7 +17,14 @@ LINK = Link(RUN, 1)
 def after(stop: str, handed_over: int = 0, verdict: Verdict = Verdict.CANCELLED, **evidence: str) -> Move:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(
-        turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, handed_over=handed_over
+        turn_id="t0-1",
+        epoch="e",
+        state=TurnState.RUNNING,
+        request=request,
+        delivery=1,
+        handed_over=handed_over,
+        worker="worker-7-1@b",
+        avoid="@a$",
     )
     result = RunResult(completion=Completion(verdict=verdict, reason="stopped", evidence=dict(evidence)))
     delays = Delays(first=1.0, busy=15.0)
@@ -48,6 +55,29 @@ def test_after_the_last_one_the_turn_ends_as_an_error_that_says_so() -> None:
     failing = move.fields.values["failing"]
     assert (failing.outcome, failing.code) == ("error", "not_kept")
     assert "9 times in a row" in failing.reason
+
+
+STRIKES = 5
+
+
+def test_a_run_that_others_killed_is_delivered_again_on_another_machine_and_uses_up_no_attempt() -> None:
+    moves = [after("", number, Verdict.INCOMPLETE, killed_by="others") for number in range(STRIKES - 1)]
+    assert {(move.next, move.state, move.run_ended) for move in moves} == {(LINK, TurnState.QUEUED, False)}
+    assert [move.delay_ms for move in moves] == [1000, 2000, 4000, 8000]
+    assert {move.fields.values["avoid"] for move in moves} == {"@a$ @b$"}
+    assert moves[0].events[0].during == "killed"  # type: ignore[union-attr]
+
+
+def test_a_turn_whose_agents_are_killed_again_and_again_ends_as_an_error_that_says_so() -> None:
+    move = after("", STRIKES - 1, Verdict.INCOMPLETE, killed_by="others")
+    failing = move.fields.values["failing"]
+    assert (move.next, failing.outcome, failing.code) == (Link(FAIL, 1), "error", "not_kept")
+    assert "5 times in a row" in failing.reason
+    assert (move.fields.values["avoid"], move.fields.values["handed_over"]) == ("", 0)
+
+
+def test_a_run_that_ended_by_a_signal_of_its_own_uses_up_an_attempt() -> None:
+    assert after("", 0, Verdict.INCOMPLETE).run_ended
 
 
 def test_a_worker_that_ends_hands_over_at_once_and_is_not_counted() -> None:

@@ -5,12 +5,13 @@ Knows nothing of what the agent says: whole lines go to a callback. Used by ever
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
+from worker.runners.base import KILLED_BY, OTHERS, Completion, ErrorKind, Order, Stop, Verdict, Why
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.footprint import Bounds, Footprint
@@ -73,6 +74,7 @@ class Ending:
             "exit_code": code,
             "signal": -code if code is not None and code < 0 else None,
             "stopped": self.cause or self.exit.cause,
+            KILLED_BY: OTHERS if self._killed_by_others else "",
             "bytes": self.bytes,
             "swept": self.exit.swept,
             "left": list(self.exit.left),
@@ -81,6 +83,12 @@ class Ending:
             "network": self.network,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
+
+    @property
+    def _killed_by_others(self) -> bool:
+        """Whether a SIGKILL ended it that neither its worker nor its guard sent; a box ends as a shell would."""
+        boxed = self.box is not None and self.box.kind != "none" and self.exit.code == 128 + signal.SIGKILL
+        return (boxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
 
     @property
     def network(self) -> str:

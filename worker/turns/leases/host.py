@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from worker.files.safe_io import SHORT_OF
-from worker.runners.base import ErrorKind, RunResult
+from worker.runners.base import Completion, ErrorKind, RunResult
 
 log = structlog.get_logger()
 
@@ -30,6 +30,11 @@ _ROOM = 256 * 1024
 _SPAWN_SECONDS = 10.0
 #: An error of a machine on which the probe works all the same is forgiven up to this delivery of a turn.
 _FORGIVEN = 4
+#: A machine whose kernel killed something for want of memory is left alone so long, in seconds; as is one on which so
+#: many agents in a row were killed by nobody of us.
+_STARVED_SECONDS, _KILLED_IN_A_ROW = 15.0, 3
+#: The kernel's count of all processes that it killed for want of memory, those of others on this machine too.
+_VMSTAT = Path("/proc/vmstat")
 
 
 def obstacle(folder: Path) -> str:
@@ -51,12 +56,38 @@ def obstacle(folder: Path) -> str:
     return ""
 
 
+def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
+    """The file in which the kernel counts what it killed for want of memory: of our cgroup, else of the machine."""
+    with contextlib.suppress(OSError):
+        for line in (proc / "cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            file = "memory/{}/memory.oom_control" if kinds == "memory" else "{}/memory.events"
+            if kinds in {"", "memory"}:
+                # In a container the path may be that of the host, and the mount the container's own group.
+                for found in (mounted / file.format(path.strip("/")), mounted / file.format(".")):
+                    if oom_kills(found) is not None:
+                        return found
+    return _VMSTAT
+
+
+def oom_kills(counter: Path) -> int | None:
+    """How many processes the kernel has killed so far for want of memory; None where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        facts = dict(line.split(None, 1) for line in counter.read_text().splitlines())
+        return int(facts["oom_kill"]) if "oom_kill" in facts else None
+    return None
+
+
 class Host:
     """The machine as a worker process sees it. Used by many threads at once."""
 
-    def __init__(self, folder: Path, probe: Callable[[Path], str] = obstacle) -> None:
+    def __init__(self, folder: Path, probe: Callable[[Path], str] = obstacle, counter: Path | None = None) -> None:
         self._folder = folder
         self._probe = probe
+        self._counter = counter or oom_counter()
+        self._kills = oom_kills(self._counter) or 0
+        self._killed = 0
+        self._starved, self._starved_at = "", float("-inf")
         self._lock = threading.Lock()
         self._looked = float("-inf")
         self._sick = ""
@@ -69,7 +100,7 @@ class Host:
     def look(self) -> str:
         """Probe the machine now, and return ``sick``. Writes a file and starts a process: blocks for milliseconds."""
         with self._lock:
-            found = self._probe(self._folder)
+            found = self._probe(self._folder) or self._starves()
             self._looked = time.monotonic()
             if found and not self._sick:
                 log.error("host.sick", host=socket.gethostname(), reason=found)
@@ -81,7 +112,27 @@ class Host:
     def watch(self) -> str:
         """Probe the machine if it is time to: called with each heartbeat of the worker. Returns ``sick``."""
         due = self._sick or time.monotonic() - self._looked >= _LOOK_SECONDS
+        due = due or (self._counter != _VMSTAT and (oom_kills(self._counter) or 0) > self._kills)
         return self.look() if due else self._sick
+
+    def heard(self, completion: Completion) -> bool:
+        """An agent's run has ended. True: others killed it, so the machine is to be looked at. Does not block."""
+        self._killed = self._killed + 1 if completion.lost else 0
+        return completion.lost
+
+    def _starves(self) -> str:
+        """Why agents are killed here, or empty. The count of the whole machine tells only where an agent was killed."""
+        kills, now = oom_kills(self._counter) or 0, time.monotonic()
+        if kills > self._kills and (self._killed or self._counter != _VMSTAT):
+            self._starved, self._starved_at = "its kernel kills processes for want of memory", now
+        elif self._killed >= _KILLED_IN_A_ROW:
+            self._starved, self._starved_at = (
+                f"{self._killed} agents in a row were killed, and not by their worker",
+                now,
+            )
+            self._killed = 0
+        self._kills = kills
+        return self._starved if now - self._starved_at < _STARVED_SECONDS else ""
 
     def blamed(self, error: OSError, delivery: int) -> bool:
         """Whether an error is the machine's fault, not the turn's. Probes, so that a sick machine is known as one.

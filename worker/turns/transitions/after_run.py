@@ -61,12 +61,14 @@ def after_run(
     unsent: Sequence[Body] = (),
     transient_retries: int,
     delays: Delays,
+    strikes: int = 5,
 ) -> Move:
     """What follows from an agent run.
 
     ``sent`` is what the agent was really sent, as it is stored (``Sent.to_dict``), where that is more than ``prompt``;
     ``stop`` why the run was stopped, if it was; ``unsent`` its events that are not in the log yet; ``history`` the
-    attempts before this one; ``delays`` how long to wait after a passing error.
+    attempts before this one; ``delays`` how long to wait after a passing error. A run that others killed is lost, up to
+    ``strikes`` times in a row, and goes on elsewhere.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     facts = attempt_facts(
@@ -87,7 +89,11 @@ def after_run(
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED:
-        move = _not_kept(turn, link, completion, stop, usage, facts, ended)
+        move = _not_kept(turn, link, completion, stop, usage, facts, ended, MOST_HAND_OVERS)
+    elif completion.lost:
+        move = _not_kept(turn, link, completion, "", usage, facts, ended, strikes - 1)
+        if not move.run_ended:
+            move = elsewhere(turn, move, f"@{turn.worker.partition('@')[2]}$")
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
@@ -99,7 +105,7 @@ def after_run(
     tokens, cost = _uncharged(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if move.run_ended:
-        used |= progress(handed_over=0)
+        used |= progress(handed_over=0, avoid="")
     said = service_said(completion) if not stop else ""
     return replace(
         move,
@@ -189,16 +195,17 @@ def _not_kept(
     usage: Usage,
     facts: Facts,
     ended: AttemptCompleted,
+    most: int,
 ) -> Move:
     """The run was stopped for a reason that is not the agent's: the attempt is delivered again.
 
     A worker that ends hands over at once. One that lost its lease or its guard would lose it again: so each further
-    run waits longer, and after ``MOST_HAND_OVERS`` the turn ends as an error.
+    run waits longer, and after ``most`` of them the turn ends as an error.
     """
     if stop == "shutdown":
         return _handed_over(turn, link, stop, usage)
     number = turn.handed_over + 1
-    if number > MOST_HAND_OVERS:
+    if number > most:
         reason = f"the worker could not keep the agent running, {number} times in a row: {completion.reason}"
         return _cannot_work(turn, link, replace(completion, reason=reason), facts, ended, code="not_kept")
     move = _handed_over(turn, link, stop or _cause(completion), usage)
@@ -207,7 +214,15 @@ def _not_kept(
 
 def _cause(completion: Completion) -> str:
     """Why a run ended that nobody asked to stop."""
+    if completion.lost:
+        return "killed"
     return "guard died" if completion.evidence.get("stopped") == "guard died" else "stopped"
+
+
+def elsewhere(turn: Turn, move: Move, avoid: str) -> Move:
+    """A hand-over that leaves the turn to others than ``avoid`` (see ``Progress``), besides those it avoids already."""
+    words = " ".join(dict.fromkeys([*turn.avoid.split(), avoid]))
+    return replace(move, fields=move.fields | progress(avoid=words), delay_ms=max(move.delay_ms, 1))
 
 
 def given_back(turn: Turn, link: Link, reason: str) -> Move:

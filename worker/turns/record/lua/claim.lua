@@ -18,6 +18,13 @@ if called_off(turn.state == 'queued') ~= '' then
   return { 'refused', 'called_off' }
 end
 if number('not_before') > NOW then return { 'refused', 'early' } end
+-- Those it was taken from leave it to others for a while (contract/turn.py).
+for word in string.gmatch(turn.avoid or '', '%S+') do
+  if NOW < number('not_before') + ELSEWHERE_MS and string.find(worker .. '$', word, 1, true) then
+    look_again(NOW + 500)
+    return { 'refused', 'elsewhere' }
+  end
+end
 -- The delivery before the last strike runs in a separate process: only what dies alone is to blame for it.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 
