@@ -179,7 +179,7 @@ async def test_an_answer_that_is_no_verdict_does_not_verify(scripted: Scripted, 
 
 
 TROUBLE = {
-    "die": ([{"say": "x"}, "die"], "killed by signal 9"),
+    "die": ([{"say": "x"}, "die"], "killed by signal 6"),
     "cut": ([PASS, "cut"], "ended without a result"),
     "exit": ([PASS, {"exit": 1}], "exit code 1"),
     "error": ([{"error": {"kind": "transient", "message": "overloaded"}}], "overloaded"),

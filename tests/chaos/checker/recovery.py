@@ -21,8 +21,10 @@ _OF_WORKERS = {"kill engine", "kill worker"}
 RESTART_SECONDS = 4.0
 _LATE_SECONDS = 5.0
 #: What ``attempt.lost`` says of a run that its worker could not keep: each further one waits longer (docs, Runs).
-_NOT_KEPT = {"fenced", "guard died", "stopped"}
+_NOT_KEPT = {"fenced", "guard died", "stopped", "killed"}
 _LONGEST_HAND_OVER = 60.0
+#: So much longer a turn is left to other machines, when its agent was killed on this one.
+_ELSEWHERE_SECONDS = 5.0
 
 
 class Recovery(NamedTuple):
@@ -79,6 +81,7 @@ def _lost(turn: TurnFacts) -> Iterator[_Lost]:
         elif event["kind"] == "attempt.lost" and event["data"]["during"] in _NOT_KEPT:
             not_kept += 1
             delayed_until = at + min(2.0 ** (not_kept - 1), _LONGEST_HAND_OVER)
+            delayed_until += _ELSEWHERE_SECONDS if event["data"]["during"] == "killed" else 0.0
 
 
 def _recovery(facts: Facts, lost: _Lost, disturbing: list[Fault], settle: float) -> Recovery | None:

@@ -1,6 +1,6 @@
 """Invariant 20: agents are started as often as attempts and faults explain, and no oftener: every start is paid for.
 
-A turn's agent may start once for each attempt, once for each passing error, and again for each fault of a worker, the
+A turn's agent may start once for each attempt, passing error and agent that others killed, and again for each fault of a worker, the
 broker or their links while the turn was there: one start, and one more for each lease that the fault lasted. Documented
 besides: a poison turn's agent kills its worker and with it the runs beside it, and a machine that stood still for a
 quarter of a lease may have cost a lease.
@@ -22,7 +22,8 @@ def starts_explained(facts: Facts) -> Iterator[Problem]:
         if not turn.log or not started[turn.turn]:
             continue
         retried = sum(event["kind"] == "turn.retrying" and event["data"]["reason"] == "transient" for event in turn.log)
-        allowed = turn.number("attempt") + retried + _by_faults(facts, turn)
+        killed = sum(e["kind"] == "attempt.lost" and e["data"]["during"] == "killed" for e in turn.log)
+        allowed = turn.number("attempt") + retried + killed + _by_faults(facts, turn)
         if started[turn.turn] > allowed:
             text = f"{turn.turn}: {started[turn.turn]} agents started, {allowed} are explained"
             yield Problem(20, "starts_unexplained", text)

@@ -22,8 +22,8 @@ class ProcessPlayer(Player):
     worker_pid = 0
 
     def die(self) -> None:
-        """End at once, as if killed from outside."""
-        os.kill(os.getpid(), signal.SIGKILL)
+        """End at once, as a program that crashes."""
+        os.kill(os.getpid(), signal.SIGABRT)
 
     def hang(self) -> NoReturn:
         """Live on in silence."""
