@@ -144,7 +144,7 @@ def test_without_a_witness_nothing_is_recorded(play: Play) -> None:
 def test_an_agent_that_dies_is_incomplete_and_its_fragment_is_kept(play: Play) -> None:
     run = play({"say": "halb"}, "die")
     assert (run.verdict, run.result.text, run.reason) == ("incomplete", "halb", "the agent was killed by signal 6")
-    assert run.evidence["signal"] == signal.SIGKILL
+    assert run.evidence["signal"] == signal.SIGABRT
 
 
 def test_an_output_cut_off_with_exit_code_zero_is_incomplete(play: Play) -> None:
