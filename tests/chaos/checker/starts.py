@@ -1,9 +1,9 @@
 """Invariant 20: agents are started as often as attempts and faults explain, and no oftener: every start is paid for.
 
-A turn's agent may start once for each attempt, passing error and agent that others killed, and again for each fault of a
-worker, the broker or their links while the turn was there: one start, and one more for each lease that the fault lasted.
-Documented besides: a poison turn's agent kills its worker and with it the runs beside it, and a machine that stood still
-for a quarter of a lease may have cost a lease.
+A turn's agent may start once for each attempt, passing error and agent that others killed, and again for each fault
+of a worker, the broker or their links while the turn was there: one start, and one more for each lease that the fault
+lasted. Documented besides: a poison turn's agent kills its worker and with it the runs beside it, and a machine that
+stood still for a quarter of a lease may have cost a lease.
 """
 
 from __future__ import annotations
