@@ -65,10 +65,9 @@ def after_run(
 ) -> Move:
     """What follows from an agent run.
 
-    ``sent`` is what the agent was really sent, as it is stored (``Sent.to_dict``), where that is more than ``prompt``;
-    ``stop`` why the run was stopped, if it was; ``unsent`` its events that are not in the log yet; ``history`` the
-    attempts before this one; ``delays`` how long to wait after a passing error. A run that others killed is lost, up to
-    ``strikes`` times in a row, and goes on elsewhere.
+    ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``stop`` why the run was stopped;
+    ``unsent`` its events that are not logged yet; ``history`` the attempts before; ``delays`` after passing errors;
+    ``strikes`` how often others may kill it.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     facts = attempt_facts(
@@ -79,8 +78,7 @@ def after_run(
         last_delivery=result.adopted or turn.delivery,
         goes_on=False,
     )
-    if sent:
-        facts |= attempt_facts(sent=dict(sent))
+    facts |= attempt_facts(sent=dict(sent)) if sent else attempt_facts()
     ended = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.reported()
     )
@@ -88,12 +86,8 @@ def after_run(
         move = _complete(turn, link, result.agent_session, facts, ended)
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
-    elif stop or completion.verdict is Verdict.CANCELLED:
-        move = _not_kept(turn, link, completion, stop, usage, facts, ended, MOST_HAND_OVERS)
-    elif completion.lost:
-        move = _not_kept(turn, link, completion, "", usage, facts, ended, strikes - 1)
-        if not move.run_ended:
-            move = elsewhere(turn, move, f"@{turn.worker.partition('@')[2]}$")
+    elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
+        move = _not_kept(turn, link, completion, stop, usage, facts, ended, strikes)
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
@@ -104,8 +98,7 @@ def after_run(
         move = _incomplete(turn, link, result, facts, ended, history)
     tokens, cost = _uncharged(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
-    if move.run_ended:
-        used |= progress(handed_over=0, avoid="")
+    used |= progress(handed_over=0, avoid="") if move.run_ended else progress()
     said = service_said(completion) if not stop else ""
     return replace(
         move,
@@ -195,21 +188,23 @@ def _not_kept(
     usage: Usage,
     facts: Facts,
     ended: AttemptCompleted,
-    most: int,
+    strikes: int,
 ) -> Move:
     """The run was stopped for a reason that is not the agent's: the attempt is delivered again.
 
     A worker that ends hands over at once. One that lost its lease or its guard would lose it again: so each further
-    run waits longer, and after ``most`` of them the turn ends as an error.
+    run waits longer, and after ``MOST_HAND_OVERS`` the turn ends as an error. So does one that others killed
+    ``strikes`` times; before that it goes on elsewhere.
     """
     if stop == "shutdown":
         return _handed_over(turn, link, stop, usage)
     number = turn.handed_over + 1
-    if number > most:
+    if number > (strikes - 1 if completion.lost else MOST_HAND_OVERS):
         reason = f"the worker could not keep the agent running, {number} times in a row: {completion.reason}"
         return _cannot_work(turn, link, replace(completion, reason=reason), facts, ended, code="not_kept")
     move = _handed_over(turn, link, stop or _cause(completion), usage)
-    return replace(move, fields=progress(handed_over=number), delay_ms=int(1000 * hand_over_delay(number)))
+    move = replace(move, fields=progress(handed_over=number), delay_ms=int(1000 * hand_over_delay(number)))
+    return elsewhere(turn, move, f"@{turn.worker.partition('@')[2]}$") if completion.lost else move
 
 
 def _cause(completion: Completion) -> str:
