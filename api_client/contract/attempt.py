@@ -19,6 +19,7 @@ class AttemptFacts:
         text: the raw answer of this attempt; of one that went on from a break: the text so far, and what it added.
         answer: the text that was judged: ``text``, or the repaired part spliced into the answer before it.
         completion: evidence of the completion gate: ``{"verdict": ..., "reason": ..., ...}``.
+        edits: where ``answer`` is not ``text``: what of the text was put in, and what was left out, in words.
         issues: what the validators found.
         decision: accept | retry | fallback | fail, or empty when it was never judged.
         feedback: what the agent is asked because of this attempt, when it is asked again.
@@ -35,6 +36,7 @@ class AttemptFacts:
     text: str = ""
     answer: str = ""
     completion: dict[str, Any] = field(default_factory=dict)
+    edits: tuple[str, ...] = ()
     issues: tuple[ValidationIssue, ...] = ()
     shadow: tuple[ValidationIssue, ...] = ()
     decision: str = ""

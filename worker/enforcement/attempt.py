@@ -21,6 +21,8 @@ class Attempt:
         issues: what the validators found in ``answer``.
         fixed_issues: what a policy that repairs first has repaired in it.
         changes: what that repair changed, in words for the user.
+        edits: where ``answer`` is not ``text``: what of the text was put into the answer before, and what was left out,
+            in words.
         feedback: the prompt of this attempt; empty for the first.
         fresh: the agent was asked again, by a person or as another model; what came before is not an answer to keep.
         spent: what rules used of models to judge it.
@@ -33,6 +35,7 @@ class Attempt:
     issues: tuple[ValidationIssue, ...] = ()
     fixed_issues: tuple[ValidationIssue, ...] = ()
     changes: tuple[str, ...] = ()
+    edits: tuple[str, ...] = ()
     feedback: str = ""
     fresh: bool = False
     spent: Spent = NOTHING_SPENT

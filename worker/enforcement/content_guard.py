@@ -7,26 +7,40 @@ was good (CONTENT_LOST). docs/enforcement.md has the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from api_client.contract.marker import marker
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import issue
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content, leaves_out
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.header_lines import blocks
-from worker.enforcement.documents.part import FILES, STEP_MARKER, YAML_HEADER, header_key, in_header, section_title
+from worker.enforcement.documents.part import (
+    FILES,
+    STEP_MARKER,
+    YAML_HEADER,
+    field_part,
+    header_key,
+    in_header,
+    section_part,
+    section_title,
+)
 from worker.enforcement.documents.splice import editable, only_adr, put_header, put_key, put_marker, put_section
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, plain, required
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.repair.part_repair import is_own, put_parts
+from worker.enforcement.repair.part_repair import Splice, is_own, put_parts
+from worker.enforcement.replies.evidence import is_talk
+from worker.enforcement.replies.frames import value_of
 from worker.enforcement.replies.reply_sections import Offer, read_reply
 
 #: Who finds CONTENT_LOST, as validators are named.
 GUARD = "content_guard"
 LOST = "CONTENT_LOST"
+#: A validator could not judge: no answer of the agent repairs that, so nothing is asked for.
+NOT_JUDGED = "VALIDATOR_ERROR"
 
 #: A reply shorter than this share of the answer before it is a fragment, if that answer has some length.
 _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
@@ -54,7 +68,7 @@ class Request:
 
 def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
     """What errors of an answer ask for; errors of files ask for nothing of the answer."""
-    mine = [error for error in errors if error.is_error and not error.file]
+    mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
     if len(named) > MOST_PARTS:
@@ -70,39 +84,63 @@ def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
     return Request(parts, whole=len(parts) < len(named), shortens=shortens)
 
 
-def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = ()) -> str:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The answer that counts after a reply.
+
+    Attributes:
+        answer: the answer. put: the texts of the reply that are new in it, by the names of their parts; empty where the
+            reply is the answer as it stands.
+    """
+
+    answer: str
+    put: Mapping[str, str] = field(default_factory=dict)
+
+
+def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), told: str = "") -> str:
     """The answer that counts for a new raw text, given the attempts before it.
 
     Args:
         history: the attempts before, their issues as the policy weighs them.
         text: the new raw text.
         files: texts that the agent wrote to files.
+        told: the feedback it got.
     """
     before = best(latest_set(history))
     if before is None or not before.errors:
         return text
-    return taken(before.answer, before.errors, text, files)
+    return take(before.answer, before.errors, text, files, told).answer
 
 
 def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = ()) -> str:
-    """The answer that counts after a reply.
+    """The answer of ``take``."""
+    return take(answer, errors, reply, files).answer
+
+
+def take(
+    answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), told: str = ""
+) -> Taken:
+    """The answer that counts after a reply, and what of the reply is in it.
 
     Args:
         answer: the answer before.
         errors: its errors, which were asked to be corrected.
         reply: the agent's text.
         files: texts that the agent wrote to files beside its reply.
+        told: the feedback it got; a reply that repeats it says nothing.
     """
     request = requested(answer, errors)
     if request.whole and _replaces(reply, answer, request, files):
-        return reply
-    if not request.parts:
-        return answer
-    again = [error.part for error in errors if error.code == LOST]
-    offer = read_reply(reply, request.parts, answer, again)
-    own = [part for part in request.parts if is_own(part, answer)]
-    answer = put_parts(answer, own, offer.sections, reply)
-    return _spliced(answer, errors, offer, [part for part in request.parts if part not in own])
+        value = value_of(reply) if request.shortens else reply
+        return Taken(value, {} if value == reply else {"": value})
+    splice = Splice(answer)
+    if request.parts:
+        again = [error.part for error in errors if error.code == LOST]
+        offer = read_reply(reply, request.parts, answer, again, told)
+        own = [part for part in request.parts if is_own(part, answer)]
+        put_parts(splice, own, offer.sections, reply)
+        _splice(splice, errors, offer, [part for part in request.parts if part not in own])
+    return Taken(splice.answer, splice.put)
 
 
 def lost(
@@ -235,6 +273,8 @@ def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -
     body = strip_marker(reply).strip()
     if request.shortens:
         return True
+    if is_talk(body, answer):
+        return False
     before = len(strip_marker(answer).strip())
     return before < _SOME_LENGTH or len(body) >= _FRAGMENT_SHARE * before
 
@@ -245,17 +285,30 @@ def _is_whole(adr: Adr, request: Request) -> bool:
     return adr.titled or any(key(section.title) not in named for section in adr.sections)
 
 
-def _spliced(answer: str, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> str:
-    """The answer with the offered parts; a part that would take other content with it is not put in."""
-    named = _named_files(answer, errors)
+def _splice(splice: Splice, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> None:
+    """Put in the offered parts; a part that would take other content with it is not put in."""
+    named = _named_files(splice.answer, errors)
     for name, lines in offer.keys.items():
-        answer = _safe(answer, put_key(answer, name, lines, named))
+        splice.take(field_part(name), lines, _safe(splice.answer, put_key(splice.answer, name, lines, named)))
     if offer.header:
-        answer = _safe(answer, put_header(answer, offer.header))
+        splice.take(YAML_HEADER, offer.header, _safe(splice.answer, put_header(splice.answer, offer.header)))
     for name, title in {key(title): title for part in parts if (title := section_title(part))}.items():
         if body := offer.sections.get(name):
-            answer = _safe(answer, put_section(answer, title, body))
-    return put_marker(answer, offer.step) if offer.step else answer
+            splice.take(section_part(title), body, _with_section(splice.answer, title, body))
+    if offer.step:
+        splice.take(STEP_MARKER, marker(offer.step), put_marker(splice.answer, offer.step))
+
+
+def _with_section(answer: str, title: str, body: str) -> str:
+    """The answer with a section; where another one has that very text, it is renamed, so that no text is there twice."""
+    adr = only_adr(answer)
+    sections = [] if adr is None or any(key(one.title) == key(title) for one in adr.sections) else adr.sections
+    same = [one for one in sections if adr and body_of(adr, one).split() == body.split()]
+    if adr is None or not same:
+        return _safe(answer, put_section(answer, title, body))
+    start = adr.char_of(same[0].line)
+    renamed = answer[start:].replace(same[0].title, title, 1)
+    return answer[:start] + renamed if not required(same[0].title) and len(same) == 1 else answer
 
 
 def _safe(before: str, after: str) -> str:

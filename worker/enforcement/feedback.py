@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import Request
-from worker.enforcement.documents.part import describe
+from worker.enforcement.documents.part import describe, section_title
 from worker.enforcement.going_on import last_lines
 from worker.enforcement.issue import ValidationIssue
 
@@ -82,6 +82,12 @@ def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> 
         german, english = f"Korrigiere die Dateien selbst: {files}.", f"Correct the files themselves: {files}."
         lines.append(words(locale, german, english))
     if named:
+        if titles := [part for part in request.parts if section_title(part)]:
+            german = (
+                f"Die erste Zeile deiner Nachricht ist die Überschrift `{titles[0]}`; davor und danach steht nichts."
+            )
+            english = f"The first line of your message is the heading `{titles[0]}`; write nothing before or after it."
+            lines.append(words(locale, german, english))
         lines.append(
             words(
                 locale,

@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.codes import DEFAULT_LOCALE
-from worker.enforcement.content_guard import assemble, lost, still_lost
+from worker.enforcement.codes import DEFAULT_LOCALE, clip, words
+from worker.enforcement.content_guard import Taken, lost, still_lost, take
+from worker.enforcement.documents.part import describe
 from worker.enforcement.examine import examine
 from worker.enforcement.external.services import SpendingCount
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Policy, weighed
 from worker.enforcement.repair.repaired import Repaired, repair_answer
 from worker.enforcement.validators import ResponseValidator
+
+#: Stands where a text was taken out of a reply.
+_GAP = "\x00"
 
 
 def judge(
@@ -46,7 +50,10 @@ def judge(
         return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
     context = dict(context or {})
     before = weighed(history, policy or Policy())
-    answer = text if fresh else assemble(before, text, _documents(context)) if assembled is None else assembled
+    answer, edits = text if assembled is None else assembled, tuple[str, ...]()
+    if assembled is None and not fresh and (kept := best(latest_set(before))) and kept.errors:
+        now = take(kept.answer, kept.errors, text, _documents(context), feedback)
+        answer, edits = now.answer, _edits(now, text, str(context.get("locale", DEFAULT_LOCALE)))
     repaired: Repaired | None = None
     with SpendingCount() as counted:
         if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
@@ -60,6 +67,7 @@ def judge(
         issues=tuple(issues),
         fixed_issues=repaired.fixed_issues if repaired else (),
         changes=repaired.changes if repaired else (),
+        edits=edits,
         feedback=feedback,
         fresh=fresh,
         spent=counted.spent,
@@ -82,6 +90,27 @@ def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *
         return [*found, *still_lost(kept.errors, earlier, answer, locale, files)]
     drafts = [attempt.text for attempt in latest_set(history) if attempt.text.strip()]
     return lost(drafts[-1], (), answer, locale, files) if drafts else []
+
+
+def _edits(taken: Taken, reply: str, locale: str) -> tuple[str, ...]:
+    """What of a reply was put into an answer, and what of it was left out, in words; empty where the reply counts."""
+    if taken.answer == reply:
+        return ()
+    left, said = reply.replace("\r\n", "\n"), []
+    for part, text in taken.put.items():
+        whole = text in left
+        left = left.replace(text, _GAP, 1) if whole else left
+        what = describe(part, locale) if part else words(locale, "den Wert allein", "the value alone")
+        form = "" if whole else words(locale, ", aus anderer Form gelesen", ", read from another form")
+        german, english = (
+            f"Eingesetzt: {what} ({len(text)} Zeichen{form})",
+            f"Put in: {what} ({len(text)} characters{form})",
+        )
+        said.append(words(locale, german, english))
+    for piece in filter(None, map(str.strip, left.split(_GAP) if taken.put else [left])):
+        german, english = f"Nicht übernommen: {len(piece)} Zeichen", f"Left out: {len(piece)} characters"
+        said.append(f"{words(locale, german, english)}: {clip(piece)}")
+    return tuple(said)
 
 
 def _documents(context: Mapping[str, Any]) -> list[str]:

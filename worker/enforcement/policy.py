@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
-from worker.enforcement.content_guard import LOST, requested
+from worker.enforcement.content_guard import LOST, NOT_JUDGED, requested
 from worker.enforcement.examine import examine
 from worker.enforcement.feedback import build_feedback, go_on_feedback, incomplete_feedback
 from worker.enforcement.going_on import unfinished
@@ -178,10 +178,15 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     codes = tuple(dict.fromkeys(issue.code for issue in errors))
     hopeless = used_up or _came_back(history)
     spent = _spent(history, policy)
-    wanted = {
-        _next_action(policy.actions(issue.validator), hopeless=hopeless or issue.validator in spent) for issue in errors
+    next_of = {
+        issue: _next_action(
+            policy.actions(issue.validator), hopeless=hopeless or issue.validator in spent or issue.code == NOT_JUDGED
+        )
+        for issue in errors
     }
-    if Action.RETRY in wanted and not wanted & _GIVING_UP:
+    wanted = set(next_of.values())
+    asked = {action for issue, action in next_of.items() if issue.code != NOT_JUDGED}
+    if Action.RETRY in asked and not asked & _GIVING_UP:
         return Retry(_feedback(history, policy), codes)
     if wanted == {Action.WARN} and all(issue.code != LOST for issue in errors):
         return Accept(last.number)
@@ -208,7 +213,7 @@ def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = F
 
 
 def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
-    if issue.code == "VALIDATOR_ERROR" and issue.validator in policy.lenient:
+    if issue.code == NOT_JUDGED and issue.validator in policy.lenient:
         return True
     actions = policy.actions(issue.validator)
     return Action.WARN in (actions if final else actions[:1])
@@ -229,10 +234,10 @@ def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
     last = attempts[-1]
     kept = best(attempts) or last
     request = requested(kept.answer, kept.errors)
-    errors = list(kept.errors)
+    errors = [error for error in kept.errors if error.code != NOT_JUDGED]
     if request.whole:  # a whole answer comes next: it is to have none of both
         known = {(error.code, error.message) for error in errors}
-        errors += [error for error in last.errors if (error.code, error.message) not in known]
+        errors += [e for e in last.errors if (e.code, e.message) not in known and e.code != NOT_JUDGED]
     ignored = kept is not last or last.answer in {attempt.answer for attempt in attempts[:-1]}
     return build_feedback(errors, policy.locale, request=request, ignored=ignored)
 

@@ -255,7 +255,7 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
         "answer": f"{len(attempt.text)} characters" if attempt.text else "",
         "deliveries": str(attempt.deliveries) if attempt.deliveries > 1 else "",
         "worker": one_line(attempt.worker),
-        "changed": one_line(", ".join(attempt.changes)),
+        "changed": one_line(", ".join((*attempt.edits, *attempt.changes))),
     }
     lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
     lines += [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]

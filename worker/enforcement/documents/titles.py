@@ -92,6 +92,8 @@ _NUMBER = re.compile(
 _TAIL = re.compile(r"[^\w)]+$")
 _LABEL = re.compile(r"(?:section|abschnitt)\b[\s:'\"#]{1,5}(?=\w)", re.IGNORECASE)
 _REMARK = re.compile(r"\s{0,5}\([^()]{0,200}\)$|\s{0,5}(?::|\s[-\u2013\u2014])\s.{0,300}$")
+#: A title that goes on behind a section's name: "Kontext und Optionen", "Context & Scope".
+_AND = re.compile(r"\s(?:und|and|&|/|\+)\s.{1,200}$")
 _BLANKS = re.compile(r"\s+")
 _GERMAN_WORDS = re.compile(r"\b(?:der|die|das|und|ist|nicht|ein|eine|wir|mit|für|auf|wird)\b", re.IGNORECASE)
 _ENGLISH_WORDS = re.compile(r"\b(?:the|and|is|of|to|not|we|with|for|that|this|are)\b", re.IGNORECASE)
@@ -115,7 +117,8 @@ def required(title: str) -> str | None:
     label = _LABEL.match(words)
     words = (words[label.end() :] if label else words).casefold()
     short = _TAIL.sub("", _REMARK.sub("", words))
-    return _CANONICAL.get(words) or _CANONICAL.get(short) or _CANONICAL.get(short.replace("-", " "))
+    forms = (words, short, short.replace("-", " "), _AND.sub("", short))
+    return next((_CANONICAL[form] for form in forms if form in _CANONICAL), None)
 
 
 def key(title: str) -> str:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.language import language_of
 
 CONTENTS = ("adr", "code", "json")
@@ -73,5 +74,8 @@ def _holds(answer: str, what: str) -> bool:
     document = parse(answer)
     if what == "adr":
         return bool(document.adrs)
+    bare = strip_marker(answer).strip()
+    if what == "json" and (bare[:1], bare[-1:]) in (("{", "}"), ("[", "]")):
+        return True
     fences = [fence for fence in document.out.fences if not fence.is_document]
     return any(what == "code" or fence.info.split(" ")[0].lower() == what for fence in fences)

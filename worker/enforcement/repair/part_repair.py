@@ -5,11 +5,14 @@ docs/own-rule.md shows how your own rules use it.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr
+from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.fences import language_of_fence
 from worker.enforcement.documents.part import (
@@ -26,6 +29,11 @@ from worker.enforcement.documents.splice import blank_line, only_adr, put_key, p
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key
 from worker.enforcement.markdown.outline import Fence, Outline
+from worker.enforcement.replies.evidence import is_json, is_talk, speech
+from worker.enforcement.replies.remarks import introduces, is_remark
+
+#: How alike a line and the one in its place are at least, where they share no word of the subject; characters compared.
+_ALIKE, _LINE = 0.4, 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +112,10 @@ class Part:
         if only_adr(answer) is not None and (title or name):
             return put_section(answer, title, text) if title else put_key(answer, str(name), text)
         found = self.find(answer)
+        if found is None and title:
+            return answer if parse(answer).adrs else _with_section(answer, title, text)
         if found is None:
-            return _with_section(answer, title, text) if title and not parse(answer).adrs else answer
+            return _with_block(answer, fence_of(self.name), text)
         start, end = found
         eol = "\r\n" if "\r\n" in answer else "\n"
         shown = text.strip("\n").replace("\r\n", "\n")
@@ -145,42 +155,79 @@ def is_own(part: str, answer: str) -> bool:
     """Whether code can put a part into an answer that holds no ADR, or that is a block or lines of any answer."""
     if section_title(part):
         return not parse(answer).adrs
-    return Part(part).find(answer) is not None if fence_of(part) or lines_of(part) else False
+    if fence := fence_of(part):
+        return bool(fence[0]) and fence[1] <= len(_fences(answer, fence[0])) + 1
+    return Part(part).find(answer) is not None if lines_of(part) else False
 
 
-def put_parts(answer: str, parts: Collection[str], sections: dict[str, str], reply: str) -> str:
-    """The answer with those of the asked parts that a reply offers.
+class Splice:
+    """An answer into which parts of a reply are put, one after the other."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.put: dict[str, str] = {}
+
+    def take(self, part: str, text: str, after: str) -> None:
+        """Take the answer after a part was put in; nothing is noted where that changed nothing."""
+        if after != self.answer:
+            self.answer, self.put[part] = after, text
+
+
+def put_parts(splice: Splice, parts: Collection[str], sections: dict[str, str], reply: str) -> None:
+    """Put those of the asked parts that a reply offers into the answer.
 
     Args:
-        answer: the answer before.
+        splice: the answer.
         parts: names of parts that were asked for.
         sections: bodies that the reply offers, by ``titles.key``.
         reply: the reply.
     """
     if not parts:
-        return answer
-    ranges = sorted((lines, part) for part in parts if (lines := lines_of(part)))
-    offered = [_inside(reply, fence) for fence in _fences(reply, "") if language_of_fence(fence) in ("", "text")]
-    if len(offered) == len(ranges):
-        for (_, part), text in reversed(
-            list(zip(ranges, offered, strict=True))
-        ):  # later lines first: numbers stay right
-            answer = Part(part).put(answer, text)
-    for part, text in _offered_blocks(answer, parts, reply).items():
-        answer = Part(part).put(answer, text)
-    for part in parts:
-        if (title := section_title(part)) and (body := sections.get(key(title))):
-            answer = Part(part).put(answer, body)
-    return answer
+        return
+    found = {**_offered_lines(splice.answer, parts, reply), **_offered_blocks(splice.answer, parts, reply)}
+    found |= {part: body for part in parts if (title := section_title(part)) and (body := sections.get(key(title), ""))}
+    for part, text in found.items():
+        splice.take(part, text, Part(part).put(splice.answer, text))
+
+
+def _offered_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
+    """The lines that a reply offers, the last ones first, so that numbers stay right: in blocks, bare, or in all of it."""
+    ranges = sorted(((lines, part) for part in parts if (lines := lines_of(part))), reverse=True)
+    if not ranges:
+        return {}
+    blocks = [_inside(reply, fence) for fence in _fences(reply, "") if language_of_fence(fence) in ("", "text")]
+    if len(blocks) == len(ranges):
+        return {part: text for (_, part), text in zip(ranges, reversed(blocks), strict=True)}
+    (first, last), part = ranges[0]
+    old = strip_marker(answer).rstrip().replace("\r\n", "\n").split("\n")
+    new = strip_marker(reply).strip("\n").rstrip().replace("\r\n", "\n").split("\n")
+    if len(ranges) > 1 or blocks:
+        return {}
+    after = len(old) - last
+    if len(new) > len(old) - (last - first) - 1 and new[: first - 1] == old[: first - 1]:
+        if after <= 0 or new[len(new) - after :] == old[last:]:
+            return {part: "\n".join(new[first - 1 : len(new) - max(after, 0)])}
+    said = "\n\n".join(p for p in "\n".join(new).split("\n\n") if not is_remark(p) and not introduces(p)).strip("\n")
+    fits = said.count("\n") <= last - first and has_content(said)
+    was = "\n".join(old[first - 1 : last])
+    alike = difflib.SequenceMatcher(None, was[:_LINE], said[:_LINE], autojunk=False).ratio() >= _ALIKE
+    return {part: said} if fits and not is_talk(said, answer) and (alike or speech(said, answer).shared) else {}
 
 
 def _offered_blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """The blocks that a reply offers: as many of a language as were asked for, or as many as the answer has."""
+    """The blocks that a reply offers: as many of a language as were asked for, or as many as the answer has.
+
+    A reply without a block of the language may have as many that name none, or be one JSON value.
+    """
     found: dict[str, str] = {}
     asked = sorted((fence[0], fence[1], part) for part in parts if (fence := fence_of(part)))
     for language in dict.fromkeys(language for language, _, _ in asked):
         mine = [(number, part) for own, number, part in asked if own == language]
         texts = [_inside(reply, fence) for fence in _fences(reply, language)]
+        if not texts:
+            texts = [_inside(reply, fence) for fence in _fences(reply, "") if language_of_fence(fence) in ("", "text")]
+        if not texts and language == "json" and is_json(strip_marker(reply)):
+            texts = [strip_marker(reply).strip()]
         if len(texts) == len(mine):
             found |= {part: text for (_, part), text in zip(mine, texts, strict=True)}
         elif len(texts) == len(_fences(answer, language)):
@@ -230,16 +277,37 @@ def _field(adr: Adr | None, name: str) -> tuple[int, int] | None:
 
 def _with_section(answer: str, title: str, text: str) -> str:
     """The answer with a new section at its end, before its marker."""
+    levels = [heading.level for heading in parse(answer).out.headings if heading.top and heading.level > 1]
+    return _at_end(answer, f"{'#' * (levels[0] if levels else 2)} {title}\n\n{text.rstrip()}")
+
+
+def _with_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
+    """The answer with a block that it lacks: in the place of one like it that names no language, else at its end."""
+    if fence is None or fence[1] != len(_fences(answer, fence[0])) + 1:
+        return answer
+    mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    block = f"{mark}{fence[0]}\n{text.rstrip()}\n{mark}"
+    plain = [
+        one for one in _fences(answer, "") if not one.info and fence[0] == "json" and is_json(_inside(answer, one))
+    ]
+    if len(plain) != 1 or plain[0].indent:
+        return _at_end(answer, block)
+    starts = _starts(answer)
+    eol = "\r\n" if "\r\n" in answer else "\n"
+    start, end = starts[plain[0].start], starts[plain[0].end]
+    return (
+        answer[:start] + block.replace("\n", eol) + answer[start:end][len(answer[start:end].rstrip()) :] + answer[end:]
+    )
+
+
+def _at_end(answer: str, shown: str) -> str:
+    """The answer with a text behind it, before its marker."""
     document = parse(answer)
     last = document.markers[-1] if document.markers else None
     at = last.start if last and not answer[last.end :].strip() else len(answer)
-    levels = [heading.level for heading in document.out.headings if heading.top and heading.level > 1]
-    heading = f"{'#' * (levels[0] if levels else 2)} {title}"
-    before = answer[:at]
-    eol = "\r\n" if "\r\n" in answer else "\n"
-    body = eol.join(text.strip().splitlines())
-    shown = f"{before}{blank_line(before, eol)}{heading}{eol * 2}{body}{eol}" + (eol if at < len(answer) else "")
-    return shown + answer[at:]
+    before, eol = answer[:at], "\r\n" if "\r\n" in answer else "\n"
+    shown = shown.replace("\r\n", "\n").replace("\n", eol)
+    return f"{before}{blank_line(before, eol)}{shown}{eol}" + (eol if at < len(answer) else "") + answer[at:]
 
 
 def _starts(answer: str) -> list[int]:

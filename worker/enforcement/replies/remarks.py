@@ -11,6 +11,7 @@ import re
 #: A longer paragraph is not a remark.
 _MAX_REMARK = 500
 
+_SENTENCE_END = re.compile(r"[.!?]\s")
 _LEAD = re.compile(r"^(?![-+*>#|`] |```|#)[^\w(]+")
 _ABOUT = (
     r"section|abschnitt|antwort|marker|yaml|header|teile?|parts?|answer|response|reply|dokument|document|adr|vorgaben?"
@@ -86,5 +87,6 @@ def is_remark(paragraph: str) -> bool:
 
 
 def introduces(paragraph: str) -> bool:
-    """True when a paragraph ends with a colon: what it introduces comes next."""
-    return paragraph.strip().rstrip("*_ ").endswith(":") and len(paragraph) <= _MAX_REMARK
+    """True when a paragraph is one sentence that ends with a colon: what it introduces comes next."""
+    text = paragraph.strip().rstrip("*_ ")
+    return text.endswith(":") and len(text) <= _MAX_REMARK and not _SENTENCE_END.search(text)

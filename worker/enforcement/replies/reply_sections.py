@@ -19,22 +19,20 @@ from worker.enforcement.documents.part import CRITERIA, STEP_MARKER, in_header, 
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, required
 from worker.enforcement.markdown.scan import outline
+from worker.enforcement.replies.evidence import announces, is_section
+from worker.enforcement.replies.frames import CUT, around, unframed
 from worker.enforcement.replies.header import better, read_yaml, yaml_texts
 from worker.enforcement.replies.remarks import introduces, is_remark
 from worker.enforcement.replies.wrapping import fences_of
 
 _BOLD_TITLE = re.compile(r"\*\*([^*]{1,100})\*\*\s{0,5}:?$|__([^_]{1,100})__\s{0,5}:?$")
 _HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
-_TAG = re.compile(r"</?(?:section|adr|answer|response|part|document|output|markdown|details)>[ \t]*$", re.IGNORECASE)
 #: A title in bold letters before the text of its section.
 _LABEL = re.compile(r"(?:[-*+]\s{1,4})?(?:\*\*|__)([^*_]{1,60})(?:\*\*|__):?\s{1,4}(?=\S)")
-#: The line at which a part in a fence was taken out of the text around it.
-_CUT = "\x00"
 _RULES = ("---", "***", "___")
+_BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 #: Most remarks that are taken from the end of a section.
 _MAX_REMARKS = 8
-#: Least words of a section that was sent without its heading.
-_MIN_WORDS = 3
 #: A longer text is not a section that was sent without its heading, in characters.
 _MAX_BODY = 20_000
 #: A paragraph of this length that is in the answer already was repeated, not written for a section.
@@ -66,16 +64,20 @@ class Offer:
         self.sections |= other.sections
 
 
-def read_reply(text: str, asked: Collection[str], answer: str = "", again: Collection[str] = ()) -> Offer:
+def read_reply(
+    text: str, asked: Collection[str], answer: str = "", again: Collection[str] = (), told: str = ""
+) -> Offer:
     """The asked parts that a reply offers.
 
     Args:
         text: the reply.
         asked: names of parts.
-        answer: the answer before; text that it has already is not a new section without a heading.
+        answer: the answer before: what a section of it speaks about, and what is there already.
         again: those of the parts that were good once: they need their heading.
+        told: the feedback that asked for them.
     """
-    text = _bare(text.replace("\r\n", "\n").removeprefix("\ufeff"))
+    titles = [title for part in asked if (title := section_title(part))]
+    text = unframed(text.replace("\r\n", "\n").removeprefix("\ufeff"), titles)
     fenced, rest = _fenced(text, asked)
     found = _read(rest, asked)
     found.take(fenced)
@@ -83,18 +85,17 @@ def read_reply(text: str, asked: Collection[str], answer: str = "", again: Colle
         found.take(_read(whole, asked))
     if STEP_MARKER in asked and not found.step:
         found.step = _step_in_code(text)
-    titles = [title for part in asked if (title := section_title(part))]
-    if len(titles) == 1 and not again and not found.sections and (body := _body_alone(text, rest, answer, titles[0])):
-        found.sections[key(titles[0])] = body
+    named = {key(title): title for title in titles}
+    found.sections = {
+        name: body
+        for name, body in found.sections.items()
+        if is_section(body, answer, named[name], headed=True, told=told)
+    }
+    if len(titles) == 1 and not again and not found.sections:
+        body, labelled = _body_alone(text, rest, answer, titles[0])
+        if _may_stand(body, answer, titles[0]) and is_section(body, answer, titles[0], headed=labelled, told=told):
+            found.sections[key(titles[0])] = body
     return found
-
-
-def _bare(text: str) -> str:
-    """A reply without the quote marks before all of its lines, and without tags that wrap parts."""
-    lines = text.split("\n")
-    if lines and all(not line.strip() or line.startswith(">") for line in lines):
-        lines = [line[1:].removeprefix(" ") for line in lines]
-    return "\n".join("" if line.startswith("<") and _TAG.match(line) else line for line in lines)
 
 
 def _whole(text: str) -> str:
@@ -115,7 +116,7 @@ def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
             found.take(Offer(None, *read_yaml(fence.text, asked)))
         if found:
             offer.take(found)
-            lines[fence.start : fence.end] = [_CUT] + [""] * (fence.end - fence.start - 1)
+            lines[fence.start : fence.end] = [CUT] + [""] * (fence.end - fence.start - 1)
     return offer, "\n".join(lines)
 
 
@@ -175,10 +176,10 @@ def _headings(text: str, lines: list[str]) -> Iterator[tuple[int, int, str, int]
 
 def _trimmed(lines: Sequence[str], *, bounded: bool, fenced: bool) -> str:
     """A section's body without markers, rules, and remarks behind it."""
-    cut = next((n for n, line in enumerate(lines) if line == _CUT), None)
+    cut = next((n for n, line in enumerate(lines) if line == CUT), None)
     if cut is not None and has_content("\n".join(lines[:cut])):
         lines, bounded = lines[:cut], True
-    text = _before_marker("\n".join(line for line in lines if line != _CUT).strip())
+    text = _before_marker(_bare("\n".join(line for line in lines if line != CUT)))
     bounded = bounded or len(text) < len("\n".join(lines).strip())
     for _ in range(_MAX_REMARKS):
         text = text.rstrip()
@@ -188,7 +189,7 @@ def _trimmed(lines: Sequence[str], *, bounded: bool, fenced: bool) -> str:
             text = text[: -len(last)]
         else:
             break
-    return _unwrapped(text.strip())
+    return _unwrapped(_bare(text))
 
 
 def _before_marker(text: str) -> str:
@@ -209,8 +210,7 @@ def _unwrapped(body: str) -> str:
     fences = list(fences_of(lines))
     if len(fences) != 1 or not fences[0].is_document:
         return body
-    around = "\n".join(lines[: fences[0].start] + lines[fences[0].end :]).split("\n\n")
-    return fences[0].text.strip() if all(not p.strip() or is_remark(p) or introduces(p) for p in around) else body
+    return body if around(lines, fences[0].start, fences[0].end) else _bare(fences[0].text)
 
 
 def _demoted(body: str, level: int) -> str:
@@ -231,42 +231,40 @@ def _step_in_code(text: str) -> str | None:
     return steps.pop() if len(steps) == 1 else None
 
 
-def _body_alone(text: str, rest: str, answer: str, title: str) -> str:
-    """The text of the one asked section when a reply has no heading for it; empty when that is not sure."""
+def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, bool]:
+    """The text that may be the one asked section when a reply has no heading for it, and whether it has a label."""
     if any(heading.level <= 2 for heading in outline(text).headings):
-        return ""
-    body = strip_marker(rest.replace(_CUT, "").strip()).strip()
+        return "", False
+    body = strip_marker(_bare(rest.replace(CUT, "")))
     lines = body.split("\n")
     fences = [fence for fence in fences_of(lines) if fence.is_document or not fence.info]
-    if len(fences) == 1 and has_content(fences[0].text):
-        around = "\n".join(lines[: fences[0].start] + lines[fences[0].end :]).split("\n\n")
-        if all(not part.strip() or is_remark(part) or introduces(part) for part in around):
-            body = strip_marker(fences[0].text.strip()).strip()
+    if len(fences) == 1 and has_content(fences[0].text) and not around(lines, fences[0].start, fences[0].end):
+        body = strip_marker(_bare(fences[0].text))
+    if (label := _LABEL.match(body)) and key(label[1]) == key(title):
+        return body[label.end() :], True
     paragraphs = body.split("\n\n")
-    while paragraphs and (is_remark(paragraphs[0]) or introduces(paragraphs[0])):
+    while paragraphs and (is_remark(paragraphs[0]) or announces(paragraphs[0], answer, title)):
         paragraphs = paragraphs[1:]
     while paragraphs and (is_remark(paragraphs[-1]) or paragraphs[-1].strip() in _RULES):
         paragraphs = paragraphs[:-1]
-    body = "\n\n".join(paragraphs).strip()
-    if (label := _LABEL.match(body)) and key(label[1]) == key(title):
-        body = body[label.end() :]
-    return body if body and _is_body(body, paragraphs, answer, title) else ""
+    body = _bare("\n\n".join(paragraphs))
+    label = _LABEL.match(body)
+    return (body[label.end() :], True) if label and key(label[1]) == key(title) else (body, False)
 
 
-def _is_body(body: str, paragraphs: Sequence[str], answer: str, title: str) -> bool:
-    """True when text without a heading is surely a section's: nothing in it talks, asks, or is in the answer."""
-    if len(body) > _MAX_BODY or len(body.split()) < _MIN_WORDS or not has_content(body):
-        return False
-    if any(is_remark(part) for part in paragraphs) or body.endswith("?"):
-        return False
-    fenced = {n for fence in outline(body).fences for n in range(fence.start, fence.end)}
-    if not has_content("\n".join(line for n, line in enumerate(body.split("\n")) if n not in fenced)):
-        return False
-    if body.startswith("---") or header_lines.blocks(paragraphs[0]):
+def _may_stand(body: str, answer: str, title: str) -> bool:
+    """True when a text without a heading is not in the answer already, and has the form of such a section."""
+    paragraphs = body.split("\n\n")
+    if not body or len(body) > _MAX_BODY or body.startswith("---") or header_lines.blocks(paragraphs[0]):
         return False
     if any(len(part.strip()) >= _MIN_REPEATED and part.strip() in answer for part in paragraphs):
         return False
     return required(title) != CRITERIA or any(_listed(part) for part in paragraphs)
+
+
+def _bare(text: str) -> str:
+    """A text without the blank lines around it; its first line keeps its indentation."""
+    return _BLANK_LINES.sub("", text.rstrip())
 
 
 def _listed(paragraph: str) -> bool:

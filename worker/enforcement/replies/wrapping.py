@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 #: Words behind a fence that may wrap parts of an answer.
-_INFOS = frozenset(("", "markdown", "md", "html", "xml", "yaml", "yml", "frontmatter", "text", "txt", "plain", "diff"))
+INFOS = frozenset(("", "markdown", "md", "html", "xml", "yaml", "yml", "frontmatter", "text", "txt", "plain", "diff"))
 _FENCE = re.compile(r"([ \t>]{0,12})(`{3,}|~{3,})[ \t]*([^`\s]*)([^`]*)$")
 
 
@@ -31,7 +31,7 @@ class Wrapper:
         return self.info in ("markdown", "md")
 
 
-def fences_of(lines: Sequence[str]) -> Iterator[Wrapper]:
+def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[Wrapper]:
     """The outermost fences that may wrap parts; fences in them nest, as agents mean them and CommonMark does not."""
     number, nesting = 0, True
     while number < len(lines):
@@ -43,7 +43,7 @@ def fences_of(lines: Sequence[str]) -> Iterator[Wrapper]:
         nesting = nesting and end > 0  # one vain search to the end of the text is enough
         end = end or _plain_end(lines, number, opening[2])
         info = opening[3].lower()
-        if info in _INFOS:
+        if info in infos:
             closed = end > number + 1 and bool(_FENCE.match(lines[end - 1]))
             inner = [_unquoted(line, opening[1]) for line in lines[number + 1 : end - closed]]
             inner = _added(inner) if info == "diff" else inner

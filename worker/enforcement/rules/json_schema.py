@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.rules.codes import rule_issue
-from worker.enforcement.rules.json_text import check_where, read_json
+from worker.enforcement.rules.json_text import check_where, mismatch, read_json
 from worker.enforcement.rules.rule import Rule, option
 
 #: Problems that are reported of one answer; more of them help nobody.
@@ -51,14 +50,4 @@ class JsonSchema(Rule):
         if isinstance(found, ValidationIssue):
             return [found]
         problems = sorted(self._validator.iter_errors(found.value), key=lambda problem: list(map(str, problem.path)))
-        return [
-            rule_issue(
-                "JSON_MISMATCH",
-                locale,
-                line=found.line,
-                part=found.part,
-                place=problem.json_path,
-                problem=problem.message,
-            )
-            for problem in problems[:MOST]
-        ]
+        return [mismatch(found, locale, problem.json_path, problem.message) for problem in problems[:MOST]]

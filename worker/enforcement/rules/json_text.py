@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from worker.enforcement.codes import words
@@ -41,19 +42,25 @@ def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue
         part = fence_part("json", len(fences))
     elif where == "fence":
         how = words(locale, "Schreibe das JSON in einen ```json-Block", "Write the JSON in a ```json block")
-        return rule_issue("NO_JSON", locale, how=how)
+        return rule_issue("NO_JSON", locale, part=fence_part("json", 1), how=how)
     else:
         text, line = strip_marker(response).strip(), 1
+        part = "" if where == "whole" or text[:1] in ("{", "[") else fence_part("json", 1)
     try:
         if len(text) > MAX_CHARS:
             raise ValueError(f"more than {MAX_CHARS} characters")
         return Found(json.loads(text), line, part)
-    except json.JSONDecodeError as error:
-        values = {"language": "JSON", "problem": error.msg}
-        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + error.lineno - 1, part=part, **values)
     except (ValueError, RecursionError) as error:
-        values = {"language": "JSON", "problem": str(error) or type(error).__name__}
-        return rule_issue("CODE_DOES_NOT_PARSE", locale, line=line, part=part, **values)
+        at, said = (error.lineno - 1, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
+        values = {"language": "JSON", "problem": said or type(error).__name__}
+        issue = rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + at, part=part, **values)
+        return replace(issue, shortens=not part)  # the answer is to be the value, and nothing else
+
+
+def mismatch(found: Found, locale: str, place: str, problem: str) -> ValidationIssue:
+    """JSON_MISMATCH at a place of the JSON; where that is the whole answer, the next one may be as short as it is."""
+    issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
+    return replace(issue, shortens=not found.part)
 
 
 def check_where(where: str) -> None:

@@ -15,7 +15,7 @@ from worker.enforcement.rules.rule import Rule, option
 
 #: The commonest function words of each language, none of them a word of two languages here. In running prose every
 #: third to fifth word is such a word, so that a few lines tell languages apart.
-_WORDS: Mapping[str, frozenset[str]] = {
+FUNCTION_WORDS: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
         "de": "der die das und ist nicht ein eine einen einem mit für auf den dem sich auch wird werden sind bei "
@@ -33,7 +33,7 @@ _WORDS: Mapping[str, frozenset[str]] = {
     }.items()
 }
 #: The language of each of these words.
-_LANGUAGES = {word: language for language, words in _WORDS.items() for word in words}
+_LANGUAGES = {word: language for language, words in FUNCTION_WORDS.items() for word in words}
 _NAMES = {"de": "Deutsch", "en": "English", "es": "español", "fr": "français", "it": "italiano", "nl": "Nederlands"}
 _WORD = re.compile(r"[^\W\d_]{1,30}")
 #: Function words that must be found before anything is said: a title or a list of names shows no language.
@@ -53,8 +53,8 @@ class Language(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.expect not in _WORDS:
-            raise ValueError(f"expect must be one of {', '.join(_WORDS)}, not {self.expect!r}")
+        if self.expect not in FUNCTION_WORDS:
+            raise ValueError(f"expect must be one of {', '.join(FUNCTION_WORDS)}, not {self.expect!r}")
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """WRONG_LANGUAGE when another language is clearly more likely."""
@@ -72,7 +72,7 @@ def language_of(text: str) -> str:
 
 
 def _most(counts: Mapping[str | None, int]) -> str:
-    best = max(_WORDS, key=counts.__getitem__)
+    best = max(FUNCTION_WORDS, key=counts.__getitem__)
     return best if counts[best] >= _LEAST else ""
 
 

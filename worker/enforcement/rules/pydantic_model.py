@@ -9,9 +9,8 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.json_schema import MOST
-from worker.enforcement.rules.json_text import check_where, read_json
+from worker.enforcement.rules.json_text import check_where, mismatch, read_json
 from worker.enforcement.rules.rule import Rule, option
 
 
@@ -54,17 +53,8 @@ class PydanticModel(Rule):
         try:
             model.model_validate(found.value)
         except ValidationError as error:
-            return [
-                rule_issue(
-                    "JSON_MISMATCH",
-                    locale,
-                    line=found.line,
-                    part=found.part,
-                    place=_place(one["loc"]),
-                    problem=one["msg"],
-                )
-                for one in error.errors(include_url=False, include_input=False)[:MOST]
-            ]
+            wrong = error.errors(include_url=False, include_input=False)[:MOST]
+            return [mismatch(found, locale, _place(one["loc"]), one["msg"]) for one in wrong]
         return []
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
+
+#: A pattern of a whole answer that is one value: held at both ends, without a label and without "anything" in it.
+_VALUE = re.compile(r"(?:\(\?[a-z]+\))?(?:\^|\\A)(?:(?!\.[*+]|: |\n)(?:\\.|[^\\]))*(?:\$|\\Z)\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,10 @@ class Regex(Rule):
         """PATTERN_MISSING for each pattern without a match, PATTERN_FOUND with the line of the first match."""
         locale = self.words_in(context)
         issues = [
-            rule_issue("PATTERN_MISSING", locale, pattern=self.describe or pattern)
+            replace(
+                rule_issue("PATTERN_MISSING", locale, pattern=self.describe or pattern),
+                shortens=_VALUE.match(pattern) is not None,
+            )
             for pattern in self.must
             if not re.search(pattern, response, re.MULTILINE)
         ]

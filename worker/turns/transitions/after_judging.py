@@ -30,7 +30,7 @@ def after_validation(
     """
     answer = attempt.answer
     issues = demote(attempt.issues, policy, final=isinstance(decision, Accept))
-    facts = attempt_facts(answer=answer, issues=issues, changes=tuple(attempt.changes))
+    facts = attempt_facts(answer=answer, edits=attempt.edits, issues=issues, changes=tuple(attempt.changes))
     if isinstance(decision, Accept):
         step, source = step_of(answer)
         return Move(

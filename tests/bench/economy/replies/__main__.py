@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from tests.bench.economy.replies.corpus import Trial, counted, not_the_part, right_replies, wrong_replies
+from tests.bench.economy.replies.corpus import Trial, counted, drafts, not_the_part, right_replies, wrong_replies
 
 
 def main() -> None:
@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.economy.replies", description=__doc__)
     parser.add_argument("--show", action="store_true", help="list what ended badly, without the held-out third")
     options = parser.parse_args()
-    wrong, right = list(wrong_replies()), list(right_replies())
+    wrong, right = list(wrong_replies(drafts())), list(right_replies(drafts()))
     texts = list(not_the_part())
     languages = {lang for _, _, lang, _ in texts} - {"-"}
     kinds = {kind for _, kind, _, _ in texts}

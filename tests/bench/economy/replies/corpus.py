@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tests.bench.economy.replies.forms import FORMS, Asked
-from worker.enforcement import Accept, ResponseValidator, build_validators, decide, judge
+from worker.enforcement import Accept, Attempt, ResponseValidator, Retry, build_validators, decide, judge
 from worker.enforcement.rules import Structure
 
 HERE = Path(__file__).parent
@@ -76,23 +76,25 @@ def not_the_part() -> Iterator[tuple[int, str, str, str]]:
             number += 1
 
 
-def wrong_replies() -> Iterator[Trial]:
-    """Each reply that is no section: alone, with words before it, in a fence, and below the heading, to each draft."""
-    every = drafts()
+def wrong_replies(every: Sequence[Draft]) -> Iterator[Trial]:
+    """Each reply that is no section: alone, in a fence, and below the heading, to each of these drafts."""
     for number, kind, lang, text in not_the_part():
         held_out = number % HELD_OUT == 0
         for draft in every:
             below = f"## {draft.asked}\n\n{text}"
             if draft.lang not in (lang, "de", "en") and lang != "-":
                 continue  # a draft in French meets talk in French, and what has no language
-            for reply in (text, f"```markdown\n{text}\n```", below):
+            replies = [text, f"```markdown\n{text}\n```", below]
+            if text.startswith("```") and draft.structure:
+                replies.pop()  # a section of a text of its own kind may be a block of code
+            for reply in replies:
                 yield Trial(f"{kind} {lang}", draft.name, reply, held_out, _entered(draft, reply))
 
 
-def right_replies() -> Iterator[Trial]:
-    """Each body in each form."""
+def right_replies(every: Sequence[Draft]) -> Iterator[Trial]:
+    """Each body of these drafts in each form."""
     number = 0
-    for draft in drafts():
+    for draft in every:
         for body in draft.bodies:
             for form, write in FORMS.items():
                 asked = Asked(draft.asked, body, draft.lang, draft.before, draft.after)
@@ -105,14 +107,19 @@ def _entered(draft: Draft, reply: str) -> str:
     """What of a reply that is no section became one; the agent says the same three times."""
     history = [judge([], draft.answer, draft.rules)]
     for _ in range(2):
-        history.append(judge(history, reply, draft.rules, feedback="asked"))
+        history.append(judge(history, reply, draft.rules, feedback=_told(history)))
     return "passed" if isinstance(decide(history), Accept) else "entered" if history[-1].answer != draft.answer else ""
+
+
+def _told(history: Sequence[Attempt]) -> str:
+    decision = decide(history)
+    return decision.feedback if isinstance(decision, Retry) else ""
 
 
 def _missed(draft: Draft, asked: Asked, reply: str) -> str:
     """What is wrong after a reply that is the section: it must be there, and nothing else may have changed."""
     history = [judge([], draft.answer, draft.rules)]
-    history.append(judge(history, reply, draft.rules, feedback="asked"))
+    history.append(judge(history, reply, draft.rules, feedback=_told(history)))
     if not isinstance(decide(history), Accept):
         return "not taken"
     lines = Counter(line.strip() for line in history[-1].answer.split("\n") if line.strip())

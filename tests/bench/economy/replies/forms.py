@@ -51,6 +51,10 @@ def _fence(text: str, info: str = "markdown") -> str:
     return f"{mark}{info}\n{text}\n{mark}"
 
 
+def _name(one: Asked) -> str:
+    return one.title.lower().replace(" ", "_")
+
+
 def _whole(one: Asked) -> str:
     return f"{one.before}{_heading(one)}\n\n{one.after}"
 
@@ -77,7 +81,7 @@ FORMS: Mapping[str, Callable[[Asked], str]] = {
     "fence, body alone": lambda one: f"{one.before_it}\n\n{_fence(one.body)}\n\n{one.behind_it}",
     "tag": lambda one: f"<section>\n{_heading(one)}\n</section>",
     "tag, said before": lambda one: f"{one.before_it}\n\n<answer>\n\n{_heading(one)}\n\n</answer>",
-    "tag, named": lambda one: f"<{one.title.lower().split()[0]}>\n{one.body}\n</{one.title.lower().split()[0]}>",
+    "tag, named": lambda one: f"<{_name(one)}>\n{one.body}\n</{_name(one)}>",
     "tag, attribute": lambda one: f'<section title="{one.title}">\n{one.body}\n</section>',
     "json, by title": lambda one: json.dumps({one.title: one.body}, ensure_ascii=False),
     "json, content": lambda one: _fence(json.dumps({"content": _heading(one)}, ensure_ascii=False, indent=2), "json"),

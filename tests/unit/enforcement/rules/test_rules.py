@@ -27,7 +27,7 @@ from worker.enforcement.rules import (
     Structure,
 )
 from worker.enforcement.rules.forbidden import _SIGNS, SECRETS
-from worker.enforcement.rules.language import _LANGUAGES, _WORDS
+from worker.enforcement.rules.language import _LANGUAGES, FUNCTION_WORDS
 
 MARKER = "\n\n<!-- STEP: done -->"
 GERMAN = "Der Cache steht vor der Suche und wird nicht gefüllt, wenn der Index sich nicht geändert hat. "
@@ -180,7 +180,7 @@ def test_a_schema_reaches_no_other_document() -> None:
 
 
 def test_every_word_belongs_to_one_language() -> None:
-    assert len(_LANGUAGES) == sum(map(len, _WORDS.values()))
+    assert len(_LANGUAGES) == sum(map(len, FUNCTION_WORDS.values()))
 
 
 def test_the_sign_of_a_secret_stands_in_each_secret_of_its_kind() -> None:

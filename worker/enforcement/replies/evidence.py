@@ -1,0 +1,236 @@
+"""What a text speaks about: the evidence that it is a section of a document, and not what somebody says about one.
+
+A section speaks about its document's subject. Talk speaks about the conversation ("the section you asked for") or the
+service ("request timed out"), whatever it says of them. So words are counted by their field, and not looked up as
+phrases: docs/enforcement.md, "What is a section".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from worker.enforcement.documents.content import has_content
+from worker.enforcement.documents.titles import REQUIRED_SECTIONS, plain, required
+from worker.enforcement.replies.remarks import introduces
+from worker.enforcement.rules.language import FUNCTION_WORDS, language_of
+
+_WORD = re.compile(r"[^\W_]+")
+_IO = re.compile(r"\bI/O\b")
+#: A word's first letters are the same in its forms, and mostly in the words made of it.
+_STEM = 5
+#: Longer texts are judged by their beginning, in characters, and as prose from this number of words.
+_MOST, _PROSE = 20_000, 40
+#: In prose, one of so many words is a function word of its language.
+_FOREIGN = 5
+#: So many words of a subject weigh more than one of talk, though the document has but one of them.
+_RICH = 5
+#: A line of a feedback that is longer is not written by chance, in characters.
+_ECHO = 12
+#: German and English words that say who does something rather than what, and how it is decided.
+_HELPERS = frozenset(
+    ["a", "an", "as", "at", "by", "many", "long", "few", "twice", "try", "tries", "go", "do", "does", "did", "done", "has", "had", "having", "he", "her", "here", "him", "his", "how", "if", "in", "let", "may", "might", "must", "my", "no", "now", "off", "on", "one", "only", "our", "out", "over", "own", "per", "she", "so", "some", "such", "them", "then", "through", "too", "under", "until", "up", "us", "very", "what", "where", "who", "why", "about", "after", "again", "all", "also", "any", "because", "before", "both", "each", "every", "few", "just", "like", "made", "make", "more", "most", "much", "other", "same", "still", "two", "yet", "able", "goes", "going", "get", "gets", "got", "put", "run", "see", "seen", "said", "say", "says", "stands", "use", "used", "uses", "using", "choose", "chosen", "adopt", "keep", "take", "takes", "works", "well", "per", "via", "am", "an", "als", "alle", "alles", "also", "ab", "an", "auf", "aus", "bei", "bis", "da", "dabei", "dafür", "damit", "dann", "daran", "darin", "das", "dazu", "denn", "doch", "dort", "durch", "einmal", "er", "erst", "etwas", "euch", "für", "ganz", "gar", "habe", "hatte", "hier", "hin", "ihm", "ihn", "ihr", "ihre", "im", "immer", "in", "ins", "ist", "ja", "je", "jede", "jeder", "jedes", "jetzt", "kein", "keine", "man", "mal", "mehr", "nehmen", "nehme", "noch", "nun", "nur", "ob", "ohne", "sehr", "sei", "seit", "sein", "seine", "selbst", "so", "soll", "sollen", "steht", "stehen", "um", "uns", "unser", "unter", "verwenden", "verwende", "vom", "von", "vor", "war", "was", "weil", "weiter", "wenig", "wer", "wo", "wurde", "wurden", "zu", "zum", "zwei", "schon", "stets", "dass", "dies", "muss", "müssen", "darf", "nutzen", "setzen"]
+)
+_COMMON = _HELPERS.union(*FUNCTION_WORDS.values())
+#: Those that no other language has.
+_OWN = frozenset(
+    [*FUNCTION_WORDS["de"], *FUNCTION_WORDS["en"], *(word for word in _HELPERS if len(word) > 2)]
+).difference(["her", "man", "has"], *(words for name, words in FUNCTION_WORDS.items() if name not in ("de", "en")))
+_WE = frozenset(["we", "wir", "nous", "nosotros", "use", "keep", "adopt", "choose", "chosen", "drop", "take"])
+_PERSON = frozenset(
+    ["i", "me", "my", "mine", "you", "your", "yours", "ll", "ich", "mir", "mich", "mein", "meine", "meinem", "meinen", "meiner", "du", "dich", "dir", "dein", "deine", "deinem", "deinen", "deiner", "je", "j", "moi", "mon", "vous", "votre", "tu", "te", "ti", "yo", "mi", "io", "tuo", "você", "ik", "mijn", "jouw", "jag", "mig", "dig", "min", "ditt", "vám", "vás"]
+)
+#: Beginnings of words about the conversation and the service, in the languages that agents and services speak.
+_TALK = (
+    # conversation
+    "answer repl respon request asked asking section message convers chat sorry apolog thank please welcom help assist "
+    "compl unable cannot comfort unfortun correct fixed updat added adding finish missing forgot check confirm continu "
+    "stop wait moment patien later unchang rest valida marker feedback question great nice absolut contain right sure "
+    "happy glad appreci underst ready above below docum text insert place todo tbd lorem ipsum dolor describ someth "
+    "anyth everyt wrong writing provid inform previ access opinion language model prompt think okay "
+    "hello morning today problem coming determ null none attempt press trying "
+    # service
+    "error fail timeout timed time limit quota token usage overload unavail interrupt abort cancel denied reject expir "
+    "connect network socket hang fetch reset server api http account login credit balanc billing exceed generat "
+    "block filter polic content tool execut permis user session task kill fault dumped traceback exception panic "
+    "command invoke function claude gpt openai anthropic gemini assistant demand experien suspend support internal "
+    "bad success created output context trunc runtime undefined econn servic temporar busy wrench nginx "
+    # German
+    "antwort anfrag frag nachricht gespräch abschnitt entschuld sorry danke gern bitte hilf helfen leider kann korrig "
+    "ergänz hinzuge erledigt fertig fehlt fehlend vergess überse prüfen bestät weiterm aufhö wart augenblick später "
+    "unveränd gleich geblieben passt richtig recht klar natürlich versteh freu rückmeld hinweis information zugriff "
+    "beurteil äußer ablehn versuch zeitüber verbind unterbr abgeschn limit ausgabe fehler modell entscheidungen treff "
+    "einfüg platzhalter folgt vollst guten morgen moment kümmer nachge wünsch gewünscht dokument konto anmeld "
+    "überlast verfügb abgebr abgel gesperrt "
+    # French, Spanish, Italian, Portuguese
+    "désol excus merci bien sûr répon deman sectio mis ajout corrig erreur limite délai expir connexion interrom aide "
+    "aider malheur possib accès questio continu attend confirm bonjour plaisir raison manqu patient voilà reste chang "
+    "lo siento graci claro respue solicit secció añad correg límite agotó tiempo conexi ayud lament acceso pregun espera "
+    "listo hecho falta disculp mensaje gusto opinar dispiac grazie certo rispos richies sezion aggiun scadut "
+    "purtropp accesso domand attend conferm fatto prego troncat manca messag model desculp obrig respos pedid seção "
+    "adicion pronto infeliz acesso pergun aguard feito aviso "
+    # Dutch, Polish, Swedish, Czech, Turkish, Russian
+    "bedankt natuurl antwoor verzoe sectie toegev helaas toegang vraag wacht klaar graag bericht verbroken geduld "
+    "przepr dzięku oczywi odpowi sekcj dodał niestety dostęp pytani czekam gotowe wiadom popraw tyvärr tack svar begäran "
+    "avsnit fråga väntar klart gärna försök omlouv děkuj odpově sekce přidal bohuž přístu otázk čekám hotovo zkus "
+    "üzgün teşekk cevap bölüm ekled maalesef erişim soru bekli lütfen tamam tekrar извин спасиб ответ запрос раздел "
+    "сожален доступ вопрос подожд готово ошибк".split()
+)
+_TALK_STEMS = frozenset(_TALK)
+_LENGTHS = sorted({len(stem) for stem in _TALK_STEMS})
+#: Beginnings of names that sections have: they say which one is meant, and nothing of its subject.
+_NAMES = frozenset(["secti", "absch", "decis", "entsc", "conte", "konte", "akzep", "accep", "crite", "krite", "conse", "konse", "alter"])
+#: Talk in scripts that part no words.
+_UNSPACED = re.compile(
+    "申し訳|すみませ|ありがと|もちろん|できませ|できま|リクエスト|タイムアウト|抱歉|谢谢|无法|请求|超时|当然|죄송|감사|요청"
+)
+_ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]+(?=\S)", re.MULTILINE)
+_CHECKBOX = re.compile(r"^([ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]+)\[[ xX]\][ \t]", re.MULTILINE)
+_TAG = re.compile(r"<[^<>\n]{1,200}>")
+_PLACE = re.compile(r"\[[^\[\]\n]{1,120}\](?![(\[])|<[^<>\n!]{1,120}>|\$?\{\{?[^{}\n]{0,120}\}?\}|%[A-Z_]{2,40}%")
+_TOOL = re.compile(
+    r"</?(?:\w+:)?(?:\w*_calls?|tool_\w+|invoke|function_\w+|parameter|think(?:ing)?|system-\w+|server_name)\b[^<>\n]{0,200}>"
+    r"|<\|[^<>\n]{1,60}\|>|^\[TOOL_CALLS\]|^\w{1,20}\([^()\n]{0,200}\)\n\s+⎿|\A[45]\d\d\s[A-Z][\w-]+(?:\s[A-Z][\w-]+)*\s*\Z|^Action(?: Input)?:|^Tool \w+:|^Bash\(",
+    re.MULTILINE,
+)
+_CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_NAMED_CODE = re.compile(r"\b[A-Z]{3,}_[A-Z_]{3,}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """How many different words of a text are of which field.
+
+    Attributes:
+        words: all of them. subject: neither common nor talk. shared: those that its document has too.
+        talk: about the conversation or the service. fresh_talk: those that the document does not have.
+        person: I and you. we: it begins as decisions do. listed: it holds a list. foreign: it is in no language in which its document is written.
+    """
+
+    words: int
+    subject: int
+    shared: int
+    talk: int
+    fresh_talk: int
+    person: int
+    we: bool
+    listed: bool
+    foreign: bool
+
+
+def speech(text: str, document: str = "", title: str = "") -> Speech:
+    """What a text speaks about, beside a document; ``title`` names a section, and is of no field."""
+    known, language = _vocabulary(document[:_MOST])
+    text = _TAG.sub(" ", _CHECKBOX.sub(r"\1", text[:_MOST]))
+    words = _words(text)
+    naming = _NAMES | {_stem(word) for word in _words(plain(title))}
+    saying = {word for word in words if word not in _COMMON and word not in _PERSON and not word.isdigit()}
+    talk = {_stem(word) for word in saying if _is_talk(word)}
+    subject = {_stem(word) for word in saying if len(word) > 1 and not _is_talk(word)} - naming
+    return Speech(
+        words=len(words),
+        subject=len(subject),
+        shared=len(subject & known),
+        listed=len(_ITEM.findall(text)) > 1,
+        talk=len(talk) + len(_UNSPACED.findall(text)),
+        fresh_talk=len(talk - known) + len(_UNSPACED.findall(text)),
+        person=sum(word in _PERSON for word in words),
+        we=bool(words) and (words[0] in _WE or "wir" in words[:8]),
+        foreign=_foreign(text, words, language, document),
+    )
+
+
+def is_talk(text: str, document: str = "") -> bool:
+    """True when a text says nothing of a document's subject: it is about the conversation or the service alone."""
+    said = speech(text, document)
+    return said.talk + said.person > 0 and said.subject + said.shared <= said.talk + said.person
+
+
+def is_json(text: str) -> bool:
+    """True when a text is nothing but JSON."""
+    bare = text.strip()
+    bare = re.sub(r"\A`{3,}\w*\n|\n`{3,}\Z", "", bare) if bare.startswith("```") else bare
+    try:
+        return bare[:1] in ("{", "[") and isinstance(json.loads(bare), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def announces(paragraph: str, document: str, title: str) -> bool:
+    """True when a paragraph that ends with a colon is about what comes next, and not the beginning of it."""
+    names = _NAMES | {_stem(word) for word in _words(plain(title))}
+    said = any(_stem(word) in names for word in _words(paragraph))
+    return introduces(paragraph) and (said or not speech(paragraph, document, title).shared)
+
+
+def is_section(body: str, document: str, title: str, *, headed: bool, told: str = "") -> bool:
+    """True when a text is a section of a document.
+
+    Args:
+        body: the text, without a heading.
+        document: the answer that it is for.
+        title: the section's title.
+        headed: it was sent with its heading, so that much speaks for it; else its words must show it.
+        told: the feedback; a text that repeats a line of it is none.
+    """
+    prose = _CODE.sub("", body)
+    if not has_content(body) or is_json(body) or _TOOL.search(prose) or (not prose.strip() and _TOOL.search(body)):
+        return False
+    if any(
+        len(line.strip("> *")) > _ECHO and line.strip("> *") in told for line in body.split("\n")
+    ) or _NAMED_CODE.search(prose.partition("\n")[0]):
+        return False
+    if headed and not has_content(prose):
+        return required(title) is None  # a section that no ADR needs may be a block of code
+    said = speech(prose, document, title)
+    boxless = _CHECKBOX.sub(r"\1", prose)
+    if (without := _PLACE.sub(" ", boxless)) != boxless and not speech(without, document, title).subject:
+        return False
+    if headed:
+        subject = 0 if said.foreign and not said.listed else said.subject
+        return subject + said.shared + said.we > said.fresh_talk + 2 * said.person
+    if not has_content(prose) or body.rstrip().endswith("?"):
+        return False
+    if said.listed and required(title) == REQUIRED_SECTIONS[-1]:
+        return not said.person and said.subject > said.talk
+    if said.words >= _PROSE:
+        return said.person <= said.words // _PROSE and said.shared >= 3 and said.subject >= 2 * said.talk
+    if said.talk:
+        alone = said.talk == said.shared == 1 and said.subject >= _RICH
+        much = said.shared >= max(2, said.talk) and said.subject >= said.talk + 2
+        return not said.person and (alone or much)
+    return not said.person and said.subject > 0 and (said.shared > said.foreign or said.we or said.listed)
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(document: str) -> tuple[frozenset[str], str]:
+    """The stems of a document's words, and its language."""
+    words = (word for word in _words(document) if word not in _COMMON and len(word) > 1)
+    return frozenset(map(_stem, words)), language_of(document) or ""
+
+
+def _foreign(text: str, words: list[str], language: str, document: str) -> bool:
+    letters = [char for char in text if char.isalpha()]
+    if sum(char > "\u024f" for char in letters) > len(letters) / 3:
+        return not any(char > "\u024f" for char in document)
+    lower = [word for word in _WORD.findall(text) if word.islower()]
+    own = _OWN.union(FUNCTION_WORDS.get(language, ())) - {"to"}
+    hits = sum(word in own for word in words)
+    telling = len([word for word in words if word in own or word not in _HELPERS])
+    others = (sum(word in known for word in words) for name, known in FUNCTION_WORDS.items() if name != language)
+    known_other = max((n for n in others), default=0)
+    return (len(lower) > 1 and hits * _FOREIGN < telling) or known_other > max(hits, 1)
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(_IO.sub("", text))]
+
+
+def _stem(word: str) -> str:
+    return word[:_STEM]
+
+
+def _is_talk(word: str) -> bool:
+    return word in _TALK_STEMS or any(word[:length] in _TALK_STEMS for length in _LENGTHS if 3 < length < len(word))

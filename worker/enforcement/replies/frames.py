@@ -1,0 +1,133 @@
+"""Frames that agents put around parts: quote marks, tags, HTML headings, JSON values. Without them Markdown is left."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.documents.titles import key
+from worker.enforcement.replies.remarks import introduces, is_remark
+from worker.enforcement.replies.wrapping import INFOS, fences_of
+
+#: The line at which a part ends, because its frame does.
+CUT = "\x00"
+_TAGS = frozenset(["section", "adr", "answer", "response", "part", "document", "output", "markdown", "details", "result", "reply", "content", "text"])
+_OPEN = re.compile(
+    r"<([a-zäöü][\w-]{0,40})((?:\s{1,3}[\w-]{1,20}=(?:\"[^\"<>]{0,100}\"|'[^'<>]{0,100}'))*)\s?>", re.IGNORECASE
+)
+_VALUE = re.compile(r"=[\"']([^\"']*)[\"']")
+_HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]{0,100}>\s{0,4}(.{1,200}?)\s{0,4}</h\1>[ \t]*$", re.IGNORECASE)
+_ATX = re.compile(r"#{1,6}[ \t]+(\S.*)")
+_CONTENT = ("content", "text", "body", "markdown", "section", "answer", "inhalt")
+_NAMED = ("title", "heading", "section", "name", "titel")
+#: JSON that is deeper is not looked into.
+_DEEP = 3
+
+
+def unframed(text: str, titles: Collection[str]) -> str:
+    """A reply as Markdown, without what stands around its parts.
+
+    A tag goes only where it is around a part: a pair that is named like an asked section, or that has an asked heading
+    between its lines. Every other tag is content.
+
+    Args:
+        text: the reply, its lines ended by LF.
+        titles: of the asked sections.
+    """
+    wanted = {key(title) for title in titles}
+    lines = text.split("\n")
+    if all(not line.strip() or line.startswith(">") for line in lines):
+        lines = [line[1:].removeprefix(" ") for line in lines]
+        text = "\n".join(lines)
+    if wanted and (value := json_value(text)) is not None:
+        return "\n\n".join(_texts(value, wanted, _DEEP))
+    if "<" not in text:
+        return text
+    coded = {number for fence in fences_of(lines) for number in range(fence.start, fence.end)}
+    for number, line in enumerate(lines):
+        if number not in coded and (found := _HTML_HEADING.match(line)) and key(found[2]) in wanted:
+            lines[number] = f"{'#' * int(found[1])} {found[2]}"
+    return "\n".join(_untagged(lines, coded, wanted))
+
+
+def json_value(text: str) -> dict[str, Any] | list[Any] | None:
+    """The JSON object or list that a reply is, alone or in one fence with words around it; None for another reply."""
+    bare = text.strip()
+    if "```" in bare and not bare.startswith(("{", "[")):
+        lines = bare.split("\n")
+        fences = list(fences_of(lines, ("json", "")))
+        if len(fences) == 1 and not around(lines, fences[0].start, fences[0].end):
+            bare = fences[0].text.strip()
+    if bare[:1] not in ("{", "["):
+        return None
+    try:
+        value = json.loads(bare)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def value_of(reply: str) -> str:
+    """What is in the one fence that a reply is, words around it left out; the reply itself without such a fence."""
+    body = strip_marker(reply)
+    lines = body.replace("\r\n", "\n").strip().split("\n")
+    fences = list(fences_of(lines, (*INFOS, "json")))
+    if len(fences) != 1 or around(lines, fences[0].start, fences[0].end):
+        return reply
+    return fences[0].text + reply[len(body) :]
+
+
+def around(lines: Sequence[str], start: int, end: int) -> bool:
+    """True when lines outside of a range are more than remarks and what introduces the range."""
+    paragraphs = "\n".join([*lines[:start], "", *lines[end:]]).split("\n\n")
+    return any(part.strip() and not (is_remark(part) or introduces(part)) for part in paragraphs)
+
+
+def _texts(value: Any, wanted: Collection[str], depth: int) -> Iterator[str]:
+    """The texts of a JSON value that may be asked sections, with headings where their keys are titles."""
+    if isinstance(value, list) and depth:
+        for one in value:
+            yield from _texts(one, wanted, depth - 1)
+    if not isinstance(value, dict):
+        return
+    named = next(
+        (value[name] for name in _NAMED if isinstance(value.get(name), str) and key(value[name]) in wanted), ""
+    )
+    for name, text in value.items():
+        if isinstance(text, str) and key(name) in wanted:
+            yield text if _ATX.match(text) else f"## {name}\n\n{text}"
+        elif isinstance(text, str) and name.lower() in _CONTENT and text != named:
+            yield f"## {named}\n\n{text}" if named and not _ATX.match(text) else text
+        elif depth:
+            yield from _texts(text, wanted, depth - 1)
+
+
+def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str]) -> list[str]:
+    """The lines without the tags around asked parts; what is behind such a tag's end is no part."""
+    headings = [n for n, line in enumerate(lines) if n not in coded and (h := _ATX.match(line)) and key(h[1]) in wanted]
+    number = 0
+    while number < len(lines):
+        found = _OPEN.match(lines[number]) if number not in coded else None
+        if found is None:
+            if number in headings:
+                break  # from here on tags are in a section
+            number += 1
+            continue
+        names = [found[1], *_VALUE.findall(found[2])]
+        title = next((name for name in names if key(name) in wanted or key(name.replace("_", " ")) in wanted), "")
+        close = f"</{found[1]}>".lower()
+        end = next((n for n in reversed(range(number, len(lines))) if lines[n].rstrip().lower().endswith(close)), -1)
+        inside = [n for n in headings if number < n < end]
+        alone = found[1].lower() in _TAGS and not lines[number][found.end() :].strip() and end > number
+        if end < 0 or not (title or (alone and (inside or not around(lines, number, end + 1)))):
+            number += 1
+            continue
+        lines[end] = lines[end].rstrip()[: -len(close)]
+        lines[number] = lines[number][found.end() :]
+        before = [f"## {title.replace('_', ' ')}", ""] if title and not inside else [""]
+        lines[number : end + 1] = [*before, *lines[number : end + 1], CUT]
+        return lines
+    return lines
