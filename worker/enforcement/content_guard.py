@@ -97,19 +97,19 @@ class Taken:
     put: Mapping[str, str] = field(default_factory=dict)
 
 
-def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), told: str = "") -> str:
+def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
     """The answer that counts for a new raw text, given the attempts before it.
 
     Args:
         history: the attempts before, their issues as the policy weighs them.
         text: the new raw text.
         files: texts that the agent wrote to files.
-        told: the feedback it got.
+        feedback: the feedback it got.
     """
     before = best(latest_set(history))
     if before is None or not before.errors:
         return text
-    return take(before.answer, before.errors, text, files, told).answer
+    return take(before.answer, before.errors, text, files, feedback).answer
 
 
 def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = ()) -> str:
@@ -118,7 +118,7 @@ def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Ite
 
 
 def take(
-    answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), told: str = ""
+    answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
 ) -> Taken:
     """The answer that counts after a reply, and what of the reply is in it.
 
@@ -127,7 +127,7 @@ def take(
         errors: its errors, which were asked to be corrected.
         reply: the agent's text.
         files: texts that the agent wrote to files beside its reply.
-        told: the feedback it got; a reply that repeats it says nothing.
+        feedback: the feedback it got; a reply that repeats it says nothing.
     """
     request = requested(answer, errors)
     if request.whole and _replaces(reply, answer, request, files):
@@ -136,7 +136,7 @@ def take(
     splice = Splice(answer)
     if request.parts:
         again = [error.part for error in errors if error.code == LOST]
-        offer = read_reply(reply, request.parts, answer, again, told)
+        offer = read_reply(reply, request.parts, answer, again, feedback)
         own = [part for part in request.parts if is_own(part, answer)]
         put_parts(splice, own, offer.sections, reply)
         _splice(splice, errors, offer, [part for part in request.parts if part not in own])
@@ -300,7 +300,7 @@ def _splice(splice: Splice, errors: Sequence[ValidationIssue], offer: Offer, par
 
 
 def _with_section(answer: str, title: str, body: str) -> str:
-    """The answer with a section; where another one has that very text, it is renamed, so that no text is there twice."""
+    """The answer with a section; where another one has that very text, that one is renamed."""
     adr = only_adr(answer)
     sections = [] if adr is None or any(key(one.title) == key(title) for one in adr.sections) else adr.sections
     same = [one for one in sections if adr and body_of(adr, one).split() == body.split()]

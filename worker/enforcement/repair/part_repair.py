@@ -191,7 +191,7 @@ def put_parts(splice: Splice, parts: Collection[str], sections: dict[str, str], 
 
 
 def _offered_lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
-    """The lines that a reply offers, the last ones first, so that numbers stay right: in blocks, bare, or in all of it."""
+    """The lines that a reply offers, the last ones first, so that numbers stay right."""
     ranges = sorted(((lines, part) for part in parts if (lines := lines_of(part))), reverse=True)
     if not ranges:
         return {}
@@ -203,10 +203,10 @@ def _offered_lines(answer: str, parts: Collection[str], reply: str) -> dict[str,
     new = strip_marker(reply).strip("\n").rstrip().replace("\r\n", "\n").split("\n")
     if len(ranges) > 1 or blocks:
         return {}
-    after = len(old) - last
-    if len(new) > len(old) - (last - first) - 1 and new[: first - 1] == old[: first - 1]:
-        if after <= 0 or new[len(new) - after :] == old[last:]:
-            return {part: "\n".join(new[first - 1 : len(new) - max(after, 0)])}
+    after = max(len(old) - last, 0)
+    again = len(new) >= first + after and new[: first - 1] == old[: first - 1] and new[len(new) - after :] == old[last:]
+    if again and first <= last <= len(old):
+        return {part: "\n".join(new[first - 1 : len(new) - after])}
     said = "\n\n".join(p for p in "\n".join(new).split("\n\n") if not is_remark(p) and not introduces(p)).strip("\n")
     fits = said.count("\n") <= last - first and has_content(said)
     was = "\n".join(old[first - 1 : last])

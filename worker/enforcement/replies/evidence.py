@@ -1,7 +1,7 @@
 """What a text speaks about: the evidence that it is a section of a document, and not what somebody says about one.
 
 A section speaks about its document's subject. Talk speaks about the conversation ("the section you asked for") or the
-service ("request timed out"), whatever it says of them. So words are counted by their field, and not looked up as
+service ("request timed out"), whatever it reports. So words are counted by their field, and not looked up as
 phrases: docs/enforcement.md, "What is a section".
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.titles import REQUIRED_SECTIONS, plain, required
@@ -29,59 +31,24 @@ _FOREIGN = 5
 _RICH = 5
 #: A line of a feedback that is longer is not written by chance, in characters.
 _ECHO = 12
+_FIELDS = {
+    name: frozenset(words.split())
+    for name, words in tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text("utf-8")).items()
+}
 #: German and English words that say who does something rather than what, and how it is decided.
-_HELPERS = frozenset(
-    ["a", "an", "as", "at", "by", "many", "long", "few", "twice", "try", "tries", "go", "do", "does", "did", "done", "has", "had", "having", "he", "her", "here", "him", "his", "how", "if", "in", "let", "may", "might", "must", "my", "no", "now", "off", "on", "one", "only", "our", "out", "over", "own", "per", "she", "so", "some", "such", "them", "then", "through", "too", "under", "until", "up", "us", "very", "what", "where", "who", "why", "about", "after", "again", "all", "also", "any", "because", "before", "both", "each", "every", "few", "just", "like", "made", "make", "more", "most", "much", "other", "same", "still", "two", "yet", "able", "goes", "going", "get", "gets", "got", "put", "run", "see", "seen", "said", "say", "says", "stands", "use", "used", "uses", "using", "choose", "chosen", "adopt", "keep", "take", "takes", "works", "well", "per", "via", "am", "an", "als", "alle", "alles", "also", "ab", "an", "auf", "aus", "bei", "bis", "da", "dabei", "dafür", "damit", "dann", "daran", "darin", "das", "dazu", "denn", "doch", "dort", "durch", "einmal", "er", "erst", "etwas", "euch", "für", "ganz", "gar", "habe", "hatte", "hier", "hin", "ihm", "ihn", "ihr", "ihre", "im", "immer", "in", "ins", "ist", "ja", "je", "jede", "jeder", "jedes", "jetzt", "kein", "keine", "man", "mal", "mehr", "nehmen", "nehme", "noch", "nun", "nur", "ob", "ohne", "sehr", "sei", "seit", "sein", "seine", "selbst", "so", "soll", "sollen", "steht", "stehen", "um", "uns", "unser", "unter", "verwenden", "verwende", "vom", "von", "vor", "war", "was", "weil", "weiter", "wenig", "wer", "wo", "wurde", "wurden", "zu", "zum", "zwei", "schon", "stets", "dass", "dies", "muss", "müssen", "darf", "nutzen", "setzen"]
-)
+_HELPERS = _FIELDS["helpers"]
 _COMMON = _HELPERS.union(*FUNCTION_WORDS.values())
 #: Those that no other language has.
 _OWN = frozenset(
     [*FUNCTION_WORDS["de"], *FUNCTION_WORDS["en"], *(word for word in _HELPERS if len(word) > 2)]
 ).difference(["her", "man", "has"], *(words for name, words in FUNCTION_WORDS.items() if name not in ("de", "en")))
-_WE = frozenset(["we", "wir", "nous", "nosotros", "use", "keep", "adopt", "choose", "chosen", "drop", "take"])
-_PERSON = frozenset(
-    ["i", "me", "my", "mine", "you", "your", "yours", "ll", "ich", "mir", "mich", "mein", "meine", "meinem", "meinen", "meiner", "du", "dich", "dir", "dein", "deine", "deinem", "deinen", "deiner", "je", "j", "moi", "mon", "vous", "votre", "tu", "te", "ti", "yo", "mi", "io", "tuo", "você", "ik", "mijn", "jouw", "jag", "mig", "dig", "min", "ditt", "vám", "vás"]
-)
+_WE = _FIELDS["deciding"]
+_PERSON = _FIELDS["person"]
 #: Beginnings of words about the conversation and the service, in the languages that agents and services speak.
-_TALK = (
-    # conversation
-    "answer repl respon request asked asking section message convers chat sorry apolog thank please welcom help assist "
-    "compl unable cannot comfort unfortun correct fixed updat added adding finish missing forgot check confirm continu "
-    "stop wait moment patien later unchang rest valida marker feedback question great nice absolut contain right sure "
-    "happy glad appreci underst ready above below docum text insert place todo tbd lorem ipsum dolor describ someth "
-    "anyth everyt wrong writing provid inform previ access opinion language model prompt think okay "
-    "hello morning today problem coming determ null none attempt press trying "
-    # service
-    "error fail timeout timed time limit quota token usage overload unavail interrupt abort cancel denied reject expir "
-    "connect network socket hang fetch reset server api http account login credit balanc billing exceed generat "
-    "block filter polic content tool execut permis user session task kill fault dumped traceback exception panic "
-    "command invoke function claude gpt openai anthropic gemini assistant demand experien suspend support internal "
-    "bad success created output context trunc runtime undefined econn servic temporar busy wrench nginx "
-    # German
-    "antwort anfrag frag nachricht gespräch abschnitt entschuld sorry danke gern bitte hilf helfen leider kann korrig "
-    "ergänz hinzuge erledigt fertig fehlt fehlend vergess überse prüfen bestät weiterm aufhö wart augenblick später "
-    "unveränd gleich geblieben passt richtig recht klar natürlich versteh freu rückmeld hinweis information zugriff "
-    "beurteil äußer ablehn versuch zeitüber verbind unterbr abgeschn limit ausgabe fehler modell entscheidungen treff "
-    "einfüg platzhalter folgt vollst guten morgen moment kümmer nachge wünsch gewünscht dokument konto anmeld "
-    "überlast verfügb abgebr abgel gesperrt "
-    # French, Spanish, Italian, Portuguese
-    "désol excus merci bien sûr répon deman sectio mis ajout corrig erreur limite délai expir connexion interrom aide "
-    "aider malheur possib accès questio continu attend confirm bonjour plaisir raison manqu patient voilà reste chang "
-    "lo siento graci claro respue solicit secció añad correg límite agotó tiempo conexi ayud lament acceso pregun espera "
-    "listo hecho falta disculp mensaje gusto opinar dispiac grazie certo rispos richies sezion aggiun scadut "
-    "purtropp accesso domand attend conferm fatto prego troncat manca messag model desculp obrig respos pedid seção "
-    "adicion pronto infeliz acesso pergun aguard feito aviso "
-    # Dutch, Polish, Swedish, Czech, Turkish, Russian
-    "bedankt natuurl antwoor verzoe sectie toegev helaas toegang vraag wacht klaar graag bericht verbroken geduld "
-    "przepr dzięku oczywi odpowi sekcj dodał niestety dostęp pytani czekam gotowe wiadom popraw tyvärr tack svar begäran "
-    "avsnit fråga väntar klart gärna försök omlouv děkuj odpově sekce přidal bohuž přístu otázk čekám hotovo zkus "
-    "üzgün teşekk cevap bölüm ekled maalesef erişim soru bekli lütfen tamam tekrar извин спасиб ответ запрос раздел "
-    "сожален доступ вопрос подожд готово ошибк".split()
-)
-_TALK_STEMS = frozenset(_TALK)
-_LENGTHS = sorted({len(stem) for stem in _TALK_STEMS})
+_TALK = _FIELDS["talk"]
+_LENGTHS = sorted({len(stem) for stem in _TALK})
 #: Beginnings of names that sections have: they say which one is meant, and nothing of its subject.
-_NAMES = frozenset(["secti", "absch", "decis", "entsc", "conte", "konte", "akzep", "accep", "crite", "krite", "conse", "konse", "alter"])
+_NAMES = _FIELDS["names"]
 #: Talk in scripts that part no words.
 _UNSPACED = re.compile(
     "申し訳|すみませ|ありがと|もちろん|できませ|できま|リクエスト|タイムアウト|抱歉|谢谢|无法|请求|超时|当然|죄송|감사|요청"
@@ -92,7 +59,8 @@ _TAG = re.compile(r"<[^<>\n]{1,200}>")
 _PLACE = re.compile(r"\[[^\[\]\n]{1,120}\](?![(\[])|<[^<>\n!]{1,120}>|\$?\{\{?[^{}\n]{0,120}\}?\}|%[A-Z_]{2,40}%")
 _TOOL = re.compile(
     r"</?(?:\w+:)?(?:\w*_calls?|tool_\w+|invoke|function_\w+|parameter|think(?:ing)?|system-\w+|server_name)\b[^<>\n]{0,200}>"
-    r"|<\|[^<>\n]{1,60}\|>|^\[TOOL_CALLS\]|^\w{1,20}\([^()\n]{0,200}\)\n\s+⎿|\A[45]\d\d\s[A-Z][\w-]+(?:\s[A-Z][\w-]+)*\s*\Z|^Action(?: Input)?:|^Tool \w+:|^Bash\(",
+    r"|<\|[^<>\n]{1,60}\|>|^\[TOOL_CALLS\]|^\w{1,20}\([^()\n]{0,200}\)\n\s+⎿"
+    r"|\A[45]\d\d\s[A-Z][\w-]+(?:\s[A-Z][\w-]+)*\s*\Z|^Action(?: Input)?:|^Tool \w+:|^Bash\(",
     re.MULTILINE,
 )
 _CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
@@ -106,7 +74,8 @@ class Speech:
     Attributes:
         words: all of them. subject: neither common nor talk. shared: those that its document has too.
         talk: about the conversation or the service. fresh_talk: those that the document does not have.
-        person: I and you. we: it begins as decisions do. listed: it holds a list. foreign: it is in no language in which its document is written.
+        person: I and you. we: it begins as decisions do. listed: it holds a list.
+        foreign: it is in no language of its document.
     """
 
     words: int
@@ -159,13 +128,13 @@ def is_json(text: str) -> bool:
 
 
 def announces(paragraph: str, document: str, title: str) -> bool:
-    """True when a paragraph that ends with a colon is about what comes next, and not the beginning of it."""
+    """True when a paragraph that ends with a colon only announces the section."""
     names = _NAMES | {_stem(word) for word in _words(plain(title))}
     said = any(_stem(word) in names for word in _words(paragraph))
     return introduces(paragraph) and (said or not speech(paragraph, document, title).shared)
 
 
-def is_section(body: str, document: str, title: str, *, headed: bool, told: str = "") -> bool:
+def is_section(body: str, document: str, title: str, *, headed: bool, feedback: str = "") -> bool:
     """True when a text is a section of a document.
 
     Args:
@@ -173,13 +142,13 @@ def is_section(body: str, document: str, title: str, *, headed: bool, told: str 
         document: the answer that it is for.
         title: the section's title.
         headed: it was sent with its heading, so that much speaks for it; else its words must show it.
-        told: the feedback; a text that repeats a line of it is none.
+        feedback: the feedback; a text that repeats a line of it is not one.
     """
     prose = _CODE.sub("", body)
     if not has_content(body) or is_json(body) or _TOOL.search(prose) or (not prose.strip() and _TOOL.search(body)):
         return False
     if any(
-        len(line.strip("> *")) > _ECHO and line.strip("> *") in told for line in body.split("\n")
+        len(line.strip("> *")) > _ECHO and line.strip("> *") in feedback for line in body.split("\n")
     ) or _NAMED_CODE.search(prose.partition("\n")[0]):
         return False
     if headed and not has_content(prose):
@@ -190,7 +159,7 @@ def is_section(body: str, document: str, title: str, *, headed: bool, told: str 
         return False
     if headed:
         subject = 0 if said.foreign and not said.listed else said.subject
-        return subject + said.shared + said.we > said.fresh_talk + 2 * said.person
+        return subject + max(said.shared - said.foreign, 0) + said.we > said.fresh_talk + 2 * said.person
     if not has_content(prose) or body.rstrip().endswith("?"):
         return False
     if said.listed and required(title) == REQUIRED_SECTIONS[-1]:
@@ -233,4 +202,4 @@ def _stem(word: str) -> str:
 
 
 def _is_talk(word: str) -> bool:
-    return word in _TALK_STEMS or any(word[:length] in _TALK_STEMS for length in _LENGTHS if 3 < length < len(word))
+    return word in _TALK or any(word[:length] in _TALK for length in _LENGTHS if 3 < length < len(word))

@@ -14,9 +14,11 @@ from worker.enforcement.replies.wrapping import INFOS, fences_of
 
 #: The line at which a part ends, because its frame does.
 CUT = "\x00"
-_TAGS = frozenset(["section", "adr", "answer", "response", "part", "document", "output", "markdown", "details", "result", "reply", "content", "text"])
+_TAGS = frozenset(
+    ("section", "adr", "answer", "response", "part", "document", "output", "markdown", "details", "result", "reply")
+)
 _OPEN = re.compile(
-    r"<([a-zäöü][\w-]{0,40})((?:\s{1,3}[\w-]{1,20}=(?:\"[^\"<>]{0,100}\"|'[^'<>]{0,100}'))*)\s?>", re.IGNORECASE
+    r"<([^\W\d_][\w-]{0,40})((?:\s{1,3}[\w-]{1,20}=(?:\"[^\"<>]{0,100}\"|'[^'<>]{0,100}'))*)\s?>", re.IGNORECASE
 )
 _VALUE = re.compile(r"=[\"']([^\"']*)[\"']")
 _HTML_HEADING = re.compile(r"<h([1-6])\b[^<>]{0,100}>\s{0,4}(.{1,200}?)\s{0,4}</h\1>[ \t]*$", re.IGNORECASE)
@@ -106,7 +108,7 @@ def _texts(value: Any, wanted: Collection[str], depth: int) -> Iterator[str]:
 
 
 def _untagged(lines: list[str], coded: Collection[int], wanted: Collection[str]) -> list[str]:
-    """The lines without the tags around asked parts; what is behind such a tag's end is no part."""
+    """The lines without the tags around asked parts; what is behind such a tag's end is not a part of them."""
     headings = [n for n, line in enumerate(lines) if n not in coded and (h := _ATX.match(line)) and key(h[1]) in wanted]
     number = 0
     while number < len(lines):

@@ -65,7 +65,7 @@ class Offer:
 
 
 def read_reply(
-    text: str, asked: Collection[str], answer: str = "", again: Collection[str] = (), told: str = ""
+    text: str, asked: Collection[str], answer: str = "", again: Collection[str] = (), feedback: str = ""
 ) -> Offer:
     """The asked parts that a reply offers.
 
@@ -74,7 +74,7 @@ def read_reply(
         asked: names of parts.
         answer: the answer before: what a section of it speaks about, and what is there already.
         again: those of the parts that were good once: they need their heading.
-        told: the feedback that asked for them.
+        feedback: the feedback that asked for them.
     """
     titles = [title for part in asked if (title := section_title(part))]
     text = unframed(text.replace("\r\n", "\n").removeprefix("\ufeff"), titles)
@@ -89,11 +89,13 @@ def read_reply(
     found.sections = {
         name: body
         for name, body in found.sections.items()
-        if is_section(body, answer, named[name], headed=True, told=told)
+        if is_section(body, answer, named[name], headed=True, feedback=feedback)
     }
     if len(titles) == 1 and not again and not found.sections:
         body, labelled = _body_alone(text, rest, answer, titles[0])
-        if _may_stand(body, answer, titles[0]) and is_section(body, answer, titles[0], headed=labelled, told=told):
+        if _may_stand(body, answer, titles[0]) and is_section(
+            body, answer, titles[0], headed=labelled, feedback=feedback
+        ):
             found.sections[key(titles[0])] = body
     return found
 
