@@ -259,6 +259,7 @@ class Turn(Progress):
 
     While a turn is parked, ``deadline_at`` is the latest it can become: it comes back by what is left of the time-out.
     ``decision`` is the last one.
+    ``lacks``: workers that cannot carry out its next link, each with why.
     ``policy``: the hash of its policy. ``markers``: the spans of the step markers in ``response`` that count
     (``contract/marker.py``).
     """
@@ -269,6 +270,7 @@ class Turn(Progress):
     request: TurnRequest
     attempt: int = 1
     delivery: int = 0
+    lacks: dict[str, Any] = field(default_factory=dict)
     next: str = ""
     outcome: Outcome | None = None
     response: str = ""

@@ -243,13 +243,18 @@ async def test_phases_elsewhere_or_wrong_ones_are_refused_before_anything_is_sto
         await bench.client.submitter.submit_phases([replace(phase, id="../x")], directory="work")
 
 
-async def test_a_folder_that_vanished_ends_the_phase_as_an_error_of_the_set_up(bench: PhaseBench) -> None:
-    """Defect 5: turn.fail itself raised, so the turn was delivered five times and ended as a dead letter."""
+async def test_a_phase_whose_folder_no_worker_has_waits_for_one_that_has_it(bench: PhaseBench) -> None:
+    """It ended as an error of the set-up, though another worker may have the folder."""
     [turn_id] = await bench.client.submitter.submit_phases([Phase.from_dict(BUILD)], directory="gone")
     bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
     turn = await bench.client.reader.get(turn_id)
-    assert (turn.outcome, turn.error.code, turn.strikes, turn.delivery) == (Outcome.ERROR, "config", 0, 1)
-    assert "'gone'" in turn.error.message
+    assert (turn.outcome, turn.strikes, turn.delivery) == (None, 0, 0)
+    assert "'gone'" in turn.lacks["w"]
+    bench.runner.plays = [writes(GOOD_CODE)]
+    (bench.settings.root / "gone").mkdir()
+    bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
+    turn = await bench.client.reader.get(turn_id)
+    assert (turn.outcome, turn.lacks) == (Outcome.PASSED, {})
 
 
 @pytest.mark.parametrize("decision", ["approve", "edit", "retry", "reject"])

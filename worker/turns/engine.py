@@ -19,6 +19,7 @@ from kombu.exceptions import OperationalError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
 from api_client.contract.values.worker_order import WorkerOrder
+from worker.runners.ability import Ability
 from worker.runners.guard import processes
 from worker.runners.registry import build_runner
 from worker.turns import folders
@@ -89,6 +90,7 @@ class Engine:
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
         self.host = Host(settings.sessions_dir)
+        self._ability = Ability(settings)
         self.receiver = Receiver(self._look_around)
         limits = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: settings.check_slots}
         self.slots = Slots(limits, self.receiver.wake)
@@ -109,6 +111,7 @@ class Engine:
             self.announce,
             isolated.carry_out,
             self.host,
+            self._ability,
         )
         self._taken, self._took_at = 0, 0.0
         self._stories: set[TaskStory] = set()
@@ -129,6 +132,7 @@ class Engine:
         """Start the threads, the loop, and the guard of the agents."""
         threading.Thread(target=self._wait_for_shut_down, name="shutdown", daemon=True).start()
         processes.shared().start()
+        self._ability.look()
         self.loop.start()
         self.leases.start()
         if self._reaper:
@@ -230,7 +234,7 @@ class Engine:
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)
         )
-        self._heartbeat = WorkerHeartbeat(self.settings, work, self.host, self._probe, ready_file)
+        self._heartbeat = WorkerHeartbeat(self.settings, work, self.host, self._ability, self._probe, ready_file)
         self._heartbeat.start()
 
     def _probe(self, queue: str) -> None:

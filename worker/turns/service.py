@@ -14,14 +14,17 @@ import structlog
 from redis.exceptions import ResponseError
 
 from api_client.contract.attempt import AttemptRecord
+from api_client.contract.counters import label
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import JUDGED_BY, QUEUES, VALIDATE, Link
-from api_client.contract.turn import Outcome
+from api_client.contract.tasks import JUDGED_BY, PHASE_RUN, PHASE_VERIFY, QUEUES, RUN_QUEUE, VALIDATE, Link
+from api_client.contract.turn import Failing, Outcome
+from api_client.contract.values.worker_reports import WorkerReport, worker_of
+from worker.runners.ability import Ability
 from worker.runners.base import BuildRunner
-from worker.turns import flower_text
+from worker.turns import flower_text, folders
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease, LeaseKeeper
 from worker.turns.links import Links
@@ -32,7 +35,7 @@ from worker.turns.record.ledger import Ledger
 from worker.turns.slots import Seat, nowhere
 from worker.turns.threads import Threads
 from worker.turns.transitions.after_judging import cannot_judge
-from worker.turns.transitions.after_run import given_back
+from worker.turns.transitions.after_run import elsewhere, given_back
 from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.moves import Move
 from worker.turns.validation import Judging
@@ -40,6 +43,9 @@ from worker.turns.validation import Judging
 log = structlog.get_logger()
 
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
+
+#: Until a turn that this worker left to others is announced again, in seconds.
+_SOON_SECONDS = 0.5
 
 _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
@@ -106,6 +112,7 @@ class TurnService:
         announce: Announce,
         isolate: Announce,
         host: Host,
+        ability: Ability | None = None,
     ) -> None:
         self._settings = settings
         self._ledger = ledger
@@ -115,6 +122,7 @@ class TurnService:
         self._announce = announce
         self._isolate = isolate
         self._host = host
+        self._ability = ability or Ability()
         self._publisher = Publisher(settings, ledger, blocking, threads, host)
         self._links = Links(settings, ledger, blocking, threads, runners, judges, self._publisher, host)
 
@@ -159,7 +167,7 @@ class TurnService:
         try:
             attempts = await self._ledger.attempts(claim)
             report.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
-            move = await self._work(lease, attempts)
+            move = await self._set_up(lease, await self._work(lease, attempts))
             await arrive("link.decided")
             link, move, done = await self._stored(lease, attempts, move, seat, alone, report)
         except Fenced:
@@ -225,7 +233,10 @@ class TurnService:
     ) -> Claim | None:
         """The claim; None when the turn cannot be taken."""
         try:
-            claim = await self._ledger.claim(turn_id, session_id, link, alone=alone, task=report.task_id)
+            lack = await self._lack(link, turn_id)
+            claim = await self._ledger.claim(
+                turn_id, session_id, link, alone=alone, task=report.task_id, models=self._ability.labels, lack=lack
+            )
         except (ResponseError, ValueError) as error:
             await self._threads.files(self._blocking.put_aside, turn_id, error)
             report.end("its record is damaged")
@@ -236,9 +247,59 @@ class TurnService:
             log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
         log.info("turn.refused", link=str(link), why=claim.why)
         report.end(f"nothing to do: {claim.why.replace('_', ' ')}")
+        if claim.why == "elsewhere" and await self._who_can(link, turn_id):
+            # Soon again, until one of those takes it; where nobody can, the wait for each announcement doubles.
+            await self._threads.files(self._blocking.put_off, turn_id, _SOON_SECONDS)
         if claim.why == "alone":
             await self._threads.runs(self._isolate, link, turn_id, session_id)
         return None
+
+    async def _lack(self, link: Link, turn_id: str) -> str:
+        """Why this worker cannot carry out a link of a phase: it has not its folder. Empty where it has."""
+        if link.task not in {PHASE_RUN, PHASE_VERIFY}:
+            return ""
+        turn = await self._ledger.turn(turn_id)
+        try:
+            if turn:
+                await self._threads.files(folders.folder_of, self._settings, turn)
+        except (SettingsError, PhaseError) as error:
+            log.warning("turn.not_here", turn_id=turn_id, link=str(link), error=str(error)[:200])
+            return str(error)
+        return ""
+
+    async def _who_can(self, link: Link, turn_id: str) -> list[WorkerReport]:
+        """The processes of other workers that may carry out a link that this one leaves to them."""
+        turn = await self._ledger.turn(turn_id)
+        if turn is None:
+            return []
+        model, queue = label(turn.stage_model or turn.request.model), QUEUES[link.task]
+        return [
+            each
+            for each in await self._ledger.others()
+            if queue in each.queues
+            and not (each.sick or each.quiet or each.stalled or each.worker in turn.lacks)
+            and not (queue == RUN_QUEUE and each.cannot_run(model))
+            and not any(word in f"{each.name}$" for word in turn.avoid.split())
+        ]
+
+    async def _set_up(self, lease: Lease, move: Move) -> Move:
+        """The move; a link that a wrong set-up of this worker would end as an error is left to others, if any can.
+
+        Each worker that can takes it once: then what is wrong is the turn's, or everybody's. A model that no worker can
+        run waits until one can.
+        """
+        turn, link = lease.claim.turn, lease.claim.link
+        failing = move.fields.values.get("failing")
+        if not isinstance(failing, Failing) or (failing.outcome, failing.code) != (Outcome.ERROR, "config"):
+            return move
+        cannot = await self._threads.files(self._ability.look)
+        model = turn.stage_model or turn.request.model
+        here = model in cannot and QUEUES[link.task] == RUN_QUEUE
+        if not here and not await self._who_can(link, turn.turn_id):
+            return move
+        log.error("turn.not_here", link=str(link), error=failing.reason[:200])
+        name = self._ledger.worker
+        return elsewhere(turn, given_back(turn, link, "set_up"), f"{worker_of(name).partition('@')[0]}-")
 
     async def _fenced(self, claim: Claim, report: TaskReport) -> None:
         if await self._ledger.knows(claim.turn.turn_id):

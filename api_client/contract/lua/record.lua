@@ -35,6 +35,7 @@
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
 --   held_back held_since probes        see pauses.lua
+--   lacks                              workers that cannot carry out the next link -> why (JSON)
 --   still_ms                           how long it waited for persons and pauses
 --   request accepted response          texts of up to SHORT_BYTES
 --   apart                              1: TEXTS has longer ones; before, request_bytes said that it has all

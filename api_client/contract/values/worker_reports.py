@@ -93,6 +93,13 @@ class WorkerReport:
         return cls(**known | {"name": name})
 
 
+def there(reports: Iterable[WorkerReport]) -> list[WorkerReport]:
+    """Those that reported shortly before the last one did: for who does not know the store's clock."""
+    known = list(reports)
+    last = max((each.at for each in known), default=0.0)
+    return [each for each in known if last - each.at < HEARD_SECONDS]
+
+
 def worker_of(name: str) -> str:
     """The `turns worker` that a process of this name belongs to: one machine, and the same settings."""
     process, at, host = name.partition("@")

@@ -6,6 +6,7 @@ from __future__ import annotations
 _BECAUSE = {
     "shutdown": "its worker was stopped",
     "host": "its machine could not work",
+    "set_up": "its worker is not set up for it",
     "fenced": "its worker was not heard in time",
     "guard died": "the guard of its agent died",
     "killed": "its agent was killed from outside, such as by the kernel for want of memory",

@@ -34,6 +34,8 @@ STAGES: dict[str, str] = {
     "restore": "a refused restore leaves the place as it was",
     "slow_store": "no alarm about a lost turn that had ended well on a slow store",
     "agent_oom": "agents killed from outside on one host cost no turn an attempt, and the host draws no work",
+    "uneven_hosts": "a set-up error of one host ends no turn",
+    "other_root": "phases run on a worker that has their folder",
     "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
 }
 

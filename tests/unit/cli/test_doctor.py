@@ -277,7 +277,7 @@ def test_turns_that_wait_though_a_slot_is_free_are_wrong_and_those_that_wait_for
     assert (finding.check, finding.state, "t0-1" in finding.fix) == ("waiting", "wrong", True)
     found = [*workers.stuck(standing_of(reports, waits=(waits(Reason.PERSON),)))]
     assert {each.state for each in found} == {"ok"}
-    assert found[-1].message == "1 turn, the longest for 505 s: a person has to decide: `turns inbox list`"
+    assert found[-1].message == "1 turn, the longest for 505 s: a person has to decide"
 
 
 def test_turns_that_no_worker_can_carry_out_are_wrong_and_those_of_a_pause_a_warning() -> None:

@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
-from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
 
@@ -21,6 +20,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 def models(settings: Settings) -> Iterator[Finding]:
     """A finding for each model. Asks services that models name for their list of models, once each."""
+    from worker.runners.ability import never_works
     from worker.runners.registry import runner_names
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
@@ -41,32 +41,10 @@ def models(settings: Settings) -> Iterator[Finding]:
 
 def problems(settings: Settings) -> list[str]:
     """Why models of these settings can never work, a line each."""
+    from worker.runners.ability import never_works
+
     found = ((model, never_works(settings, model)) for model in settings.models)
     return [f"model {model!r}: {problem}" for model, problem in found if problem]
-
-
-def never_works(settings: Settings, model: str) -> str:
-    """Why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
-    from worker.files import template
-    from worker.runners.registry import build_runner
-    from worker.runners.scripted import script
-
-    runner, _, option = settings.models[model].partition(":")
-    try:
-        build_runner(settings.models[model])
-        if runner == "scripted" and option:
-            script.load(settings.root / option)
-        for flow in settings.flow_version:
-            template.check(settings.template_of(model, flow))
-    except SettingsError as error:
-        return error.problems[0]
-    except script.ScriptError as error:
-        return f"its script cannot be played: {error}"
-    if runner == "openai_http" and not settings.of_model(model).openai_url:
-        return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
-    if runner == "openai_http" and not option:
-        return "the service's model is not named: write model=openai_http:MODEL"
-    return ""
 
 
 def _fix(runner: str, known: tuple[str, ...]) -> str:

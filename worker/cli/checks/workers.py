@@ -14,8 +14,9 @@ from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerRepor
 from api_client.workers.alerts import START
 from api_client.workers.probe import QueueProbe
 from api_client.workers.queues import waiting_messages
+from api_client.workers.reason import Reason
 from api_client.workers.standing import Standing
-from worker.cli.checks.finding import Finding
+from worker.cli.checks.finding import Finding, State
 from worker.cli.output import number_of
 from worker.turns.leases.rounds import SLOW_SHARE
 
@@ -81,10 +82,12 @@ def stuck(standing: Standing) -> Iterator[Finding]:
         )
     for each in standing.waits:
         reason = each.wait.reason.value
-        if reason not in blamed and each.wait.severity == "ok":  # what is worse was said as an alert
+        words = each.wait.words()
+        if each.wait.reason is not Reason.STUCK and not any(words in alert.message for alert in standing.alerts):
             longest = f"the longest for {max(0.0, standing.at - each.since):.0f} s"
-            words = f"{number_of(each.count, 'turn')}, {longest}: {each.wait.words()}"
-            yield Finding(f"waits {reason}", "ok", f"{words}: {each.wait.fix}" if each.wait.fix else words)
+            words = f"{number_of(each.count, 'turn')}, {longest}: {words}"
+            state: State = "ok" if each.wait.severity == "ok" else "warning"
+            yield Finding(f"waits {reason}", state, words, "" if state == "ok" else each.wait.fix)
 
 
 def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:

@@ -21,13 +21,16 @@ from typing import Any
 import structlog
 from redis.exceptions import RedisError, ResponseError
 
+from api_client.contract.counters import label
 from api_client.contract.keys import Keys
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.values.worker_reports import WorkerReport, there, worker_of
 from worker.files.spreading import spread
+from worker.runners.ability import Ability
 from worker.turns.leases.host import Host
+from worker.turns.record.ledger import Ledger
 from worker.turns.record.store import connect
 
 log = structlog.get_logger()
@@ -97,10 +100,18 @@ class WorkerHeartbeat:
     """A thread that looks every few seconds."""
 
     def __init__(
-        self, settings: Settings, work: Work, host: Host, probe: Callable[[str], None], ready_file: Path | None
+        self,
+        settings: Settings,
+        work: Work,
+        host: Host,
+        ability: Ability,
+        probe: Callable[[str], None],
+        ready_file: Path | None,
     ) -> None:
+        self._settings = settings
         self._work = work
         self._host = host
+        self._ability = ability
         self._probe = probe
         self._ready_file = ready_file
         self._liveness = Liveness(settings.stalled_seconds)
@@ -122,7 +133,7 @@ class WorkerHeartbeat:
         self._sessions = ""
         self._queues_seen_at = self._reported_at = float("-inf")
         self._stalled = False
-        self._reported: tuple[bool, str, bool] = (False, "", False)
+        self._reported: tuple[object, ...] = ()
         self._closing = threading.Event()
         self._kept_at = float("-inf")
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -158,15 +169,18 @@ class WorkerHeartbeat:
 
         The store is asked for little more than orders: thousands of idle workers must cost it nothing.
         """
-        sick, now = self._host.watch(), time.monotonic()
+        sick, now, models = self._host.watch(), time.monotonic(), self._ability.watch()
         quiet = self._work.obey(self._order())
         free = {queue: 0 if sick or quiet else self._work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
         if now - self._queues_seen_at >= self._queues_seconds:
             self._queues_seen_at = now
             self._look_at_queues(free)
         self._mark(stalled=self._stalled)
-        if now - self._reported_at >= self._report_seconds or self._reported != (self._stalled, sick, quiet):
-            self._reported_at, self._reported = now, (self._stalled, sick, quiet)
+        said = (self._stalled, sick, quiet, models)
+        if now - self._reported_at >= self._report_seconds or self._reported != said:
+            if self._reported[3:] != (models,):
+                self._compare()
+            self._reported_at, self._reported = now, said
             self._send_report(free, sick, quiet)
 
     def _order(self) -> str:
@@ -233,6 +247,8 @@ class WorkerHeartbeat:
             loop_blocked=round(self._work.loop_blocked(), 3),
             sessions=self._sessions,
             validators=offered_validators(),
+            models=self._ability.models,
+            cannot=dict(self._ability.cannot),
         )
         try:
             self._store.hset(self._workers, self._work.name, self._report.to_json())
@@ -255,6 +271,23 @@ class WorkerHeartbeat:
             self._sign.subscribe(self._alive(f"{self._report.at}:{self._work.name}"))
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
+
+    def _compare(self) -> None:
+        """Say that other workers see another HELIX_ROOT; have turns announced that only this worker can run."""
+        self._sessions = self._sessions or mark_of(self._sessions_dir)
+        try:
+            found: dict[bytes, bytes] = self._store.hgetall(self._workers)  # type: ignore[assignment]
+            reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
+            others = [each for each in reports if each.worker != worker_of(self._work.name)]
+            if apart := sorted({each.host for each in others if each.sessions not in {"", self._sessions}}):
+                log.error("sessions.not_shared", hosts=apart, hint="all workers need one HELIX_ROOT")
+            mine = self._ability.models
+            if others and not all(any(not each.cannot_run(label(name)) for each in others) for name in mine):
+                ledger = Ledger(self._settings, self._work.name, self._store)
+                for shard in range(self._settings.shards):
+                    ledger.recall(shard)
+        except (RedisError, ValueError) as error:
+            log.info("heartbeat.not_compared", error=type(error).__name__)
 
     def _by_the_store(self, at: float) -> float:
         """Our time by the store's clock, which all readers of reports look at: a host's clock may be wrong."""

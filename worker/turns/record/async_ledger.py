@@ -16,6 +16,7 @@ from api_client.contract.event_kinds import Body
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
+from api_client.contract.values.worker_reports import WorkerReport, there, worker_of
 from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
 from worker.turns.record.command import Command, Exchange
@@ -44,12 +45,27 @@ class AsyncLedger:
         await self._connection.close()
 
     async def claim(
-        self, turn_id: str, session_id: str, link: Link, *, alone: bool = False, task: str = ""
+        self,
+        turn_id: str,
+        session_id: str,
+        link: Link,
+        *,
+        alone: bool = False,
+        task: str = "",
+        models: str = "",
+        lack: str = "",
     ) -> Claim | Refusal:
-        """As ``Ledger.claim``."""
+        """As ``Ledger.claim``; ``models`` and ``lack`` as ``Changes.claim``."""
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        claiming = self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone, task=task)
+        claiming = self._changes.claim(
+            turn_id, session_id, link, token, taken_at, alone=alone, task=task, models=models, lack=lack
+        )
         return await self._exchange(claiming)
+
+    async def others(self) -> list[WorkerReport]:
+        """The processes of other workers that are there, as they last reported."""
+        reports: list[WorkerReport] = await self._wait_for(self._changes.reports())
+        return [each for each in there(reports) if each.worker != worker_of(self.worker)]
 
     async def append(self, claim: Claim, events: list[Body]) -> None:
         """As ``Ledger.append``; not for two tasks with one claim. Raises ``Fenced``."""

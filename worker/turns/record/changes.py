@@ -24,6 +24,7 @@ from api_client.contract.record import attempt_of, decode_turn, is_apart, read_f
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
+from api_client.contract.values.worker_reports import WorkerReport
 from worker.turns.record.claim import Behind, Claim, Committed, Fenced, JudgingPaused, Paused, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange, hash_of, written_by_lua
 from worker.turns.transitions.encoding import EncodedMove, encode, left_behind
@@ -36,6 +37,8 @@ T = TypeVar("T")
 _LUA = Path(__file__).with_name("lua")
 #: Entries of pending counters one fold takes: few enough to hold the store up for a few milliseconds only.
 _FOLD_AT_ONCE = 1000
+#: Longest reason that a record keeps of a worker that cannot carry a turn out, in characters.
+_LONGEST_LACK = 200
 _NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
@@ -78,16 +81,19 @@ class Changes:
         *,
         alone: bool = False,
         task: str = "",
+        models: str = "",
+        lack: str = "",
     ) -> Exchange[Claim | Refusal]:
         """Take the turn for ``link``. ``token`` is new and unique; ``taken_at`` is now, by ``time.monotonic()``.
 
-        ``task`` is the id of the Celery task as which it is carried out.
+        ``task`` is the id of the Celery task as which it is carried out; ``models`` are ``Ability.labels``; ``lack`` is
+        why this worker cannot carry out the link: then the record keeps that, and the turn is left to others.
 
         Raises:
             ValueError: ``turn_id`` has the wrong form, or the record is damaged.
         """
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
-        values["worker"] = self._worker
+        values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
         reply = yield self._command("claim", turn_id, session_id, list, values)
         if reply[0] == b"refused":
             return Refusal(reply[1].decode())
@@ -99,6 +105,14 @@ class Changes:
         if turn.delivery == 1 and link.task == RUN:
             claim.attempts = {}  # a turn's first delivery has nothing behind it
         return claim
+
+    def reports(self) -> Command[list[WorkerReport]]:
+        """What the worker processes last reported of themselves."""
+
+        def read(reply: Any) -> list[WorkerReport]:
+            return [WorkerReport.from_json(name.decode(), text) for name, text in hash_of(reply).items()]
+
+        return Command(read, ("HGETALL", Keys(self._settings.namespace).workers))
 
     def _texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
         """The long texts a holder needs; without those that are not there."""

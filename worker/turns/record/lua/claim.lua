@@ -1,5 +1,7 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
--- args: link token worker alone task
+-- args: link token worker alone task models lack
+-- models: labels of the models this worker can run, with a line end around each; '': all
+-- lack: why this worker cannot carry out the link, or ''
 -- link: such as turn.run/1  alone: 1 when this process works on nothing else, else 0
 -- task: the Celery task as which it is carried out, or ''
 -- answers {'claimed', now, {field, text ...}} | {'refused', why}
@@ -18,6 +20,16 @@ if called_off(turn.state == 'queued') ~= '' then
   return { 'refused', 'called_off' }
 end
 if number('not_before') > NOW then return { 'refused', 'early' } end
+-- Left to a worker that can: this one cannot run its model, or lacks what it needs, which is noted.
+if turn.state == 'queued' and models ~= '' and not string.find(models, '\n' .. works() .. '\n', 1, true) then
+  return { 'refused', 'elsewhere' }
+end
+if lack ~= '' then
+  local known = #(turn.lacks or '') < 4000 and cjson.decode((turn.lacks or '') ~= '' and turn.lacks or '{}') or {}
+  known[(string.gsub(worker, '%-%d+@', '@', 1))] = lack
+  set('lacks', cjson.encode(known))
+  return { 'refused', 'elsewhere' }
+end
 -- Those it was taken from leave it to others for a while (contract/turn.py).
 for word in string.gmatch(turn.avoid or '', '%S+') do
   if NOW < number('not_before') + ELSEWHERE_MS and string.find(worker .. '$', word, 1, true) then
@@ -25,6 +37,7 @@ for word in string.gmatch(turn.avoid or '', '%S+') do
     return { 'refused', 'elsewhere' }
   end
 end
+if (turn.lacks or '') ~= '' then set('lacks', '') end
 -- The delivery before the last strike runs in a separate process: only what dies alone is to blame for it.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
 

@@ -1,0 +1,100 @@
+"""Which models a worker process can run, and why not the others: it leaves their turns to other workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+import structlog
+
+from api_client.contract.counters import label
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings
+from worker.files import template
+from worker.runners.claude.cli_program import find_program
+from worker.runners.registry import build_runner
+from worker.runners.scripted import script
+
+log = structlog.get_logger()
+
+#: How often models are looked at, in seconds.
+_LOOK_SECONDS = 15.0
+
+
+class Ability:
+    """The models of a worker's settings, each with why its agents cannot be run here, or nothing. For any thread.
+
+    Without settings it knows of no model, and so of none that cannot be run.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._looked = float("-inf")
+        self._whys: dict[str, str] = {}
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models whose agents it can run."""
+        return tuple(model for model, why in self._whys.items() if not why)
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        """The others, each with why."""
+        return {model: why for model, why in self._whys.items() if why}
+
+    @property
+    def labels(self) -> str:
+        """The labels of ``models`` with a line end around each, as claim.lua looks for them; empty: all."""
+        return "\n".join(("", *map(label, self.models), "")) if self._whys else ""
+
+    def look(self) -> Mapping[str, str]:
+        """Look at every model now; returns ``cannot``. Reads files: blocks for milliseconds."""
+        if self._settings is None:
+            return {}
+        with self._lock:
+            found = {model: _obstacle(self._settings, model) for model in self._settings.models}
+            for model, why in found.items():
+                if why and why != self._whys.get(model):
+                    log.error("model.cannot_run", model=model, reason=why)
+                elif self._whys.get(model) and not why:
+                    log.warning("model.can_run", model=model, was=self._whys[model])
+            self._whys, self._looked = found, time.monotonic()
+        return self.cannot
+
+    def watch(self) -> tuple[str, ...]:
+        """Look if it is time to: called with each heartbeat of the worker. Returns ``models``."""
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self.look()
+        return self.models
+
+
+def _obstacle(settings: Settings, model: str) -> str:
+    if (why := never_works(settings, model)) or settings.models[model].partition(":")[0] != "claude_cli":
+        return why
+    try:
+        find_program(settings.of_model(model))
+    except SettingsError as error:
+        return error.problems[0]
+    return ""
+
+
+def never_works(settings: Settings, model: str) -> str:
+    """Why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
+    runner, _, option = settings.models[model].partition(":")
+    try:
+        build_runner(settings.models[model])
+        if runner == "scripted" and option:
+            script.load(settings.root / option)
+        for flow in settings.flow_version:
+            template.check(settings.template_of(model, flow))
+    except SettingsError as error:
+        return error.problems[0]
+    except script.ScriptError as error:
+        return f"its script cannot be played: {error}"
+    if runner == "openai_http" and not settings.of_model(model).openai_url:
+        return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
+    if runner == "openai_http" and not option:
+        return "the service's model is not named: write model=openai_http:MODEL"
+    return ""
