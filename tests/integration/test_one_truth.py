@@ -284,7 +284,7 @@ async def compared(trouble: Trouble) -> None:
         assert "MISCONF" in finding["message"]
         assert "MISCONF" in words
     else:
-        said = [each for each in doctor if each["check"] in {code, f"waits {code}"}]
+        said = [each for each in doctor if each["check"] in {code, f"waits {code}", trouble.check}]
         assert said, [each["check"] for each in doctor]
         assert any(plain(of_all) in plain(each["message"]) for each in said), said
     assert {code, trouble.check} & set(seen["readyz"]["why"]), seen["readyz"]
