@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from api_client.contract.errors import BadRequest
+from api_client.contract.values.open_enum import OpenEnum
 
 MAX_RUNS = 10
 #: Longest time a turn can wait in the inbox, in seconds: thirty days.
@@ -24,7 +24,7 @@ MAX_ID = 64
 _ID = re.compile(rf"[A-Za-z0-9._@:-]{{1,{MAX_ID}}}", re.ASCII)
 
 
-class DecisionKind(StrEnum):
+class DecisionKind(OpenEnum):
     """What can be decided on a parked turn."""
 
     #: The last good result counts as it is.
@@ -102,7 +102,7 @@ class InboxDecision:
         """Read a stored one, which ``turn.lua`` wrote; None for an empty text or object.
 
         Raises:
-            ValueError: the text is not JSON, or the kind is not known.
+            ValueError: the text is not JSON.
         """
         data = json.loads(text or "{}")
         if not data:

@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, cast, get_args
 
 from api_client.contract.event_kinds import Body, LogReset, TurnFinished, Unknown
 from api_client.contract.issues.issue import issues_data, read_issues
 from api_client.contract.issues.turn_error import TurnError, error_data
+from api_client.contract.turn import Turn
 from api_client.contract.values.annotated import READ
 
 #: The kind of an event that stands in no log; see ``LogReset``.
@@ -84,7 +86,11 @@ class Event:
         try:
             raw = json.loads(wire)
             return cls(
-                seq=int(raw["seq"]), epoch=raw["epoch"], at=raw["at"] / 1000, kind=raw["kind"], data=dict(raw["data"])
+                seq=int(raw["seq"]),
+                epoch=str(raw["epoch"]),
+                at=raw["at"] / 1000,
+                kind=str(raw["kind"]),
+                data=dict(raw["data"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an event: {wire[:80]!r}") from error
@@ -93,16 +99,34 @@ class Event:
     def decode_entry(cls, entry: str | bytes) -> list[Event]:
         """The events of one command, as the log and the bell carry them: one a line.
 
-        Raises:
-            ValueError: one is not an event.
+        A line that is not an event is left out: a newer version may have written it.
         """
-        text = entry.decode() if isinstance(entry, bytes) else entry
-        return [cls.decode(line) for line in text.split("\n")]
+        found, text = list[Event](), entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
+        for line in text.split("\n"):
+            with suppress(ValueError):
+                found.append(cls.decode(line))
+        return found
 
 
 def reset(reason: str) -> Event:
     """Tells a reader that all it has is void; see ``LogReset``. It has no number and no id."""
     return Event(seq=0, epoch="", at=time.time(), kind=RESET, data={"reason": reason})
+
+
+def end_of(turn: Turn) -> Event:
+    """A finished turn's last event, from its record: for a reader that cannot read the one in its log."""
+    said = TurnFinished(
+        outcome=turn.outcome or "",
+        success=bool(turn.outcome and turn.outcome.success),
+        attempts=turn.attempt,
+        deliveries=turn.delivery,
+        response=turn.response,
+        step=turn.step,
+        step_source=turn.step_source,
+        markers=[list(span) for span in turn.markers],
+        error=turn.error,
+    )
+    return Event(seq=turn.seq, epoch=turn.epoch, at=turn.finished_at, kind=TurnFinished.KIND, data=data_of(said))
 
 
 def read_event_id(text: str) -> tuple[int, str, int]:

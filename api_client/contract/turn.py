@@ -10,7 +10,6 @@ import json
 import re
 import secrets
 from dataclasses import asdict, field
-from enum import StrEnum
 from typing import Any
 
 from api_client.contract.escalation import Escalation, InboxDecision
@@ -18,6 +17,7 @@ from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.values.frozen import dataclass
 from api_client.contract.values.image import Image
+from api_client.contract.values.open_enum import OpenEnum
 from api_client.contract.values.policy import Applied
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
@@ -35,7 +35,7 @@ _REQUEST_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=asd
 _TURN_ID = re.compile(r"t(\d{1,4})-([0-9a-f]{32})")
 
 
-class TurnState(StrEnum):
+class TurnState(OpenEnum):
     """Where a turn is. Every arrow between two states is one Lua command."""
 
     #: Waits for its session, for a worker, or for the time of its next attempt.
@@ -52,7 +52,7 @@ class TurnState(StrEnum):
     FINISHED = "finished"
 
 
-class Outcome(StrEnum):
+class Outcome(OpenEnum):
     """How a turn ended: exactly one per turn, and it never lies."""
 
     PASSED = "passed"
@@ -83,7 +83,7 @@ _SUCCESSES = frozenset(
 )
 
 
-class DoubleText(StrEnum):
+class DoubleText(OpenEnum):
     """What happens to a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import TurnNotFound
-from api_client.contract.events import Event
+from api_client.contract.events import Event, end_of
 from api_client.contract.keys import keys_of
 from api_client.contract.record import decode_attempts, decode_turn, is_apart
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.turns.bells import Bells
 from api_client.turns.log_outline import Outline, read_outline
-from api_client.turns.stream import Position, follow, read_log
+from api_client.turns.stream import EndUnreadable, Position, follow, read_log
 
 #: Ends that are known to be confirmed.
 _MOST_CONFIRMED = 4096
@@ -144,12 +144,15 @@ class TurnReader:
         if turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(keys.log(turn_id))):
             return  # events may be kept for a shorter time than their turn
         found = follow(self._store.asked, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
-        async with aclosing(found) as events:
-            async for event in events:
-                if event is not None and event.final:
-                    await self._confirm(turn_id, event.seq, event.at_ms)
-                    event = await self._whole(turn_id, event)
-                yield event
+        try:
+            async with aclosing(found) as events:
+                async for event in events:
+                    if event is not None and event.final:
+                        await self._confirm(turn_id, event.seq, event.at_ms)
+                        event = await self._whole(turn_id, event)
+                    yield event
+        except EndUnreadable:
+            yield end_of(await self.get(turn_id))
 
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
         """Wait for the turn's end and return its record.

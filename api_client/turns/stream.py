@@ -61,6 +61,10 @@ class Position(NamedTuple):
 Ask: TypeAlias = "Callable[..., Awaitable[Any]]"
 
 
+class EndUnreadable(Exception):
+    """The turn has ended, and its last event is of a form that this version does not know."""
+
+
 async def follow(
     ask: Ask, bells: Bells, namespace: str, turn_id: str, *, after: Position, ping_seconds: float
 ) -> AsyncGenerator[Event | None]:
@@ -71,6 +75,7 @@ async def follow(
     Raises:
         StoreUnavailable: the store was away for longer than a minute.
         TurnNotFound: the store no longer has the turn.
+        EndUnreadable: nothing more can be read.
     """
     position, away_since = after, 0.0
     while True:
@@ -101,14 +106,14 @@ async def _listen(
 ) -> AsyncGenerator[Event | None]:
     """One connection's worth of events: the log up to now, then what the bell brings, then the log again on a gap."""
     log_key = keys_of(namespace, turn_id).log(turn_id)
-    behind = True
+    behind, page, unread = True, "", False
     while True:
         while behind:
-            entries: list[Any] = await ask("XRANGE", log_key, f"{position.seq}-0", "+", "COUNT", _PAGE)
+            entries: list[Any] = await ask("XRANGE", log_key, page or f"{position.seq}-0", "+", "COUNT", _PAGE)
             if not entries and position.seq and not await ask("EXISTS", log_key):
                 raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
             found = _events((entry, dict(zip(words[::2], words[1::2], strict=True))) for entry, words in entries)
-            if not position.holds(found):
+            if not page and not position.holds(found):
                 position = Position(0)
                 yield reset("the store lost the end of its log")
                 continue
@@ -117,6 +122,10 @@ async def _listen(
                     position = Position.of(event)
                     yield event
             behind = len(entries) == _PAGE
+            page = f"({entries[-1][0].decode()}" if behind else ""
+            unread = bool(entries) and position.seq < int(entries[-1][0].partition(b"-")[0])
+        if unread and await ask("HGET", keys_of(namespace, turn_id).turn(turn_id), "state") == b"finished":
+            raise EndUnreadable
         heed_cancellation()
         heard = await bell.next(ping_seconds)
         heed_cancellation()
@@ -124,7 +133,7 @@ async def _listen(
             behind = True  # a bell can be missed; the ping is when we notice
             yield None
             continue
-        rung = _rung(heard)
+        rung = Event.decode_entry(heard)  # none of anything else, for only the log is the truth
         for event in rung:
             # One that was read already is not news, unless it was written later: then it is another one in its place.
             if event.seq > position.seq + 1 or (event.seq <= position.seq and event.at_ms > position.at):
@@ -138,22 +147,15 @@ async def _listen(
 
 async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
     """Every event of the turn up to now. Raises ``RedisError`` when the store does not answer."""
-    log_key, found = keys_of(namespace, turn_id).log(turn_id), list[Event]()
+    log_key, found, start = keys_of(namespace, turn_id).log(turn_id), list[Event](), "-"
     while True:
-        start = f"({found[-1].seq}-0" if found else "-"
         entries: list[Any] = await redis.xrange(log_key, min=start, count=_PAGE) or []
         found += _events(entries)
         if len(entries) < _PAGE:
             return found
+        start = f"({entries[-1][0].decode()}"
 
 
 def _events(entries: Iterable[Any]) -> list[Event]:
-    return [event for _, fields in entries for event in Event.decode_entry(fields[b"e"])]
-
-
-def _rung(data: bytes) -> list[Event]:
-    """The events a bell message carries; none for anything else, for only the log is the truth."""
-    try:
-        return Event.decode_entry(data)
-    except ValueError:
-        return []
+    """The events of the log's entries; an entry of a form that this version does not know is left out."""
+    return [event for _, fields in entries for event in Event.decode_entry(fields.get(b"e", b""))]

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from starlette.responses import Response
 
 import api_client
-from api_client.contract.turn import Outcome, Turn
+from api_client.contract.turn import Turn, TurnState
 
 _ASSETS = Path(__file__).with_name("assets")
 #: Files pages load: name -> (media type, content). They are small and stay in memory.
@@ -129,7 +129,7 @@ def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
 
 def tone(status: str) -> str:
     """The colour of a state or outcome: good, again, repaired, bad, quiet or busy."""
-    return _TONES.get(status, "bad" if status in set(Outcome) else "busy")
+    return _TONES.get(status, "busy" if status in {*TurnState, "stopping"} else "bad")
 
 
 def status_of(turn: Turn) -> str:
