@@ -33,6 +33,7 @@ STAGES: dict[str, str] = {
     "disk_full": "what is acknowledged on a full disk is kept when the broker is killed",
     "restore": "a refused restore leaves the place as it was",
     "slow_store": "no alarm about a lost turn that had ended well on a slow store",
+    "rolling_upgrade": "every chat gets its answer while relays and workers of two releases run beside each other",
     "agent_oom": "agents killed from outside on one host cost no turn an attempt, and the host draws no work",
     "uneven_hosts": "a set-up error of one host ends no turn",
     "other_root": "phases run on a worker that has their folder",
