@@ -54,6 +54,7 @@ def test_the_count_of_the_whole_machine_tells_only_where_an_agent_of_ours_was_ki
     assert machine.watch() == machine.look() == ""
     assert heard(machine, KILLED) == "", "nothing was killed for want of memory since"
     counter.write_text("oom_kill 4\n")
+    assert machine.watch() == "", "a heartbeat between the kill and the end of its agent takes nothing for granted"
     assert "for want of memory" in heard(machine, KILLED)
 
 
