@@ -10,6 +10,7 @@ import json
 import re
 import secrets
 from dataclasses import asdict, field
+from enum import StrEnum
 from typing import Any
 
 from api_client.contract.escalation import Escalation, InboxDecision
@@ -83,7 +84,7 @@ _SUCCESSES = frozenset(
 )
 
 
-class DoubleText(OpenEnum):
+class DoubleText(StrEnum):
     """What happens to a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"
@@ -182,7 +183,8 @@ class TurnRequest:
             known["escalation"] = Escalation.from_dict(known["escalation"])
         if known.get("applied"):
             known["applied"] = Applied.from_dict(known["applied"])
-        known["double_text"] = DoubleText(known.get("double_text", DoubleText.QUEUE))
+        said = known.get("double_text")
+        known["double_text"] = DoubleText(said) if said in list(DoubleText) else DoubleText.QUEUE
         return cls(**known)
 
 

@@ -16,10 +16,11 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.escalation import DecisionKind
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
-from api_client.contract.turn import DoubleText, Outcome, TurnState
+from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState
 from api_client.web.app import create_app
 from tests.conftest import environ_of, turns
 from tests.integration.lua.by_hand import PASSED, claimed, request
@@ -90,13 +91,15 @@ async def ended(settings: Settings, client: TurnsClient) -> str:
 
 
 def test_a_word_of_a_later_version_equals_none_of_ours_is_no_success_and_is_shown_as_its_text() -> None:
-    for kind in (Outcome, TurnState, DoubleText):
+    for kind in (Outcome, TurnState, DecisionKind):
         word = kind(LATER)
         assert (word, word.value, str(word), word in list(kind)) == (LATER, LATER, LATER, False)
     assert not Outcome(LATER).success
     assert {Outcome(LATER), Outcome(LATER)} == {LATER}
     with pytest.raises(ValueError, match="not a valid"):
         Outcome("")
+    asked = json.loads(request().to_json())
+    assert TurnRequest.from_json(json.dumps(asked | {"double_text": LATER})).double_text is DoubleText.QUEUE
 
 
 def test_of_an_entry_with_lines_that_are_no_events_the_others_are_read() -> None:
