@@ -34,8 +34,8 @@ _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
 #: How long until a command is sent again, in seconds, and after which errors: its reply may be lost, its master gone.
 _RESEND_SECONDS = 0.04
 _RESENT_AFTER = (RedisConnectionError, RedisTimeoutError, ReadOnlyError)
-#: What confirms a write, each within less than ``_ANSWER_SECONDS``, and how often it is asked for.
-_CONFIRMATIONS: dict[str, tuple[str | int, ...]] = {"power": ("WAITAOF", 1, 0, 600), "replicated": ("WAIT", 1, 600)}
+#: How long a disk or replicas may take to confirm a write, less than ``_ANSWER_SECONDS``, and how often they are asked.
+_CONFIRM_MS = 600
 _CONFIRM_TRIES = 3
 #: A write that the kernel did not take: a server that does not sync by itself answers before it knows.
 _NOT_TAKEN = b"aof_last_write_status:err"
@@ -43,7 +43,7 @@ _NOT_TAKEN = b"aof_last_write_status:err"
 _LATER_MS = 1000
 _UNCONFIRMED = {
     "power": "the disk did not confirm the write within 2 seconds",
-    "replicated": "no replica confirmed the write within 2 seconds",
+    "replicated": "no replica confirmed the write within 2 seconds, or fewer than HELIX_REPLICAS did",
 }
 #: Longest wait for one answer, a disk's confirmation included.
 _PATIENCE_SECONDS = 4.0
@@ -126,6 +126,7 @@ class Store:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = require_store(settings)
+        self._sentinels = Sentinels.parse(self.settings.store_url)
         self.redis = open_store(settings)
         self._connection = Connection(settings, connect_seconds=_CONNECT_SECONDS, answer_seconds=_ANSWER_SECONDS)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
@@ -260,9 +261,12 @@ class Store:
         Raises:
             StoreUnavailable: it was not confirmed in time, or the store lost it.
         """
-        if (wait := _CONFIRMATIONS.get(self.settings.durability)) is None:
+        durability, copies = self.settings.durability, self.settings.replicas
+        if durability == "everysec":
             await self.require_taken(at_ms)
             return
+        power = durability == "power"
+        wait = ("WAITAOF", 1, 0, _CONFIRM_MS) if power else ("WAIT", copies, _CONFIRM_MS)
         # A write, the question for the turn and the wait go out together. On a new connection, which has written
         # nothing, a wait alone would be answered at once; and a server that took over may never have had the turn.
         keys = keys_of(self.namespace, turn_id)
@@ -271,12 +275,16 @@ class Store:
             pipe.set(f"{keys.due}:settled", "1", px=60_000)
             pipe.hget(keys.turn(turn_id), "seq")
             pipe.execute_command(*wait)
-            _, known, done = await self.ask(pipe.execute())
+            if self._sentinels:  # should it be deposed, it is not promoted before it has caught up (replica_watch)
+                pipe.config_set("replica-priority", 0)
+            written, known, done, *_ = await self.ask(pipe.execute(raise_on_error=False))
+            for failed in (each for each in (written, known, done) if isinstance(each, Exception)):
+                raise unavailable(failed) from failed
             if int(known or 0) < seq:
                 raise StoreUnavailable("the store lost it before it was confirmed")
-            if int(done[0] if isinstance(done, list) else done):
+            if int(done[0] if isinstance(done, list) else done) >= (1 if power else copies):
                 return
-        raise StoreUnavailable(_UNCONFIRMED[self.settings.durability])
+        raise StoreUnavailable(_UNCONFIRMED[durability])
 
     async def require_taken(self, at_ms: int = 0) -> None:
         """Make sure that what was written, and answered, has reached the server's kernel: its disk may be full.

@@ -20,6 +20,7 @@ from worker.notices.notifier import Notifier
 from worker.processes.isolation import IsolatedLinks
 from worker.processes.program import REFUSED, SUPERVISED
 from worker.turns.engine import Engine
+from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.record.store import require_shards
 from worker.turns.tasks.celery_internals import worker_settings
 from worker.turns.tasks.registration import register
@@ -61,7 +62,7 @@ def settings_of_process() -> Settings:
 def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
     settings = settings_of_process()
-    helpers = (Notifier(settings), FlowGuard(settings))
+    helpers = (Notifier(settings), FlowGuard(settings), ReplicaWatch(settings))
     return Engine(settings, app, IsolatedLinks(settings), helpers, name=app.conf.get(_NAME, ""))
 
 

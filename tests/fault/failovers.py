@@ -11,10 +11,10 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
@@ -23,78 +23,112 @@ from api_client.contract.turn import TurnRequest
 from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
 from worker.logs import configure_logging
+from worker.turns.leases.replica_watch import ReplicaWatch
 
 #: How long an old master is there again before the next fault: sentinels make it a replica after about ten seconds.
 _BACK_SECONDS = (0.5, 4.0, 12.0)
-_GUARDS = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
+#: How long a fault lasts where no server may take over, in seconds.
+_PATIENCE_SECONDS = 30.0
+
+
+def guards(copies: int) -> tuple[str, ...]:
+    """What docs/reliability.md asks of each server: a cut off master takes no writes."""
+    return ("--min-replicas-to-write", str(copies), "--min-replicas-max-lag", "10")
 
 
 @dataclass(slots=True)
-class Seen:
-    """What was submitted, and what became of it."""
+class Load:
+    """Four clients that submit one turn after the other for as long as this is entered, and what became of their turns.
 
+    A turn that got no answer is repeated once, as a client does, then given up.
+    """
+
+    client: TurnsClient
     failovers: int = 0
     acknowledged: list[str] = field(default_factory=list)
     refused: int = 0
     lost: int = 0
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._submit(number)) for number in range(4)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over.set()
+        await asyncio.gather(*self._tasks)
+
+    async def goes_on(self, more: int = 20) -> None:
+        """Wait until so many more turns are acknowledged."""
+        begun = len(self.acknowledged)
+        await wait_until(lambda: len(self.acknowledged) >= begun + more)
+
+    async def look_up(self, client: TurnsClient) -> None:
+        """Count the acknowledged turns that the store does not have."""
+        for turn_id in self.acknowledged:
+            try:
+                await client.reader.get(turn_id)
+            except TurnNotFound:
+                self.lost += 1
+
+    async def _submit(self, load: int) -> None:
+        number = 0
+        while not self._over.is_set():
+            number += 1
+            session = f"{load}-{number}"
+            request = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id=session)
+            turn_id = self.client.submitter.new_id(session)
+            for _ in range(2):
+                try:
+                    await self.client.submitter.submit(request, turn_id=turn_id)
+                    self.acknowledged.append(turn_id)
+                    break
+                except StoreUnavailable:
+                    self.refused += 1
+            await asyncio.sleep(0.05)
 
 
-async def fail_over(durability: str, rounds: int, directory: Path) -> Seen:
+async def fail_over(durability: str, rounds: int, directory: Path) -> Load:
     """Fail over so many times under load, and count what is lost of what was acknowledged."""
-    guards: Sequence[str] = _GUARDS if durability == "replicated" else ()
-    servers = SentinelSetUp(directory, replicas=2, options=tuple(guards))
-    seen, over = Seen(), asyncio.Event()
+    replicated = durability == "replicated"
+    options = (*guards(1), "--replica-priority", "0") if replicated else ()
+    servers = SentinelSetUp(directory, replicas=2, options=options)
     settings = Settings(root=directory, store_url=servers.url, broker_url=servers.url, durability=durability)
+    watch = ReplicaWatch(settings)
+    watch.start()
     try:
         async with TurnsClient(settings) as client:
-            loads = [asyncio.create_task(_submit(client, seen, over, number)) for number in range(4)]
-            for number in range(rounds):
-                await _fault(servers, number)
-                seen.failovers += 1
-                await asyncio.sleep(_BACK_SECONDS[number % len(_BACK_SECONDS)])
-            await asyncio.sleep(15)  # the last old master becomes a replica
-            over.set()
-            await asyncio.gather(*loads)
+            load = Load(client)
+            async with load:
+                for number in range(rounds):
+                    load.failovers += await _fault(servers, number)
+                    await asyncio.sleep(_BACK_SECONDS[number % len(_BACK_SECONDS)])
+                await asyncio.sleep(15)  # the last old master becomes a replica
         async with TurnsClient(settings) as client:  # asks the sentinels who is the master now
-            for turn_id in seen.acknowledged:
-                try:
-                    await client.reader.get(turn_id)
-                except TurnNotFound:
-                    seen.lost += 1
+            await load.look_up(client)
     finally:
+        watch.close()
         servers.stop()
-    return seen
+    return load
 
 
-async def _submit(client: TurnsClient, seen: Seen, over: asyncio.Event, load: int) -> None:
-    """Submit turns one after the other; one that got no answer is repeated once, as a client does, then given up."""
-    number = 0
-    while not over.is_set():
-        number += 1
-        session = f"{load}-{number}"
-        request = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id=session)
-        turn_id = client.submitter.new_id(session)
-        for _ in range(2):
-            try:
-                await client.submitter.submit(request, turn_id=turn_id)
-                seen.acknowledged.append(turn_id)
-                break
-            except StoreUnavailable:
-                seen.refused += 1
-        await asyncio.sleep(0.05)
-
-
-async def _fault(servers: SentinelSetUp, number: int) -> None:
-    """Freeze (in even rounds) or kill the master, and bring it back once another one has taken over."""
+async def _fault(servers: SentinelSetUp, number: int) -> bool:
+    """Freeze (in even rounds) or kill the master, and bring it back once another one has taken over, if one may."""
     master = await wait_until(servers.master)
     with suppress(AssertionError):  # a master without replicas cannot be failed over: wait for one, as an operator does
-        await wait_until(lambda: servers.replicas_of(master), 30)
+        await wait_until(lambda: servers.in_step(master), 30)
     servers.signal(master, signal.SIGSTOP if number % 2 == 0 else signal.SIGKILL)
-    await wait_until(lambda: servers.master() not in {0, master}, 120)
+    over = True
+    try:
+        await wait_until(lambda: servers.master() not in {0, master}, _PATIENCE_SECONDS)
+    except AssertionError:
+        over = False
     if number % 2 == 0:
         servers.signal(master, signal.SIGCONT)
     else:
         servers.start(master)
+    return over
 
 
 def main() -> None:

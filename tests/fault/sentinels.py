@@ -11,6 +11,7 @@ from redis.sentinel import Sentinel
 
 from tests.ports import free_port
 from tests.support import wait_for
+from worker.cli.checks.broker import online
 from worker.processes.broker import find_server
 
 
@@ -64,9 +65,16 @@ class SentinelSetUp:
         except redis.RedisError:
             return 0
 
-    def replicas_of(self, port: int) -> int:
-        """How many replicas a server has."""
-        return int(str(self._info(port).get("connected_slaves", 0)))
+    def in_step(self, port: int) -> int:
+        """How many replicas of a server have caught up, and may be promoted."""
+        others = [self._info(each) for each in self.ports if each != port]
+        alike = [each for each in others if each.get("master_port") == port and each.get("slave_priority") != 0]
+        return min(online(self._info(port)), len(alike))
+
+    def behind(self, port: int, master: int) -> bool:
+        """Whether a server is a replica of this master and waits for its first copy."""
+        found = self._info(port)
+        return found.get("master_port") == master and found.get("master_link_status") == "down"
 
     def stop(self) -> None:
         for process in (*self._servers.values(), *self._sentinels):

@@ -24,6 +24,7 @@ from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message, with_script
 from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
+from worker.turns.leases.replica_watch import ReplicaWatch
 
 
 @pytest.fixture
@@ -112,6 +113,30 @@ async def test_a_turn_that_a_fail_over_lost_is_not_acknowledged_by_the_server_th
     async with TurnsClient(replicated) as client:
         with pytest.raises(StoreUnavailable, match="lost it"):
             await client.store.settle(client.submitter.new_id("s"), 1)
+
+
+async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_they_are_in_step(
+    set_up: SentinelSetUp, replicated: Settings
+) -> None:
+    first, replica = set_up.ports
+    set_up.client(replica).config_set("replica-priority", 0)
+    watch = ReplicaWatch(replicated)
+    watch.start()
+    try:
+        async with TurnsClient(replicated) as client:
+            await client.submitter.submit(message("quick"))
+            assert set_up.client(first).config_get("replica-priority") == {"replica-priority": "0"}
+        await wait_until(lambda: set_up.client(replica).config_get("replica-priority") == {"replica-priority": "100"})
+        set_up.client(replica).replicaof("127.0.0.1", 1)  # a master that is not there
+        await wait_until(lambda: set_up.client(replica).config_get("replica-priority") == {"replica-priority": "0"})
+    finally:
+        watch.close()
+
+
+async def test_as_many_replicas_as_are_asked_for_confirm(set_up: SentinelSetUp, replicated: Settings) -> None:
+    async with TurnsClient(replace(replicated, replicas=2)) as client:
+        with pytest.raises(StoreUnavailable, match="fewer than HELIX_REPLICAS"):
+            await client.submitter.submit(message("quick"))
 
 
 def test_an_address_names_nodes_master_and_database() -> None:

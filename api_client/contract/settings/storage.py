@@ -43,6 +43,11 @@ class Storage:
         choice("everysec", "power", "replicated"),
         "What a submit and a shown end wait for: power: the disk; replicated: a replica, as for Sentinel.",
     )
+    replicas: int = setting(
+        1,
+        integer(1, 100),
+        "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
+    )
     retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
     event_retention_seconds: float = setting(
         0.0, number(0, 10**9), "The same for its events, where shorter; `turns gc` enforces it. 0: as the turn."

@@ -30,6 +30,7 @@ class Seen:
 
 #: Module of this package -> the promise that its fault once broke.
 STAGES: dict[str, str] = {
+    "second_fault": "an acknowledged turn survives a second fault of a replicated store",
     "disk_full": "what is acknowledged on a full disk is kept when the broker is killed",
     "restore": "a refused restore leaves the place as it was",
     "slow_store": "no alarm about a lost turn that had ended well on a slow store",

@@ -31,6 +31,8 @@ from worker.processes.broker import EmbeddedBroker
 _SCRIPT = 'attempts:\n  - - say: "Done.\\n\\n<!-- STEP: done -->"\n'
 #: Longest time between a full disk and the broker's death, in seconds; and how long before the disk is full.
 _FULL_SECONDS, _LOAD_SECONDS = 0.4, 0.6
+#: Unfinished turns of one client.
+_AT_ONCE = 15
 
 
 @dataclass
@@ -68,7 +70,7 @@ def fill(path: Path) -> None:
 
 
 async def _load(client: TurnsClient, promised: Promised, over: asyncio.Event, number: int) -> None:
-    """Submit turns as fast as they are taken, and wait for the end of each."""
+    """Submit turns as fast as they are taken, a few unfinished ones at once, and wait for the end of each."""
     ends: set[asyncio.Task[None]] = set()
     while not over.is_set():
         request = _request("x" * (1 + 200 * number))
@@ -81,6 +83,8 @@ async def _load(client: TurnsClient, promised: Promised, over: asyncio.Event, nu
         promised.taken.append(turn_id)
         ends.add(asyncio.create_task(_end_of(client, promised, turn_id)))
         await asyncio.sleep(random.uniform(0, 0.05))
+        while not over.is_set() and sum(not each.done() for each in ends) >= _AT_ONCE:
+            await asyncio.sleep(0.01)
     for each in ends:
         each.cancel()
     await asyncio.gather(*ends, return_exceptions=True)

@@ -217,8 +217,31 @@ def test_a_cluster_is_reported_as_unsupported() -> None:
 def test_what_a_fail_over_can_lose_is_said(
     replicas: int, durability: str, least: str | None, state: str | None
 ) -> None:
-    found = [*broker.replication("store", {"connected_slaves": replicas}, durability, least)]
+    found = [*broker.replication("store", replicated_by(replicas), durability, least)]
     assert [finding.state for finding in found] == ([state] if state else [])
+
+
+def replicated_by(replicas: int, syncing: int = 0) -> dict[str, Any]:
+    """What a master says that has so many replicas in step, and so many that wait for their first copy."""
+    states = ["online"] * replicas + ["wait_bgsave"] * syncing
+    return {"connected_slaves": len(states), "slave_read_only": 1} | {
+        f"slave{number}": {"ip": "h", "port": number, "state": state} for number, state in enumerate(states)
+    }
+
+
+def test_a_replica_that_waits_for_its_first_copy_is_no_copy() -> None:
+    (found,) = broker.replication("store", replicated_by(0, syncing=2), "replicated", "1")
+    assert (found.state, "one copy only: do not fail over now" in found.message) == ("wrong", True)
+
+
+def test_fewer_replicas_than_asked_for_and_a_master_that_may_be_promoted_again_are_said() -> None:
+    (few,) = broker.replication("store", replicated_by(1, syncing=1), "replicated", "2", copies=2)
+    assert (few.state, "1 replica in step, not 2" in few.message) == ("wrong", True)
+    (least,) = broker.replication("store", replicated_by(2), "replicated", "1", copies=2)
+    assert (least.state, "min-replicas-to-write 2" in least.fix) == ("warning", True)
+    for priority in ("100", None):
+        (again,) = broker.replication("store", replicated_by(2), "replicated", "1", priority=priority)
+        assert (again.state, "replica-priority" in again.message) == ("warning", True)
 
 
 def report_of(queue: str, **more: Any) -> WorkerReport:

@@ -65,6 +65,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
                 info: Info = redis.info()
                 least = _setting(redis, "min-replicas-to-write")
                 synced = _setting(redis, "appendfsync")
+                priority = _setting(redis, "replica-priority") if settings.store_url.startswith("sentinel:") else "0"
             except NoPermissionError:
                 fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
                 yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
@@ -78,7 +79,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
         return
     yield from mode(name, info)
     yield version(name, info)
-    yield from replication(name, info, settings.durability, least)
+    yield from replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
     yield persistence(name, info)
     yield from power(name, synced, settings)
     yield eviction(name, info)
@@ -116,23 +117,48 @@ def mode(name: str, info: Info) -> Iterator[Finding]:
         yield Finding(f"{name} mode", "wrong", "Redis Cluster is not supported", fix)
 
 
-def replication(name: str, info: Info, durability: str, least: str | None) -> Iterator[Finding]:
-    """What a fail-over can lose. Pure; ``least`` is the server's min-replicas-to-write, None when it does not say."""
-    replicas, check = int(info.get("connected_slaves", 0)), f"{name} replication"
-    if durability == "replicated" and not replicas:
-        fix = "start a replica of it, or set HELIX_DURABILITY to everysec or power"
-        yield Finding(check, "wrong", "no replica is connected: with HELIX_DURABILITY=replicated no turn is taken", fix)
-    elif replicas and least in {None, "0"}:
-        said = "the server does not say its min-replicas-to-write" if least is None else "min-replicas-to-write is 0"
-        fix = "set min-replicas-to-write 1 and min-replicas-max-lag 10 on each server (docs/reliability.md, Fail-over)"
+def replication(
+    name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
+) -> Iterator[Finding]:
+    """What a fail-over can lose. Pure.
+
+    Args:
+        name: of the server.
+        info: its INFO.
+        durability: HELIX_DURABILITY.
+        least: the server's min-replicas-to-write, None when it does not say.
+        copies: HELIX_REPLICAS.
+        priority: the server's replica-priority, None when it does not say.
+    """
+    listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
+    replicas = online(info)
+    if durability == "replicated" and replicas < copies:
+        alone = "one copy only: do not fail over now; " if listed and not replicas else ""
+        found = "no replica is in step" if not replicas else f"{number_of(replicas, 'replica')} in step, not {copies}"
+        fix = "start replicas of it, wait until they have caught up, or lower HELIX_REPLICAS or HELIX_DURABILITY"
+        yield Finding(check, "wrong", f"{alone}{found}: with HELIX_DURABILITY=replicated no turn is taken", fix)
+    elif listed and (least is None or int(least) < copies):
+        said = f"min-replicas-to-write is {least}" if least else "the server does not say its min-replicas-to-write"
+        fix = f"set min-replicas-to-write {copies} and min-replicas-max-lag 10 on each server (docs/reliability.md)"
         yield Finding(check, "warning", f"{said}: a master that was cut off takes turns that a fail-over drops", fix)
-    elif replicas and durability != "replicated":
+    elif listed and durability != "replicated":
         fix = "set HELIX_DURABILITY=replicated, if no acknowledged turn may be lost in a fail-over"
         yield Finding(check, "warning", "what a replica has not received yet is lost in a fail-over", fix)
-    elif replicas:
-        yield Finding(
-            check, "ok", f"{number_of(replicas, 'replica')}, min-replicas-to-write {least}, WAIT before answers"
+    elif listed and priority != "0":
+        fix = (
+            "let the store's users of relay and worker do CONFIG SET replica-priority (docs/reliability.md, Fail-over)"
         )
+        said = "this master may be promoted again before it has caught up: its replica-priority is not 0"
+        yield Finding(check, "warning", said, fix)
+    elif listed:
+        said = f"{number_of(replicas, 'replica')} in step, min-replicas-to-write {least}, WAIT {copies} before answers"
+        yield Finding(check, "ok", said)
+
+
+def online(info: Info) -> int:
+    """How many replicas have caught up with a server. Pure."""
+    listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
+    return sum(each.get("state") == "online" for each in listed)
 
 
 def clock(name: str, redis: Any) -> Finding:

@@ -1,0 +1,120 @@
+"""Keeps Sentinel from promoting a server that has not caught up, with ``HELIX_DURABILITY=replicated``.
+
+``replica-priority 0`` says that Sentinel may never promote a server. The master gets it with each acknowledgement
+(``api_client.store``), so an old master that comes back has it. Here a replica gets it as soon as it falls behind, and
+loses it only once it has all that the master had a look before. While the master does not answer nothing changes:
+whoever was in step then may take over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+import structlog
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from api_client.contract.settings import Settings
+from api_client.contract.values.sentinels import Sentinels
+from worker.poller import Poller
+
+log = structlog.get_logger()
+
+_LOOK_SECONDS, _ANSWER_SECONDS = 0.5, 0.5
+#: Priorities of a server that may be promoted, and of one that may not.
+MAY, MAY_NOT = 100, 0
+
+Info = Mapping[str, Any]
+
+
+def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
+    """The priority that a replica should have. Pure.
+
+    Args:
+        replica: its ``INFO replication``, asked for before the master's.
+        address: of the replica, as its master lists it.
+        master: the master's ``INFO replication``.
+        offset: how far the master had written a look before; 0: not known.
+    """
+    online = any(
+        each.get("state") == "online" and (str(each.get("ip")), int(each.get("port", 0))) == address
+        for name, each in master.items()
+        if name.startswith("slave") and isinstance(each, Mapping)
+    )
+    if not (online and replica.get("master_link_status") == "up"):
+        return MAY_NOT
+    caught_up = offset > 0 and int(replica.get("slave_repl_offset", 0)) >= offset
+    return MAY if caught_up else int(replica.get("slave_priority", MAY_NOT))
+
+
+class ReplicaWatch:
+    """The thread of a worker process that looks at all servers behind Sentinel. Several threads do no harm."""
+
+    def __init__(self, settings: Settings) -> None:
+        replicated = settings.durability == "replicated" and settings.store_url
+        self._sentinels = Sentinels.parse(settings.store_url) if replicated else None
+        self._options: dict[str, Any] = {
+            "socket_timeout": _ANSWER_SECONDS,
+            "socket_connect_timeout": _ANSWER_SECONDS,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        self._servers: dict[tuple[str, int], redis.Redis] = {}
+        self._written: tuple[tuple[str, int], int] = (("", 0), 0)  # the last master, and how far it had written
+        self._poller = Poller("replica-watch", self.look, _LOOK_SECONDS)
+
+    def start(self) -> None:
+        """Start the thread, where there are replicas to watch."""
+        if self._sentinels:
+            self._asked: Any = Sentinel(list(self._sentinels.nodes), **self._options)  # type: ignore[no-untyped-call]
+            self._poller.start()
+
+    def close(self) -> None:
+        """Stop: the priorities stay."""
+        self._poller.close()
+
+    def look(self) -> None:
+        """One round. Raises ``RedisError``: no sentinel, or not the master, answers."""
+        assert self._sentinels is not None  # noqa: S101 - a fact for the type checker
+        name = self._sentinels.master
+        address = tuple(self._asked.discover_master(name))
+        known = next(found for each in self._asked.sentinels if (found := _listed(each, name)) is not None)
+        replicas = {each: info for each in known if (info := self._replication(each)) is not None}
+        master = self._server(address).info("replication")
+        before, offset = self._written
+        self._written = address, int(master.get("master_repl_offset", 0))
+        if master.get("role") != "master":
+            return
+        for each, info in replicas.items():
+            wanted = priority_of(info, each, master, offset if before == address else 0)
+            if info.get("role") == "slave" and wanted != int(info.get("slave_priority", wanted)):
+                log.info("replica.priority", server=f"{each[0]}:{each[1]}", priority=wanted)
+                with contextlib.suppress(RedisError):  # its user may not: doctor says so
+                    self._server(each).config_set("replica-priority", wanted)
+
+    def _server(self, address: tuple[str, int]) -> redis.Redis:
+        if address not in self._servers:
+            password = self._sentinels.password if self._sentinels else ""
+            self._servers[address] = redis.Redis(
+                host=address[0], port=address[1], password=password or None, **self._options
+            )
+        return self._servers[address]
+
+    def _replication(self, address: tuple[str, int]) -> Info | None:
+        try:
+            found: Info = self._server(address).info("replication")
+        except (RedisError, OSError):
+            return None
+        return found
+
+
+def _listed(sentinel: redis.Redis, master: str) -> list[tuple[str, int]] | None:
+    """The replicas that a sentinel knows; None when it does not answer."""
+    try:
+        return [(str(each["ip"]), int(each["port"])) for each in sentinel.sentinel_slaves(master)]
+    except (RedisError, OSError):
+        return None
