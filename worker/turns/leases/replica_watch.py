@@ -3,7 +3,7 @@
 ``replica-priority 0`` says that Sentinel may never promote a server. The master gets it with each acknowledgement
 (``api_client.store``), so an old master that comes back has it. Here a replica gets it as soon as it falls behind, and
 loses it only once it has all that the master had a look before. While the master does not answer nothing changes:
-whoever was in step then may take over.
+each server that was in step then may take over.
 """
 
 from __future__ import annotations
