@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import Request
 from worker.enforcement.documents.part import describe, section_title
-from worker.enforcement.going_on import last_lines
+from worker.enforcement.going_on import known, last_lines
 from worker.enforcement.issue import ValidationIssue
 
 #: Most issues that one feedback lists; the rest is counted.
@@ -113,7 +113,7 @@ def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
 
 def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
     """The prompt of a retry that goes on from the text so far, whose last lines it quotes."""
-    quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(so_far).split("\n"))
+    quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(known(so_far)).split("\n"))
     return words(
         locale,
         "WICHTIG: Deine letzte Antwort brach ab, bevor sie fertig war. Was bis dahin kam, liegt vor und bleibt. "

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.enforcement.attempt import Attempt
+from worker.enforcement.replies.evidence import speech
 
 #: A shorter text is not worth going on from, in characters.
 LEAST = 80
@@ -37,6 +38,9 @@ _ADR_ID = re.compile(r"^[\"']?adr_id[\"']?[ \t]*:", re.MULTILINE)
 _GOES_ON = re.compile(r"\b(?:weiter\w*|fort\w*|fahre|rest|continu\w*|go(?:es|ing)? on)\b", re.IGNORECASE)
 _MARKER = re.compile(r"<!--\s{0,40}STEP\b[^>]{0,200}-->", re.IGNORECASE)
 _ROW = re.compile(r"[ \t]*(?:\||[-*+][ \t]|\d{1,9}[.)][ \t])")
+#: What begins a line of a kind.
+_BEGINS = re.compile(r"[ \t]*(?:[-*+][ \t]|\d{1,9}[.)][ \t]|#{1,6}[ \t]|`{3,}|~{3,}|<!--)")
+_OPENING = tuple("([{-/\"'`*_|#>„“‚«")
 _SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
 
 
@@ -61,11 +65,12 @@ def unfinished(history: Sequence[Attempt]) -> str:
     A run goes on from an incomplete attempt whose text is known and long enough, as long as each run brings more. After
     ``_MOST_STALLS`` in a row that brought nothing that fits, the whole answer is asked for.
     """
-    broken = [known(attempt.text) for attempt in itertools.takewhile(lambda a: not a.complete, reversed(history))]
-    if not broken or len(broken[0]) < LEAST:
+    texts = [attempt.text for attempt in itertools.takewhile(lambda a: not a.complete, reversed(history))]
+    broken = [len(known(text)) for text in texts]
+    if not broken or broken[0] < LEAST:
         return ""
-    stalls = itertools.takewhile(lambda pair: len(pair[0]) <= len(pair[1]), itertools.pairwise(broken))
-    return "" if len(list(stalls)) >= _MOST_STALLS else broken[0]
+    stalls = itertools.takewhile(lambda pair: pair[0] <= pair[1], itertools.pairwise(broken))
+    return "" if len(list(stalls)) >= _MOST_STALLS else texts[0]
 
 
 def known(text: str) -> str:
@@ -106,10 +111,27 @@ def go_on(so_far: str, reply: str, *, complete: bool = True) -> Continued:
         reply: what the agent sent.
         complete: whether it finished; else a new version that is shorter than the text so far does not replace it.
     """
-    joined = _joined(so_far, reply, complete) if reply.strip() else None
-    if joined is None or (not complete and len(joined.text) < len(so_far)):
+    ours = so_far.removesuffix("\r").replace("\r\n", "\n") + ("\n" if so_far.endswith("\r") else "")
+    theirs = reply.removeprefix("\n") if so_far.endswith("\r") else reply
+    joined = _joined(ours, theirs.replace("\r\n", "\n"), complete) if reply.strip() else None
+    if joined is None or (not complete and len(joined.text) < len(ours)):
         return Continued(so_far, len(so_far), fits=False)
-    return joined
+    return _with_line_ends(so_far, ours, joined, reply)
+
+
+def _with_line_ends(so_far: str, ours: str, joined: Continued, reply: str) -> Continued:
+    """What was joined by lines that end with LF, with the line ends of the text so far; its kept part is untouched."""
+    ending = so_far if "\n" in so_far or so_far.endswith("\r") else reply
+    eol = "\r\n" if "\r\n" in ending or so_far.endswith("\r") else "\n"
+    added = joined.text[joined.kept :].replace("\n", eol)
+    if joined.kept == len(ours):
+        return Continued(so_far + ("\n" if so_far.endswith("\r") else "") + added, len(so_far))
+    kept = joined.kept
+    for found in re.finditer("\r\n", so_far):
+        if found.start() >= kept:
+            break
+        kept += 1
+    return Continued(so_far[:kept] + added, kept)
 
 
 def shortened(before: str, after: str) -> bool:
@@ -124,17 +146,47 @@ def shortened(before: str, after: str) -> bool:
 
 
 def _joined(so_far: str, reply: str, complete: bool) -> Continued | None:
-    start = 0
+    start, surely = 0, known(so_far)
     for start, least in _starts(so_far, reply):
         piece = reply[start:]
-        if (end := _repeated(so_far, piece, least)) is not None:
-            return _behind(so_far, _unwrapped(so_far, reply, start, piece[end:]))
+        for base in dict.fromkeys((surely, so_far)):
+            if base and (end := _repeated(base, piece, least)) is not None:
+                whole = _behind(base, _unwrapped(so_far, reply, start, piece[end:]))
+                if base == surely or _is_mark(surely, whole.text[len(surely) :]):
+                    return None if _is_said(whole.text[whole.kept :], so_far) else whole
         if (kept := _begun_again(so_far, piece)) is not None:
             text = so_far[:kept] + (piece if kept else reply)
             return None if shortened(so_far, text) else Continued(text, kept)
         if least:
             start = 0
-    return _plain(so_far, _unwrapped(so_far, reply, start, reply[start:]), complete)
+    rest = _unwrapped(so_far, reply, start, reply[start:])
+    half = so_far[len(surely) :].strip("\n")
+    again = not half.startswith("#") and _BEGINS.match(f"{half} ") is not None
+    anew = half and _BEGINS.match(rest) and (again or not _is_mark(surely, half + rest))
+    return _plain(surely if anew else so_far, rest, complete)
+
+
+def _is_mark(before: str, text: str) -> bool:
+    """True when half a mark is a whole one with what came: ``#`` and `` Title``, but not ``-`` and ``-``."""
+    line = text.lstrip("\n").partition("\n")[0].strip()
+    if line.startswith("# "):
+        return not any(True for _ in _headings(before))  # there is one title, and it comes first
+    if line.startswith("`"):
+        return line.startswith("```") or not (line.startswith("``") or line.count("`") % 2)
+    if line.startswith("|") and set(line) <= set("|-: ") and _is_row(row := _last_line(before)):
+        return line.count("|") == row.count("|")
+    if set(line) <= {"-"}:
+        return len(line) > 2
+    return not line.startswith("*") or line.startswith("* ") or not line.count("*") % 2
+
+
+def _is_said(rest: str, so_far: str) -> bool:
+    """True when what came begins with talk, in words that the text so far lacks."""
+    if _in_fence(so_far):
+        return False
+    said = speech(_MARKER.sub("", rest.lstrip().partition("\n\n")[0]), so_far)
+    about = said.fresh_talk + said.person
+    return about > 1 and said.subject + said.shared < about
 
 
 def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
@@ -174,15 +226,15 @@ def _is_talk(line: str) -> bool:
 def _repeated(so_far: str, piece: str, least: int) -> int | None:
     """How many characters of a reply repeat the end of the text so far, ``least`` letters; None when none do."""
     base = so_far.rstrip()
-    quoted = _unquoted(piece)
-    lead = len(quoted) - len(quoted.lstrip())
-    shift = len(piece) - len(quoted)
-    for start in _anchors(base, words=not least):
-        if quoted.startswith(base[start:], lead) and _letters(base[start:]) >= least:
-            return shift + lead + len(base) - start
     word = _last_word(base)
-    if not least and len(word) >= 3 and quoted.startswith(word, lead) and quoted[lead + len(word) :][:1].isalnum():
-        return shift + lead + len(word)
+    for quoted in dict.fromkeys((piece, _unquoted(piece))):
+        lead = len(quoted) - len(quoted.lstrip())
+        begin = len(piece) - len(quoted) + lead
+        for start in _anchors(base, words=not least):
+            if quoted.startswith(base[start:], lead) and _letters(base[start:]) >= least:
+                return begin + len(base) - start
+        if not least and len(word) >= 3 and quoted.startswith(word, lead) and quoted[lead + len(word) :][:1].isalnum():
+            return begin + len(word)
     return None
 
 
@@ -265,15 +317,35 @@ def _plain(so_far: str, rest: str, complete: bool) -> Continued | None:
         so_far = so_far.rstrip(" ")
     elif so_far.endswith("\n") and rest.startswith("\n") and _ROW.match(rest[1:]) and _ROW.match(_last_line(so_far)):
         rest = rest[1:]  # a blank line would end the table, or loosen the list
+    if _is_said(rest, so_far):
+        return None
+    so_far, rest = _in_row(so_far, rest)
     tail, head = so_far[-1:], rest[:1]
     if not _MARKER.sub("", rest).strip() and (_in_fence(so_far) or not so_far.rstrip().endswith(_SENTENCE_END)):
         return None  # the agent thinks that it is done, and its text ends in mid-sentence
     if tail.isspace() or head.isspace() or _in_fence(so_far):
         return Continued(so_far + rest, len(so_far))
-    if _HEADING.match(rest) or rest.startswith("<!--"):
+    half = known(so_far) != so_far or so_far.rfind("<!--") > so_far.rfind("-->")
+    if not half and (_HEADING.match(rest) or rest.startswith("<!--")):
         return Continued(f"{so_far}\n\n{rest}", len(so_far))
     # A word goes on in lower case; what begins with a capital is more often a new beginning.
-    return None if head.isupper() else Continued(so_far + rest, len(so_far))
+    beginning = head.isupper() and tail not in _OPENING and not half
+    return None if beginning else Continued(so_far + rest, len(so_far))
+
+
+def _in_row(so_far: str, rest: str) -> tuple[str, str]:
+    """Both, when the text ends in a table's row and the rest begins with a cell's mark: one mark, or a new row."""
+    row = so_far.rpartition("\n")[2]
+    if not row.startswith("|") or not row.rstrip().endswith("|") or not rest.lstrip(" ").startswith("|"):
+        return so_far, rest
+    head = next(line for line in reversed([row, *itertools.takewhile(_is_row, reversed(so_far.split("\n")))]))
+    if head != row and row.count("|") >= head.count("|"):
+        return so_far, "\n" + rest.lstrip(" ")
+    return so_far, rest.lstrip(" ")[1:]
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("|")
 
 
 def _in_fence(text: str) -> bool:

@@ -158,7 +158,8 @@ def is_section(body: str, document: str, title: str, *, headed: bool, feedback: 
     if (without := _PLACE.sub(" ", boxless)) != boxless and not speech(without, document, title).subject:
         return False
     if headed:
-        subject = 0 if said.foreign and not said.listed else said.subject
+        lone = said.foreign and not said.listed and "\n\n" not in body.strip()  # talk is one paragraph
+        subject = 0 if lone else said.subject
         return subject + max(said.shared - said.foreign, 0) + said.we > said.fresh_talk + 2 * said.person
     if not has_content(prose) or body.rstrip().endswith("?"):
         return False
