@@ -36,7 +36,7 @@ _FINISHED = TurnState.FINISHED.value.encode()
 #: When to come again while turns at work hold what is left of a budget.
 _AGAIN_SECONDS = 10.0
 #: Ends of a turn whose agent ran to an end: they show the price of a run, also where it is nothing.
-_TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete"}
+_TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete", b"refused"}
 
 
 @dataclass(frozen=True, slots=True)

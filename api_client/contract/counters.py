@@ -56,7 +56,7 @@ COUNTERS = {
     ),
     "delivery.handed_over": Counted(meaning="Agent runs given back by workers that were asked to stop."),
     "attempt.ended": Counted(
-        meaning="Agent runs that ended: complete, incomplete, error, cancelled, or transient (to be tried again).",
+        meaning="Agent runs that ended: complete, incomplete, refused, error, cancelled, or transient (tried again).",
         labels=("verdict", "model"),
     ),
     "attempt.judged": Counted(

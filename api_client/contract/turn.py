@@ -67,6 +67,8 @@ class Outcome(OpenEnum):
     INCOMPLETE = "incomplete"
     #: The agent could not work at all: bad credentials, unknown model, broken set-up.
     ERROR = "error"
+    #: The model refused what it was asked for, or its service's filter stopped it.
+    REFUSED = "refused"
     CANCELLED = "cancelled"
     #: A budget ran out: deadline, tokens or money over all attempts.
     EXPIRED = "expired"

@@ -121,7 +121,7 @@ def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None
     row.asked_again += turns * (label_values["asked_again"] == "1")
     row.passed += turns * outcome.startswith("passed")
     row.repaired += turns * (outcome == Outcome.PASSED_BY_FALLBACK)
-    row.gave_up += turns * (outcome == Outcome.FAILED)
+    row.gave_up += turns * (outcome in {Outcome.FAILED, Outcome.REFUSED})
     row.cancelled += turns * (outcome == Outcome.CANCELLED)
     row.errors += turns * (outcome in {Outcome.INCOMPLETE, Outcome.ERROR, Outcome.EXPIRED, Outcome.DEAD})
 

@@ -29,7 +29,7 @@ class TurnRow:
         name: the outcome, model, step or flow version; ``total`` for all together.
         passed: ended with an accepted answer; ``repaired`` of these needed the fallback.
         asked_again: at least one rejected attempt was followed by another.
-        gave_up: ended ``failed``: errors were left that nothing could repair.
+        gave_up: ended ``failed``, with errors that nothing could repair, or ``refused``.
         errors: ended without a verdict: incomplete, error, expired, dead. cancelled: somebody cancelled them.
         runs: agent runs that ended (by model and in total only, as all that follow): rejected ones had an answer that
             was not accepted.

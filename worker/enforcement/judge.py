@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.codes import DEFAULT_LOCALE, clip, words
-from worker.enforcement.content_guard import Taken, lost, still_lost, take
+from worker.enforcement.codes import DEFAULT_LOCALE, clip, issue, words
+from worker.enforcement.content_guard import GUARD, Taken, lost, still_lost, take
 from worker.enforcement.documents.part import describe
+from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.examine import examine
 from worker.enforcement.external.services import SpendingCount
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.policy import Policy, weighed
+from worker.enforcement.policy import REFUSED, Policy, weighed
 from worker.enforcement.repair.repaired import Repaired, repair_answer
+from worker.enforcement.replies.refusals import is_refusal
 from worker.enforcement.validators import ResponseValidator
 
 #: Stands where a text was taken out of a reply.
@@ -60,6 +63,7 @@ def judge(
             repaired = repair_answer(answer, repairing, context)
             answer, context = repaired.text, {**context, **repaired.context}
         issues = [*examine(answer, validators, context), *_lost(before, answer, context, fresh=fresh)]
+        issues += _refused(answer, context)
     return Attempt(
         number=number,
         text=text,
@@ -111,6 +115,14 @@ def _edits(taken: Taken, reply: str, locale: str) -> tuple[str, ...]:
         german, english = f"Nicht übernommen: {len(piece)} Zeichen", f"Left out: {len(piece)} characters"
         said.append(f"{words(locale, german, english)}: {clip(piece)}")
     return tuple(said)
+
+
+def _refused(answer: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+    """MODEL_REFUSED where the answer that counts is nothing but a refusal."""
+    if not is_refusal(answer, str(context.get("prompt", ""))):
+        return []
+    said = " ".join(strip_marker(answer).split())
+    return [replace(issue(REFUSED, str(context.get("locale", DEFAULT_LOCALE)), said=said), validator=GUARD)]
 
 
 def _documents(context: Mapping[str, Any]) -> list[str]:

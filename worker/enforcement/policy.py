@@ -39,6 +39,10 @@ __all__ = [
     "repair_answer",
 ]
 
+#: The model refused instead of answering: it is asked once more, and no fallback makes an answer of that.
+REFUSED = "MODEL_REFUSED"
+#: No policy makes a warning of these.
+_ALWAYS_ERRORS = frozenset({LOST, REFUSED})
 #: A rejected answer is hopeless when the same errors were found this often in a row: they came back twice.
 SAME_ERRORS = 3
 
@@ -146,7 +150,7 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """End the turn. ``attempt`` is the best one; ``reason`` is ``incomplete``, ``rejected`` or ``escalated``."""
+    """End the turn. ``attempt`` is the best one; ``reason`` is incomplete, rejected, refused or escalated."""
 
     attempt: int
     reason: str
@@ -176,6 +180,9 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     if not errors:
         return Accept(last.number)
     codes = tuple(dict.fromkeys(issue.code for issue in errors))
+    if REFUSED in codes:
+        again = used_up or any(issue.code == REFUSED for attempt in history[:-1] for issue in attempt.issues)
+        return Fail(last.number, "refused") if again else Retry(_feedback(history, policy), codes)
     hopeless = used_up or _came_back(history)
     spent = _spent(history, policy)
     next_of = {
@@ -188,7 +195,7 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     asked = {action for issue, action in next_of.items() if issue.code != NOT_JUDGED}
     if Action.RETRY in asked and not asked & _GIVING_UP:
         return Retry(_feedback(history, policy), codes)
-    if wanted == {Action.WARN} and all(issue.code != LOST for issue in errors):
+    if wanted == {Action.WARN} and not _ALWAYS_ERRORS & set(codes):
         return Accept(last.number)
     number = (best(weighed(history, policy)) or last).number
     if wanted & _GIVING_UP:
@@ -206,7 +213,7 @@ def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = F
     """
     return tuple(
         replace(issue, severity=Severity.WARNING)
-        if issue.is_error and issue.code != LOST and _tolerated(issue, policy, final=final)
+        if issue.is_error and issue.code not in _ALWAYS_ERRORS and _tolerated(issue, policy, final=final)
         else issue
         for issue in issues
     )

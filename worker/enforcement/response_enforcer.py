@@ -53,7 +53,7 @@ class EnforcementResult:
         fixed_issues: the errors that a fallback repaired.
         changes: what it changed, in words for the user.
         step, step_source: where the conversation stands, and who says so (``marker``, ``inferred``, ``unknown``).
-        reason: without success: ``incomplete``, ``rejected`` or ``escalated``.
+        reason: without success: ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
         history: every attempt, with its raw text, judged answer and issues.
     """
 
@@ -163,7 +163,7 @@ class ResponseEnforcer:
             TypeError: the runner's result has no text ``stdout``.
         """
         active = select(self.validators, validator_names)
-        judged = ({"locale": self.locale} if self.locale else {}) | dict(context or {})
+        judged = ({"locale": self.locale} if self.locale else {}) | {"prompt": prompt} | dict(context or {})
         history: list[Attempt] = []
         feedback = so_far = ""
         while True:

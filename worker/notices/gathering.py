@@ -32,7 +32,7 @@ _BATCH = 200
 _OVERLAP_MS = 60_000
 #: A worker that is silent for this long is gone, in seconds; one gone for a day was reported before.
 _GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
-_FAILED = frozenset({"failed", "incomplete", "error", "expired"})
+_FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 _FIELDS = ("outcome", "model", "session_id", "error", "attempt", "parked_at", "finished_at", "state")
 
 

@@ -25,6 +25,8 @@ class Verdict(StrEnum):
     INCOMPLETE = "incomplete"
     #: We were asked to stop it, and did.
     CANCELLED = "cancelled"
+    #: The model refused, or its service's filter stopped it: the provider says so.
+    REFUSED = "refused"
     #: It could not work; ``Completion.kind`` is the kind of error.
     ERROR = "error"
 
@@ -57,6 +59,9 @@ class Why(StrEnum):
     #: It did nothing for too long.
     IDLE = "idle"
     DEADLINE = "deadline"
+    #: Of a refusal: the model's own, or its service's filter.
+    REFUSED = "refused"
+    FILTERED = "filtered"
 
 
 #: In a run's evidence: a SIGKILL ended it that neither its worker nor its guard sent, such as the kernel's for memory.
@@ -79,7 +84,7 @@ class Completion:
     Attributes:
         verdict: how it ended.
         reason: one English sentence for operators.
-        why: why it is incomplete, for the user's message; None unless ``verdict`` is INCOMPLETE.
+        why: why it is incomplete or refused, for the user's message; None for other verdicts.
         kind: of what kind the error is; None unless ``verdict`` is ERROR.
         retry_after: seconds to wait before a transient error is tried again; 0 when unknown.
         busy: the service has too much to do or limits us (429, 529): waiting longer helps, asking soon does not.

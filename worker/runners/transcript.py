@@ -24,6 +24,7 @@ class Transcript:
     def __init__(self) -> None:
         self.result = False
         self.error: dict[str, Any] = {}
+        self.refusal: dict[str, Any] = {}
         self.usage: dict[str, Any] = {}
         self.skipped = 0
         self._pieces: list[str] = []
@@ -69,6 +70,8 @@ class Transcript:
                 self.result = True
             case "error":
                 self.error = event
+            case "refusal":
+                self.refusal = event
             case "usage" if isinstance(event.get("usage"), dict):
                 self.usage.update(event["usage"])
             case "output":
@@ -96,6 +99,8 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     evidence = {**evidence, "exit_code": code, **transcript.evidence}
     if transcript.error:
         return _reported_error(transcript.error, evidence)
+    if refusal := transcript.refusal:
+        return refused(str(refusal.get("text", "")), evidence, filtered=refusal.get("filtered") is True)
     why = Why.BROKE_OFF
     if code is None or code < 0:
         why = Why.KILLED if code else why
@@ -109,6 +114,13 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     else:
         return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and a result", evidence=evidence)
     return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+
+
+def refused(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
+    """The verdict where the provider says that the model refused, in its own words, or that a filter stopped it."""
+    reason = f"the service's filter stopped the answer: {said}" if filtered else f"the model refused: {said}"
+    why = Why.FILTERED if filtered else Why.REFUSED
+    return Completion(verdict=Verdict.REFUSED, why=why, reason=" ".join(reason.split())[:300], evidence=evidence)
 
 
 def _reported_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:

@@ -21,7 +21,7 @@ KINDS: Mapping[str, str] = {
     "response.completed": "A response that was asked for with `background` has its answer.",
     "response.failed": "Such a response ended without one.",
     "response.cancelled": "Such a response was cancelled.",
-    "turn.failed": "A turn ended as failed, incomplete, error or expired.",
+    "turn.failed": "A turn ended as failed, incomplete, refused, error or expired.",
     "turn.dead": "A turn took down its workers too often; it is in the dead letter list.",
     "inbox.waiting": "A turn waits for a person's decision.",
     "budget.near": "80 % of a day's budget is spent.",

@@ -16,7 +16,7 @@ GIVEN_UP = {
 }
 
 #: Endings after the agent ran. ``failed`` is followed by the issues, one line each.
-ENDED = ("failed", "incomplete", "error")
+ENDED = ("failed", "incomplete", "refused", "error")
 
 #: Sentences around what was found, and why an agent did not finish (``broken_off_*``).
 _WORDS = table_beside(__file__)
@@ -34,11 +34,13 @@ def broken_off(why: str, locale: str, reason: str) -> str:
     if locale != "de":
         return reason
     known = _WORDS.get(f"broken_off_{why}")
+    if why == "refused" and known:
+        return f"{known['de']} {reason.partition(': ')[2]}"
     return str(known["de"]) if known else words_of(why if why in ERROR_CODES else "internal_error", locale)[0]
 
 
 def ending(outcome: str, locale: str, lines: list[str], code: str = "") -> str:
-    """The message for a turn that ended as ``outcome`` (failed, incomplete or error) for the reasons in ``lines``.
+    """The message for a turn that ended as ``outcome``, one of ``ENDED``, for the reasons in ``lines``.
 
     ``code`` is the kind of an error, which knows what to do better: a passing one needs no administrator.
     """

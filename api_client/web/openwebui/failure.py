@@ -37,7 +37,7 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str, pages: str = "") 
     if kind == "failed":
         happened = say("failed_all" if end.attempts > 1 else "failed", locale, attempts=end.attempts)
     details = _found(issues, locale) if outcome == "failed" else ""
-    if kind in {"incomplete", "rejected"}:
+    if kind in {"incomplete", "rejected", "refused"}:
         details = _last_reason(error.message)
     if kind in _ADVICE:
         advice = say(_ADVICE[kind], locale)

@@ -13,7 +13,7 @@ LAYERS = {
     "good": ("passed",),
     "again": ("passed_after_retry",),
     "repaired": ("passed_by_fallback", "passed_by_human"),
-    "bad": ("failed", "incomplete", "error", "expired", "dead"),
+    "bad": ("failed", "incomplete", "refused", "error", "expired", "dead"),
     "quiet": ("cancelled",),
 }
 _TONE_WORDS = {

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.errors import StoreUnavailable
+from api_client.contract.turn import Outcome
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as, size_of
@@ -25,7 +26,7 @@ from api_client.web.relay import Relay, RelayOf
 from api_client.web.streaming.chat import page_stream, reply_to, task_answer
 from api_client.web.streaming.chunks import model_object
 from api_client.web.streaming.following import result
-from api_client.web.streaming.reply import Reply, turn_error
+from api_client.web.streaming.reply import Reply, refusal_of, turn_error
 from api_client.web.submitting import delivered, policy_for, require_rate, submit
 from api_client.web.wire import JSON, SSE_RESPONSES
 
@@ -74,6 +75,9 @@ async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Resp
     headers = {"x-turn-id": turn_id}
     turn, used = await result(request, relay, turn_id, ask.request.owner, reply.locale)
     done = BackgroundTask(delivered, relay, ask, turn_id)
+    if turn.outcome is Outcome.REFUSED and not reply.status:
+        said = refusal_of(turn.error, reply.locale)
+        return JSON(reply.completion("", spent=used, refusal=said), headers=headers, background=done)
     if turn.outcome is None or not turn.outcome.success:
         error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
         return JSON(error.body(), error.status, headers | error.headers, background=done)

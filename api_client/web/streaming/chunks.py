@@ -9,7 +9,7 @@ from api_client.web.streaming.token_usage import Usage
 COMPLETION_PREFIX = "chatcmpl-"
 OWNED_BY = "helix-turns"
 
-FinishReason = Literal["stop"]
+FinishReason = Literal["stop", "content_filter"]
 
 
 class Delta(TypedDict, total=False):
@@ -18,6 +18,7 @@ class Delta(TypedDict, total=False):
     role: Literal["assistant"]
     content: str
     reasoning_content: str
+    refusal: str
 
 
 class ChunkChoice(TypedDict):
@@ -44,7 +45,8 @@ class Message(TypedDict):
     """The answer."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    refusal: NotRequired[str]
 
 
 class Choice(TypedDict):

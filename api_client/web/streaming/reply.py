@@ -18,7 +18,7 @@ from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
 from api_client.web.openwebui.failure import failure_text
 from api_client.web.openwebui.front_matter import fenced
-from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason
+from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason, Message
 from api_client.web.streaming.token_usage import Spent
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
@@ -29,6 +29,7 @@ PIECE = 1_000
 _ENDS = {
     "failed": (422, "enforcement_error"),
     "incomplete": (502, "server_error"),
+    "refused": (422, "refusal"),
     "error": (502, "server_error"),
     "cancelled": (409, "cancelled_error"),
     "expired": (504, "timeout_error"),
@@ -85,8 +86,13 @@ class Reply:
         """The chunk without choices that says what was used, where the caller asked for it."""
         return [{**self.chunk({}), "choices": [], "usage": spent.usage()}] if self.include_usage else []
 
-    def completion(self, response: str, spans: Sequence[Span] = (), spent: Spent | None = None) -> Completion:
-        """The whole reply to a request without streaming."""
+    def completion(
+        self, response: str, spans: Sequence[Span] = (), spent: Spent | None = None, refusal: str = ""
+    ) -> Completion:
+        """The whole reply to a request without streaming; ``refusal`` says that the model refused, as OpenAI does."""
+        message: Message = {"role": "assistant", "content": None if refusal else self.text(response, spans)}
+        if refusal:
+            message["refusal"] = refusal
         return {
             "id": COMPLETION_PREFIX + self.turn_id,
             "object": "chat.completion",
@@ -95,8 +101,8 @@ class Reply:
             "choices": [
                 {
                     "index": 0,
-                    "message": {"role": "assistant", "content": self.text(response, spans)},
-                    "finish_reason": "stop",
+                    "message": message,
+                    "finish_reason": "content_filter" if refusal else "stop",
                 }
             ],
             "usage": (spent or Spent()).usage(),
@@ -118,6 +124,8 @@ def ended(event: Event, reply: Reply) -> list[Payload]:
     end = event.body
     if not isinstance(end, TurnFinished):
         return []
+    if end.outcome == "refused" and not reply.status:
+        return [reply.chunk({"refusal": refusal_of(end.error, reply.locale)}), reply.chunk({}, "content_filter")]
     if not end.success:
         error = turn_error(end.outcome, end.error, reply.locale)
         if reply.status:
@@ -141,6 +149,11 @@ def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
         message = f"{ENFORCEMENT_ERROR}\n{message}"
     status, kind = _ENDS.get(outcome, (502, "server_error"))
     return ApiError(status, message, code=outcome, kind=kind, headers=dict(NO_RETRY))
+
+
+def refusal_of(error: TurnError | None, locale: str) -> str:
+    """The value of the OpenAI field ``refusal`` for a turn that ended as ``refused``."""
+    return turn_error("refused", error, locale).message
 
 
 def _message(outcome: str, issues: Sequence[ValidationIssue], locale: str) -> str:

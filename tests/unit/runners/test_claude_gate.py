@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.runners.base import ErrorKind, Verdict
+from worker.runners.base import ErrorKind, Verdict, Why
 from worker.runners.claude.completion_gate import Evidence, judge
 from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
 
@@ -210,3 +210,13 @@ def test_nothing_but_the_whole_evidence_is_ever_complete(evidence: Evidence) -> 
         assert not evidence.missing
         assert (evidence.result.get("stop_reason") or evidence.stop_reason) in {"", None, "end_turn"}
         assert not evidence.marks[STOP].background
+
+
+def test_a_refusal_that_the_provider_reports_is_a_verdict_of_its_own() -> None:
+    for refused in (
+        replace(GOOD, result=OK | {"stop_reason": "refusal"}),
+        replace(GOOD, result={}, stop_reason="refusal"),
+    ):
+        completion = judge(refused)
+        assert (completion.verdict, completion.why) == (Verdict.REFUSED, Why.REFUSED)
+        assert "the model refused" in completion.reason

@@ -35,6 +35,15 @@ def piece(text: str = "", finish: str | None = None) -> str:
 
 
 DONE = "data: [DONE]"
+#: How services say that the model refused, or that their filter stopped it.
+REFUSING = {
+    "finish_reason content_filter": (piece("halb"), piece(finish="content_filter"), DONE),
+    "I can't.": (
+        'data: {"choices": [{"index": 0, "delta": {"refusal": "I can\'t."}}]}',
+        piece(finish="stop"),
+        DONE,
+    ),
+}
 USAGE = 'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}'
 GOOD = (piece("Guten "), piece("Tag"), piece(finish="stop"), USAGE, DONE)
 
@@ -160,7 +169,6 @@ def test_it_can_ask_from_a_box_too(ask: Ask) -> None:
         (piece("halb"), piece(finish="stop")),
         (piece("halb"), DONE),
         (piece("halb"), piece(finish="length"), DONE),
-        (piece("halb"), piece(finish="content_filter"), DONE),
         (piece(""), piece(finish="stop"), DONE),
         (DONE,),
         (),
@@ -386,3 +394,17 @@ def test_each_model_asks_the_service_of_its_block_with_its_own_key_and_is_charge
     ]
     assert used[0]["cost_usd"] == (5 * 2.0 + 2 * 5.0) / 1e6
     assert "cost_usd" not in used[1]
+
+
+@pytest.mark.parametrize("said", REFUSING)
+def test_a_refusal_of_the_provider_is_a_verdict_of_its_own(ask: Ask, service: Service, said: str) -> None:
+    service.lines = REFUSING[said]
+    played = ask()
+    assert (played.verdict, played.reason.partition(": ")[2]) == ("refused", said)
+
+
+def test_a_question_that_the_service_s_filter_takes_as_a_bad_request_is_refused(ask: Ask, service: Service) -> None:
+    service.status, service.lines = 400, ('{"error": {"code": "content_filter", "message": "filtered"}}',)
+    assert ask().verdict == "refused"
+    service.lines = ('{"error": {"code": "bad", "message": "no content filter was asked for"}}',)
+    assert ask().verdict == "error"

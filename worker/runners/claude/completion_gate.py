@@ -231,6 +231,12 @@ def _unproven(evidence: Evidence) -> _Ruling | None:
         return _incomplete("the agent's turn ended in a failure")
     if evidence.marks[STOP].background:
         return _incomplete("the agent ended while its background tasks ran")
+    if (evidence.result.get("stop_reason") or evidence.stop_reason) == "refusal":
+        return (
+            Verdict.REFUSED,
+            Why.REFUSED,
+            f"the model refused: {' '.join(evidence.text.split())[:_QUOTED] or 'it said no more'}",
+        )
     if reason := cut_short(evidence.result.get("stop_reason") or evidence.stop_reason):
         return _incomplete(f"the model stopped before the answer was whole: {reason}")
     if evidence.missing:

@@ -25,6 +25,8 @@ _PASSING = frozenset({408, 409, 425, 429})
 #: Statuses of a service that has too much to do, or limits us.
 _BUSY = frozenset({429, 529})
 _MAX_ERROR = 2000
+#: Codes of an error 400 by which services say that their filter refused the question.
+_FILTERS = ('"content_filter"', '"content_policy_violation"', "ResponsibleAIPolicyViolation")
 #: Longest line in bytes; a service may send its whole answer as one.
 _LONGEST_LINE = 16 << 20
 #: Fields of an event stream besides its data.
@@ -37,8 +39,11 @@ def main() -> None:
     try:
         response = _post(asked)
         if response.status != http.client.OK:
-            wait = _seconds(response.getheader("retry-after", ""))
-            _fail(_kind(response.status), _said(response), busy=response.status in _BUSY, retry_after=wait)
+            wait, said = _seconds(response.getheader("retry-after", "")), _said(response)
+            if response.status == http.client.BAD_REQUEST and any(code in said for code in _FILTERS):
+                _emit({"event": "refusal", "text": said, "filtered": True})
+                return
+            _fail(_kind(response.status), said, busy=response.status in _BUSY, retry_after=wait)
         _relay(response)
     except (OSError, http.client.HTTPException) as error:
         _fail("transient", f"the service broke off: {type(error).__name__}: {error}")
@@ -64,10 +69,14 @@ def _post(asked: dict[str, Any]) -> http.client.HTTPResponse:
 def _relay(response: http.client.HTTPResponse) -> None:
     """Tell the answer; that it is whole only when nothing else can be: no line of it was unreadable."""
     reasons: set[str] = set()
+    refusal: list[str] = []
     skipped = False
     for data in _events(response):
         if data == b"[DONE]":
-            if reasons == {"stop"} and not skipped:
+            if refusal or "content_filter" in reasons:
+                said = "".join(refusal)
+                _emit({"event": "refusal", "text": said or "finish_reason content_filter", "filtered": not said})
+            elif reasons == {"stop"} and not skipped:
                 _emit({"event": "result"})
             elif skipped:
                 _emit({"event": "note", "text": "a line of the answer could not be read"})
@@ -76,7 +85,7 @@ def _relay(response: http.client.HTTPResponse) -> None:
                 _emit({"event": "note", "text": f"the answer ended with finish_reason {said}"})
             return
         try:
-            reasons |= _hear(json.loads(data))
+            reasons |= _hear(json.loads(data), refusal)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             skipped = True  # it may have been a piece of the answer
             _emit({"event": "skipped"})
@@ -112,8 +121,8 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _hear(chunk: dict[str, Any]) -> set[str]:
-    """Pass one chunk on; returns its finish_reason, if it has one.
+def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
+    """Pass one chunk on; returns its finish_reason, if it has one. What the model says to refuse goes to ``refusal``.
 
     Raises:
         LookupError, TypeError, AttributeError: it is not a chunk; it may have been a piece of the answer.
@@ -128,8 +137,11 @@ def _hear(chunk: dict[str, Any]) -> set[str]:
         _emit({"event": "usage", "usage": {name: amount for name, amount in counts.items() if isinstance(amount, int)}})
     for choice in chunk.get("choices") or ():
         if choice.get("index", 0) == 0:
-            if text := _text((choice.get("delta") or {}).get("content")):
+            delta = choice.get("delta") or {}
+            if text := _text(delta.get("content")):
                 _emit({"event": "output", "text": text})
+            if text := _text(delta.get("refusal")):
+                refusal.append(text)
             reason = choice.get("finish_reason")
             return {str(reason)} if reason else set()
     return set()

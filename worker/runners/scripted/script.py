@@ -261,6 +261,7 @@ _STEPS: Mapping[str, _Shape] = {
         {"kind": _one_of(*ErrorKind), "message": _text, "retry_after": _number},
         ("kind",),
     ),
+    "refuse": _Shape("text", {"text": _text, "filtered": _yes}),
     "exit": _Shape("code", {"code": _code}),
     "cut": _NOTHING,
     "flood": _Shape("size", {"size": _count, "kind": _one_of("text", "noise", "line")}, ("size",)),

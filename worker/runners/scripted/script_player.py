@@ -122,6 +122,11 @@ class Player:
         self.emit({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
         raise Left(1)
 
+    def refuse(self, text: str = "", filtered: bool = False) -> None:
+        """Refuse as a provider tells it: the model in its own words, or its service's filter."""
+        self.emit({"event": "refusal", "text": text, "filtered": filtered})
+        raise Left(0)
+
     def exit(self, code: int = 0) -> None:
         """End with an exit code and without a result."""
         raise Left(code)

@@ -11,9 +11,9 @@ from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import broken_off, ending, line_of
-from worker.enforcement.codes import CODES
+from worker.enforcement.codes import CODES, clip
 from worker.enforcement.content_guard import GUARD
-from worker.enforcement.documents.step import step_of
+from worker.enforcement.documents.step import step_of, strip_marker
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Accept, Attempt, Decision, Fallback, Policy, Repaired, Retry, demote
 from worker.turns.transitions.escalation import escalated
@@ -69,7 +69,7 @@ def after_validation(
     move = Move(
         attempt=link.attempt,
         next=Link(FAIL, link.attempt),
-        fields=progress(failing=Failing(reason=decision.reason)),
+        fields=progress(failing=_failing(decision.reason, attempt)),
         facts=facts | attempt_facts(decision="fail"),
         events=[rejected],
         counters=_rejected(turn, "fail", errors, usage),
@@ -79,6 +79,13 @@ def after_validation(
         return move
     handed_on = replace(move, counters=_rejected(turn, "escalate", errors, usage))
     return escalated(turn, handed_on, best=decision.attempt, reason="rejected", issues=errors) or move
+
+
+def _failing(reason: str, attempt: Attempt) -> Failing:
+    if reason != "refused":
+        return Failing(reason=reason)
+    said = clip(" ".join(strip_marker(attempt.answer).split()), 200)
+    return Failing(outcome=Outcome.REFUSED, code="refused", reason=f"the model refused: {said}", why="refused")
 
 
 def _judged(turn: Turn, decision: str) -> dict[str, int]:

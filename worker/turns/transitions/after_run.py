@@ -88,6 +88,8 @@ def after_run(
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
         move = _not_kept(turn, link, completion, stop, usage, facts, ended, strikes)
+    elif completion.verdict is Verdict.REFUSED:
+        move = _refused(link, completion, facts, ended)
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
@@ -125,7 +127,7 @@ def service_said(completion: Completion) -> str:
     Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), a bad request
     and a refusal are answers of a service that works.
     """
-    if completion.verdict is Verdict.COMPLETE:
+    if completion.verdict in {Verdict.COMPLETE, Verdict.REFUSED}:
         return "answered"
     if completion.kind is ErrorKind.TRANSIENT and not completion.busy:
         return "failed"
@@ -282,6 +284,20 @@ def _cannot_work(
         next=Link(FAIL, link.attempt),
         facts=facts,
         fields=progress(failing=Failing(outcome=Outcome.ERROR, code=code, reason=completion.reason)),
+        events=[ended],
+        run_ended=True,
+    )
+
+
+def _refused(link: Link, completion: Completion, facts: Facts, ended: AttemptCompleted) -> Move:
+    """The provider says that the model refused: to ask again would be paid for and bring the same."""
+    why = completion.why.value if completion.why else Why.REFUSED.value
+    failing = Failing(outcome=Outcome.REFUSED, code="refused", reason=completion.reason, why=why)
+    return Move(
+        attempt=link.attempt,
+        next=Link(FAIL, link.attempt),
+        facts=facts | attempt_facts(decision="fail"),
+        fields=progress(failing=failing),
         events=[ended],
         run_ended=True,
     )
