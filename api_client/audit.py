@@ -6,9 +6,9 @@ So nobody acts without leaving a line; the result is in the turn's own record an
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from api_client.contract.errors import HelixError, StoreUnavailable
@@ -17,6 +17,8 @@ from api_client.store import Store
 
 #: Lines one question reads at most.
 _MOST = 10_000
+#: So many turns of a bulk action are named.
+MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,33 @@ class AuditLine:
     def to_dict(self) -> dict[str, Any]:
         """The line as a JSON-ready mapping."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditGroup:
+    """Lines of one bulk action, or one line by itself.
+
+    Attributes:
+        first: the newest of the lines. count: how many there are. refused: of how many the action was refused.
+        turn_ids: the turns of the first ``MOST_NAMED``.
+    """
+
+    first: AuditLine
+    count: int = 1
+    refused: int = 0
+    turn_ids: tuple[str, ...] = ()
+
+
+def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
+    """The lines in their order, those of one bulk action as one group where its newest line stands."""
+    groups: dict[object, AuditGroup] = {}
+    for number, line in enumerate(lines):
+        name = (line.bulk, line.action) if line.bulk else number
+        group = groups.get(name) or AuditGroup(first=line, count=0)
+        named = (*group.turn_ids, line.turn_id) if len(group.turn_ids) < MOST_NAMED else group.turn_ids
+        refused = group.refused + bool(line.refused)
+        groups[name] = replace(group, count=group.count + 1, refused=refused, turn_ids=named)
+    return list(groups.values())
 
 
 def by_key(owner: str) -> str:

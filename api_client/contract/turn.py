@@ -19,6 +19,7 @@ from api_client.contract.offered import BUILT_IN
 from api_client.contract.values.frozen import dataclass
 from api_client.contract.values.image import Image
 from api_client.contract.values.open_enum import OpenEnum
+from api_client.contract.values.owners import shown_owner
 from api_client.contract.values.policy import Applied
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
@@ -153,6 +154,11 @@ class TurnRequest:
     def prompt(self) -> str:
         """The user's message: the last of the conversation."""
         return self.messages[-1]["content"] if self.messages else ""
+
+    @property
+    def shown_owner(self) -> str:
+        """The owner by name, for operators (``owners.shown_owner``)."""
+        return shown_owner(self.owner, self.key)
 
     @property
     def reserve(self) -> tuple[int, int]:

@@ -36,6 +36,11 @@ class FigureReader:
         found: Mapping[str, int] = await self._store.ask(metrics.totals(self._store))
         return found
 
+    async def account(self) -> metrics.Account:
+        """What became of every turn that was ever acknowledged."""
+        found: metrics.Account = await self._store.ask(metrics.account(self._store))
+        return found
+
     async def over(self, span: str) -> Figures:
         """The figures of a span of ``figures.SPANS``, whole and over time."""
         found: Figures = await self._store.ask(read_figures(self._store, span))

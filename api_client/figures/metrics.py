@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from api_client.contract.counters import read_pending
+from api_client.contract.counters import parse, read_pending
 from api_client.contract.keys import BUCKETS, bucket_lives
 from api_client.contract.settings import Settings
 from api_client.figures.accounts import ACCOUNTS, rows_by_account
@@ -73,6 +73,41 @@ async def totals(store: Store) -> Counter[str]:
     for _, counted in pending:
         total.update(counted)
     return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What became of every turn that was ever acknowledged: it ended, or is going on; nothing else may be."""
+
+    acknowledged: int
+    ended: int
+    going_on: int
+
+    @property
+    def lost(self) -> int:
+        """Turns that neither ended nor go on."""
+        return max(0, self.acknowledged - self.ended - self.going_on)
+
+
+async def account(store: Store) -> Account:
+    """The account of an installation, each shard's of one moment: its counters, and how many turns its reapers see."""
+    counted: Counter[str] = Counter()
+    going_on = 0
+    for keys in store.shards:
+        pipe = store.redis.pipeline(transaction=True)
+        pipe.lrange(keys.pending, 0, -1)
+        pipe.hgetall(keys.totals)
+        pipe.zcard(keys.due)
+        waiting, total, unfinished = await pipe.execute()
+        going_on += unfinished
+        for found in ({name.decode(): int(value) for name, value in total.items()}, *map(_counts, waiting)):
+            for name, value in found.items():
+                counted[parse(name)[0]] += value
+    return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
+
+
+def _counts(line: bytes) -> Mapping[str, int]:
+    return read_pending(line)[1]
 
 
 async def _read(store: Store, names: Sequence[Sequence[str]]) -> tuple[list[Counter[str]], list[Pending]]:

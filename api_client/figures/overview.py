@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.figures import SPANS, Figures
+from api_client.figures.metrics import Account
 from api_client.index.line import line_of
 from api_client.index.lists import LOOK_AT_MOST, Found
 from api_client.index.search import UNFINISHED, Search
@@ -32,7 +33,7 @@ class Overview:
     """An installation at one moment. Times in seconds since the epoch.
 
     Attributes:
-        at: when. figures: of the span that is looked at.
+        at: when. account: what became of every acknowledged turn. figures: of the span that is looked at.
         states: unfinished turns by state. working: those that somebody works on. waits: the others, by reason.
         could_run: turns that wait for a worker alone; oldest_waiting: since when the longest waiting of them; 0: none.
         cut: there are more unfinished turns than were looked at.
@@ -46,6 +47,7 @@ class Overview:
     """
 
     at: float
+    account: Account
     figures: Figures
     states: dict[str, int]
     working: int
@@ -77,6 +79,7 @@ class Overview:
         lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "parked", "crashed")}
         return {
             "at": self.at,
+            "account": {**asdict(self.account), "lost": self.account.lost},
             "states": self.states,
             "working": self.working,
             "lost": sorted(self.lost),
@@ -114,6 +117,7 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
+        account=await client.figures.account(),
         figures=await client.figures.over(span),
         states={state.value: states[state.value] for state in UNFINISHED},
         working=sum(each.turn_id not in standing.lost for each in working),

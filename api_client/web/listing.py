@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
+from api_client.contract.values.owners import owner_named
 from api_client.figures.spans import seconds_of
 from api_client.index.search import SORTS, STATUSES, Place, Search
 from api_client.web.errors import bad_request, shown
@@ -38,7 +39,7 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
     if given["lost"] not in {"", "0", "1", "false", "true"}:
         raise bad_request(f"lost: must be 0 or 1; got {shown(given['lost'])}", param="lost")
     return Search(
-        owner=given["owner"] if owner is None else owner,
+        owner=owner_named(given["owner"]) if owner is None else owner,
         session_id=given["session"],
         model=given["model"],
         flow=given["flow"],

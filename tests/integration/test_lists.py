@@ -17,11 +17,11 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, HelixError, TurnNotFound
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.contract.values.owners import owner_of_key
 from api_client.index.finding import find_turn
 from api_client.index.search import Place, Search
 from api_client.web.app import create_app
 from api_client.web.identity import keys
-from api_client.web.identity.owners import owner_of_key
 from tests.conftest import environ_of
 from tests.html import Document
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says

@@ -177,6 +177,10 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             rf"dead-1@h +gone(?s:.*)turn\.run {history.running} for",
             {"/workers": rf"dead-1@h.* gone .*gone for .*turn\.run for .*{history.running}"},
         ),
+        "Did anything get lost?": (
+            r"turns kept: \d+ turns acknowledged: \d+ ended, \d+ going on, 0 lost",
+            {"/overview": r"Lost 0 of \d+ ever acknowledged"},
+        ),
         "What was killed and recovered?": (
             r"4 of \d+ agent runs and judgements lost to crashes(?s:.*)recovery +\d",
             {

@@ -16,10 +16,10 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.values.owners import owner_of_key, owner_of_name
 from api_client.web.app import create_app
 from api_client.web.identity import keys
 from api_client.web.identity.keys import make_token
-from api_client.web.identity.owners import owner_of_key, owner_of_name
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
@@ -90,6 +90,7 @@ async def test_the_overview_answers_an_operators_questions(bench: Bench, browser
         "Waiting": "1",
         "Workers": "0",
         "Finished": "2",
+        "Lost": "0",
         "Asked again": "50.0%",
         "Dead letters": "0",
     }

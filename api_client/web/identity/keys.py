@@ -15,9 +15,10 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 import structlog
 
 from api_client.contract.errors import KeyNotFound, SettingsError
+from api_client.contract.values.owners import owner_of_name
 from api_client.private_file import write_private
 
 log = structlog.get_logger(__name__)
@@ -33,6 +35,7 @@ log = structlog.get_logger(__name__)
 RIGHTS = ("user", "metrics", "operator")
 PREFIX = "helix-"
 _VERSION = 1
+_OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,19 @@ def _key(entry: dict[str, Any]) -> ApiKey:
     if key.right not in RIGHTS or not all(isinstance(text, str) for text in texts) or len(key.hash) != 64:
         raise ValueError("a key has a field that is wrong")
     return replace(key, per_minute=int(key.per_minute), forwards_users=bool(key.forwards_users))
+
+
+def with_names(path: Path) -> Callable[[str], str]:
+    """What reads ``owner:HASH``, ``owner HASH`` and ``key:HASH`` of a text with the names in the file of keys."""
+    try:
+        names = {owner_of_name(key.owner): key.owner for key in read_keys(path)}
+    except SettingsError:
+        names = {}
+
+    def named(found: re.Match[str]) -> str:
+        return found[1] + next((name for known, name in names.items() if known.startswith(found[2])), found[2])
+
+    return lambda text: _OWNER.sub(named, text)
 
 
 def sound_keys(path: Path) -> tuple[ApiKey, ...]:

@@ -8,18 +8,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.actions import order_worker
+from api_client.audit import grouped
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.figures.figures import SPANS
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import require_operator
+from api_client.web.identity.keys import with_names
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
 
 router = page_router()
 _REFRESH_SECONDS = 5
-_LINES = 500
+_GROUPS = 50
 _DAY_SECONDS = 86_400.0
 
 
@@ -43,7 +45,7 @@ async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorO
 
 @router.get("/audit")
 async def show_audit(
-    request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "7d", turn: str = ""
+    request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "7d", turn: str = "", page: int = 1
 ) -> Response:
     """Who did what to which turn and when, newest first; what was refused is said to be so."""
     if visitor.owner:
@@ -51,8 +53,21 @@ async def show_audit(
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     since = time.time() - SPANS[span][0]
-    lines = await relay.client.audit.read(since=since, turn_id=turn.strip(), limit=_LINES)
-    return visited("audit.html", request, visitor, lines=lines[::-1], span=span, spans=SPANS, turn=turn, refresh=0)
+    lines = await relay.client.audit.read(since=since, turn_id=turn.strip())
+    groups, start = grouped(lines[::-1]), _GROUPS * (max(page, 1) - 1)
+    return visited(
+        "audit.html",
+        request,
+        visitor,
+        groups=groups[start : start + _GROUPS],
+        page=max(page, 1),
+        more=len(groups) > start + _GROUPS,
+        named=with_names(relay.settings.keys_path),
+        span=span,
+        spans=SPANS,
+        turn=turn,
+        refresh=0,
+    )
 
 
 @router.get("/policies")

@@ -11,6 +11,7 @@ from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport, missing
+from api_client.figures.metrics import Account
 from api_client.workers.alerts import START
 from api_client.workers.probe import QueueProbe
 from api_client.workers.queues import waiting_messages
@@ -35,7 +36,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
     if not settings.store_url:
         return
     try:
-        standing, probes, messages, untraced = asyncio.run(_ask(settings))
+        standing, probes, messages, untraced, account = asyncio.run(_ask(settings))
     except HelixError as error:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
@@ -49,16 +50,20 @@ def workers(settings: Settings) -> Iterator[Finding]:
     for probe in probes:
         if not blamed & {f"workers {probe.queue}", "stalled", "sick", "quiet"}:  # else it follows from these
             yield claimed(probe)
+    yield kept(account)
     yield from backlog(standing, messages)
     yield from traces(untraced)
 
 
-async def _ask(settings: Settings) -> tuple[Standing, tuple[QueueProbe, ...], dict[str, int], int | None]:
+async def _ask(
+    settings: Settings,
+) -> tuple[Standing, tuple[QueueProbe, ...], dict[str, int], int | None, Account]:
     async with TurnsClient(settings) as client:
         standing = await client.workers.standing()  # first: a probe that is taken says nothing about turns
         probes = await client.prober.probe(_PROBE_SECONDS)
         untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
-        return standing, probes, await client.store.ask(waiting_messages(client.store)), untraced
+        messages = await client.store.ask(waiting_messages(client.store))
+        return standing, probes, messages, untraced, await client.figures.account()
 
 
 def stuck(standing: Standing) -> Iterator[Finding]:
@@ -133,6 +138,15 @@ def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
         yield Finding("validators offered", "wrong", "; ".join(lacking), fix)
     elif offers:
         yield Finding("validators offered", "ok", "all workers offer the same validators")
+
+
+def kept(account: Account) -> Finding:
+    """Whether every acknowledged turn ended or goes on. Pure."""
+    said = f"{number_of(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
+    if not account.lost:
+        return Finding("turns kept", "ok", f"{said}, 0 lost")
+    fix = "a record was removed, or the store lost data: compare with your backup (`turns restore`) and the store's log"
+    return Finding("turns kept", "wrong", f"{said}, {account.lost} lost", fix)
 
 
 def claimed(probe: QueueProbe) -> Finding:

@@ -6,7 +6,9 @@ import time
 
 import click
 
+from api_client.contract.settings import load
 from api_client.pauses.pause import clock_time
+from api_client.web.identity.keys import with_names
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.turn import with_client
 
@@ -25,10 +27,10 @@ def budgets(as_json: bool) -> None:
     if not found:
         click.echo("no budgets: HELIX_BUDGETS is not set")
         return
-    now = time.time()
+    now, named = time.time(), with_names(load().keys_path)
     rows: list[tuple[str, ...]] = [("budget", "spent $", "of $", "share", "state", "set aside $", "resets")]
     for each in found:
-        spent, limit = f"{each.charged_usd:.4f}", f"{each.limit_usd:.2f}"
+        spent, limit = f"{each.charged_usd:.4f}", f"{each.limit_usd:.{2 if each.limit_usd >= 1 else 4}f}"
         aside, resets = f"{each.set_aside_usd:.4f}", clock_time(each.resets_at, now)
-        rows.append((one_line(each.scope, 60), spent, limit, f"{each.share:.0%}", each.state, aside, resets))
+        rows.append((one_line(named(each.scope), 60), spent, limit, f"{each.share:.0%}", each.state, aside, resets))
     write_table(rows)

@@ -10,16 +10,17 @@ from datetime import datetime, timedelta
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.settings import load
+from api_client.contract.values.owners import owner_named
 from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
-from api_client.web.identity.owners import owner_of_name
+from api_client.web.identity.keys import with_names
 from worker.cli import NO
 from worker.cli.figures.rates import span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.turns.actions import whoami
 from worker.cli.turns.turn import with_client
 
-_HASH = re.compile(r"[0-9a-f]{32}")
 #: Between two looks of ``--wait``, in seconds.
 _LOOK_SECONDS = 0.5
 
@@ -41,7 +42,7 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 def _name(what: str, name: str) -> str:
     """An owner is a hash; people name it as `turns keys list` does."""
-    return owner_of_name(name) if what == "owner" and name and not _HASH.fullmatch(name) else name
+    return owner_named(name) if what == "owner" else name
 
 
 @click.command()
@@ -125,12 +126,12 @@ def paused(as_json: bool) -> None:
     if not found:
         click.echo("nothing is paused")
         return
-    now = time.time()
+    now, named = time.time(), with_names(load().keys_path)
     rows: list[tuple[str, ...]] = [("what", "since", "until", "by", "why")]
     for each in found:
-        what = f"{each.title} ({each.errors} errors in a row)" if each.what == BREAKER else each.title
+        what = f"{each.title} ({each.errors} errors in a row)" if each.what == BREAKER else named(each.title)
         until = clock_time(each.until, now) if each.until else "resumed"
-        by = "errors" if each.what == BREAKER else one_line(each.by, 40)
+        by = "errors" if each.what == BREAKER else one_line(named(each.by), 40)
         why = one_line(each.reason, 80)
         rows.append((what, clock_time(each.since, now), "one turn tries now" if each.probing else until, by, why))
     write_table(rows)

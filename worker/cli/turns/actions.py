@@ -17,9 +17,11 @@ import click
 from api_client.actions import ACTIONS, Change, Done, act, act_on_all, chosen, counted
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
+from api_client.contract.settings import load
 from api_client.contract.turn import Turn
 from api_client.index.lists import Found
 from api_client.index.search import STATUSES
+from api_client.web.identity.keys import with_names
 from worker.cli import NO
 from worker.cli.figures.rates import span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
@@ -219,10 +221,11 @@ def audit(since: float, turn_id: str, as_json: bool) -> None:
     if not lines:
         click.echo(f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time")
         return
+    named = with_names(load().keys_path)
     rows: list[tuple[str, ...]] = [("when", "who", "what", "turn", "bulk", "asked for", "result")]
     for line in lines:
         when = f"{datetime.fromtimestamp(line.at).astimezone():%Y-%m-%d %H:%M:%S%z}"
         result = f"refused: {one_line(line.refused, 80)}" if line.refused else ""
         known = (line.action, line.turn_id, line.bulk, one_line(line.detail, 60), result)
-        rows.append((when, one_line(line.by, 40), *known))
+        rows.append((when, one_line(named(line.by), 40), *known))
     write_table(rows)

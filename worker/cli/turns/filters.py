@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from api_client.contract.values.owners import owner_named
 from api_client.index.search import STATUSES, Search
 from worker.cli.figures.rates import span
 from worker.cli.turns.turn_id import offered_models
@@ -25,7 +26,7 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
         click.option("--model", default="", help="Only of this model.", shell_complete=offered_models),
         click.option("--flow", default="", help="Only of this flow version."),
         click.option("--session", "session_id", default="", help="Only of this session."),
-        click.option("--owner", default="", help="Only of this owner (the hash that --json shows)."),
+        click.option("--owner", default="", help="Only of this owner, by name or by hash."),
         click.option("--rule", default="", help="Only with an answer that broke this rule, or with this code."),
         click.option("--text", default="", help="Only with this text in the message, in any case of letters."),
         click.option("--since", callback=span, metavar="SPAN", help="Only of the last 90s, 30m, 1h, 7d, 2w."),
@@ -49,4 +50,5 @@ def filter_options(statuses: Iterable[str] = STATUSES) -> Callable[[Command], Co
 def search_of(*, since: float | None, until: float | None, **filters: Any) -> Search:
     """The search that these options ask for."""
     now = time.time()
+    filters["owner"] = owner_named(filters["owner"])
     return Search(since=now - since if since else 0.0, until=now - until if until else 0.0, **filters)

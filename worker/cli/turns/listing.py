@@ -47,7 +47,7 @@ def list_turns(count: int, after: Place | None, as_json: bool, **filters: Any) -
     if not page.turns:
         click.echo("no such turn")
         return
-    rows: list[tuple[str, ...]] = [("turn", "status", "when", "took", "attempts", "model", "flow", "message")]
+    rows: list[tuple[str, ...]] = [("turn", "status", "when", "took", "attempts", "model", "owner", "flow", "message")]
     write_table([*rows, *(_row(turn, waits.get(turn.turn_id)) for turn in page.turns)])
     if page.next:
         click.echo(f"more: --cursor {page.next}", err=True)
@@ -84,6 +84,7 @@ def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
         took,
         f"{turn.attempt}/{turn.allowed or turn.request.max_attempts}",
         one_line(turn.request.model, 24),
+        one_line(turn.request.shown_owner, 20),
         one_line(turn.flow, 16) or "-",
         one_line(turn.request.prompt, 60),
     )

@@ -207,6 +207,7 @@ def show(turn_id: str, as_json: bool) -> None:
         ("state", turn.state.value),
         *([("waits", one_line(wait.words(), 300))] if wait else []),
         ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
+        ("owner", one_line(turn.request.shown_owner, 100)),
         ("created", _time(turn.created_at)),
     ]
     if turn.finished_at:

@@ -6,7 +6,6 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import islice, takewhile
 
 from worker.enforcement.markdown.outline import Outline
 
@@ -42,12 +41,10 @@ def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
         start: number of the first line, from 0.
         end: number of the line after the last.
     """
-    first = bisect_left(out.headings, start, key=lambda heading: heading.line)
-    headings = {
-        heading.line for heading in takewhile(lambda heading: heading.line < end, islice(out.headings, first, None))
-    }
-    first = max(bisect_left(out.fences, start, key=lambda fence: fence.start) - 1, 0)
-    near = takewhile(lambda fence: fence.start < end, islice(out.fences, first, None))
+    first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
+    headings = {heading.line for heading in out.headings[first:last]}
+    first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
+    near = out.fences[max(first - 1, 0) : last]
     fenced = {n for fence in near for n in range(max(fence.start, start), min(fence.end, end))}
     hidden = _Comments(out.lines, end)
     for number in range(start, end):

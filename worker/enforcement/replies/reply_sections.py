@@ -147,7 +147,8 @@ def _sections(text: str, asked: Collection[str], *, fenced: bool) -> dict[str, s
         if name not in wanted:
             continue
         end = len(lines)
-        for following, other, words, _ in heads[at + 1 :]:
+        for place in range(at + 1, len(heads)):
+            following, other, words, _ = heads[place]
             if other <= level or other <= 2 or key(words) in wanted or required(words):
                 end = following
                 break

@@ -88,8 +88,6 @@ def after_run(
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
         move = _not_kept(turn, link, completion, stop, usage, facts, ended, strikes)
-    elif completion.verdict is Verdict.REFUSED:
-        move = _refused(link, completion, facts, ended)
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif completion.kind in _PASSING and turn.transients < transient_retries:
@@ -311,6 +309,8 @@ def _incomplete(
     ended: AttemptCompleted,
     history: Sequence[AttemptRecord],
 ) -> Move:
+    if result.completion.verdict is Verdict.REFUSED:
+        return _refused(link, result.completion, facts, ended)
     this = Attempt(number=link.attempt, text=result.text, answer="", complete=False, issues=())
     decision = decide([*judged(history), this], policy_of(turn))
     if isinstance(decision, Retry):

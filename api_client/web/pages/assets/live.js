@@ -14,6 +14,12 @@ function busy() {
   return document.hidden || String(getSelection()) !== "" || (focused && ["INPUT", "SELECT", "TEXTAREA"].includes(focused.tagName));
 }
 
+// The elements that are what one is: of its kind, and leading to the same.
+function kin(root, element) {
+  const same = (other) => ["href", "name", "value"].every((one) => other.getAttribute(one) === element.getAttribute(one));
+  return [...root.querySelectorAll(element.tagName)].filter(same);
+}
+
 async function refresh() {
   const answer = await fetch(location.href, { redirect: "error" });
   if (!answer.ok) throw new Error(answer.status);
@@ -24,9 +30,11 @@ async function refresh() {
     const same = next.querySelector("#" + CSS.escape(details.id));
     if (same) same.open = details.open;
   }
-  const focused = document.activeElement && document.activeElement.id;
+  const focused = main.contains(document.activeElement) ? document.activeElement : null;
+  const place = focused && kin(main, focused).indexOf(focused);
   main.replaceWith(next);
-  if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
+  const again = focused && ((focused.id && document.getElementById(focused.id)) || kin(next, focused)[place]);
+  if (again) again.focus({ preventScroll: true });
   document.body.dataset.refresh = fresh.body.dataset.refresh;
   document.title = fresh.title;
 }

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.pauses.pause import clock_time
+from api_client.web.identity.keys import with_names
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import VisitorOf
 from api_client.web.relay import RelayOf
@@ -33,5 +34,6 @@ async def show_budgets(request: Request, relay: RelayOf, visitor: VisitorOf) -> 
             (by, [row for row in (await relay.client.figures.stats(_WEEK, by)).rows if row.turns][:_ROWS])  # type: ignore[union-attr]
             for by in ("model", "key", "owner")
         ],
+        named=with_names(relay.settings.keys_path),
         refresh=0,
     )

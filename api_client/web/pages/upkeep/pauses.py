@@ -8,9 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.errors import BadRequest
+from api_client.contract.values.owners import owner_named
 from api_client.figures.spans import seconds_of
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
 from api_client.web.identity.access import require_operator
+from api_client.web.identity.keys import with_names
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
@@ -31,6 +33,7 @@ async def show_pauses(request: Request, relay: RelayOf, visitor: VisitorOf) -> R
         visitor,
         pauses=[(each, clock_time(each.until, now) if each.until else "") for each in found],
         breaker=BREAKER,
+        named=with_names(relay.settings.keys_path),
         held=await relay.client.pauses.held(),
         whats=WHATS,
         models=relay.settings.models,
@@ -47,9 +50,8 @@ async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
     except ValueError as error:
         raise BadRequest(str(error), param="for") from None
     what, name = form.get("what", ""), form.get("name", "").strip()
-    begun = Pause(
-        what=what, name="" if what == "intake" else name, reason=form.get("reason", "").strip(), by=visitor.name
-    )
+    name = "" if what == "intake" else owner_named(name) if what == "owner" else name
+    begun = Pause(what=what, name=name, reason=form.get("reason", "").strip(), by=visitor.name)
     await relay.client.pauses.pause(begun, seconds=seconds)
     return see_other("/paused")
 
