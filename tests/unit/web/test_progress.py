@@ -15,6 +15,7 @@ from api_client.turns.sessions import Place
 from api_client.web.openwebui.progress import Progress
 from api_client.web.streaming.page import LivePage
 from api_client.web.streaming.reply import Reply
+from api_client.workers.reason import Reason, Wait
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished
 from tests.unit.web.openwebui import Reader
@@ -186,3 +187,13 @@ async def test_a_question_that_somebody_reads_elsewhere_is_left_alone(turns: Fak
         await http.post("/v1/chat/completions", json=body)
         await http.post("/v1/chat/completions", json=body, headers={**PAGE, "x-owui-user-message-id": "v"})
     assert turns.cancelled == 0
+
+
+def test_who_waits_reads_that_no_worker_can_take_the_turn_in_place_of_who_is_before() -> None:
+    for locale, line in (("de", "In der Warteschlange: es ist kein Worker da"), ("en", "Queued: no worker is there")):
+        progress = Progress(locale)
+        progress.take(event(1, "turn.queued", position=0))
+        why = Wait(reason=Reason.NO_WORKER).words(locale, public=True)
+        status = progress.waiting(1_005.0, others=3, why=why)
+        assert status
+        assert status["data"]["description"] == line
