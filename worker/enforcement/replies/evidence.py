@@ -160,7 +160,8 @@ def is_section(body: str, document: str, title: str, *, headed: bool, feedback: 
     if headed:
         lone = said.foreign and not said.listed and "\n\n" not in body.strip()  # talk is one paragraph
         subject = 0 if lone else said.subject
-        return subject + max(said.shared - said.foreign, 0) + said.we > said.fresh_talk + 2 * said.person
+        shared = max(said.shared - said.foreign, 0)
+        return subject + shared + said.we > said.fresh_talk * (1 if shared or said.listed else 2) + 2 * said.person
     if not has_content(prose) or body.rstrip().endswith("?"):
         return False
     if said.listed and required(title) == REQUIRED_SECTIONS[-1]:
