@@ -4,7 +4,8 @@ The framework's own parsing lets NaN, duplicate keys, lone surrogates, UTF-16 an
 on them with a 500; it also echoes the input. What is refused here never reaches the store.
 
 No body holds up other callers: the number of values is bounded before anything is parsed, and large bodies are parsed
-one at a time in a thread. Each step of it that holds the interpreter takes milliseconds (``tests.bench.hostile``).
+one at a time in a thread, those of each owner in turn. Each step of it that holds the interpreter takes milliseconds
+(``tests.bench.hostile``).
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import gc
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, TypeAlias, TypeVar
 
 from starlette.requests import Request
@@ -45,9 +48,6 @@ _UNFIT_TEXT = re.compile("[\0\ud800-\udfff]")
 #: Everything but what begins a value, or another one behind it.
 _NO_BEGINNING = bytes(set(range(256)) - set(b"[{,"))
 _PIECE_BYTES = 64 * 1024
-#: One thread: large bodies wait for each other, and not for other work.
-_parser = ThreadPoolExecutor(1, "body")
-
 #: Where a value stands: its parent's trail and its own key. A chain, so that names are spelled only for errors.
 _Trail: TypeAlias = "tuple[_Trail, str | int] | None"
 _T = TypeVar("_T")
@@ -60,33 +60,96 @@ class _Unfit:
         self.why = why
 
 
+class _Parser:
+    """One thread: large bodies wait for each other, and not for other work. Owners take turns, whatever each brought."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "body")
+        self._lock = Lock()
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+
+    def submit(self, owner: str, work: Callable[[], _T]) -> Future[_T]:
+        """Do the work when it is its owner's turn."""
+        future = Future[_T]()
+
+        def do() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(_uncollected(work))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        with self._lock:
+            self._waiting.setdefault(owner, deque()).append(do)
+        self._thread.submit(self._next)
+        return future
+
+    def _next(self) -> None:
+        with self._lock:
+            owner = next(iter(self._waiting))
+            line = self._waiting.pop(owner)
+            work = line.popleft()
+            if line:  # behind all others
+                self._waiting[owner] = line
+        work()
+
+
+@dataclass(slots=True, eq=False)
+class _Body:
+    """A body that is being read."""
+
+    owner: str
+    data: bytearray = field(default_factory=bytearray)
+    refused: bool = False
+
+
 class _Reading:
     """How many bytes of bodies are in memory, from their reading until they are parsed: in all, and of each owner."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self.of: Counter[str] = Counter()
+        self.unread: set[_Body] = set()
 
-    def take(self, owner: str, size: int) -> None:
-        """So many bytes more."""
-        self.bytes += size
-        self.of[owner] += size
+    def add(self, body: _Body, piece: bytes) -> None:
+        """Keep a piece."""
+        body.data += piece
+        self._count(body, len(piece))
 
-    def give_back(self, owner: str, size: int) -> None:
-        """So many bytes less."""
-        self.take(owner, -size)
-        if not self.of[owner]:
-            del self.of[owner]
+    def refuse(self, body: _Body) -> None:
+        """Keep nothing of it, now or later: its sender may go on for a while."""
+        body.refused = True
+        self.drop(body)
 
-    def fits(self, owner: str, size: int) -> bool:
-        """Whether there is room for so many more. No owner takes more than half, so that others are read too.
+    def drop(self, body: _Body) -> None:
+        """It was parsed, refused, or its sender has gone."""
+        self.unread.discard(body)
+        self._count(body, -len(body.data))
+        body.data = bytearray()
+        if not self.of[body.owner]:
+            del self.of[body.owner]
 
-        Without keys there is one owner, ''.
+    def has_room(self, body: _Body, size: int) -> bool:
+        """Whether so many bytes more have room, where need be in place of a body of who has most and reads on.
+
+        No owner takes more than half. Without keys there is one owner, ''.
         """
-        share = MAX_READING_BYTES // 2 if owner else MAX_READING_BYTES
-        return self.bytes + size <= MAX_READING_BYTES and self.of[owner] + size <= share
+        mine = self.of[body.owner] + size
+        if mine > (MAX_READING_BYTES // 2 if body.owner else MAX_READING_BYTES):
+            return False
+        while self.bytes + size > MAX_READING_BYTES:
+            most = max(self.unread, key=lambda each: (self.of[each.owner], len(each.data)))
+            if self.of[most.owner] <= mine or not most.data:
+                return False
+            self.refuse(most)
+        return True
+
+    def _count(self, body: _Body, size: int) -> None:
+        self.bytes += size
+        self.of[body.owner] += size
 
 
+_parser = _Parser()
 _reading = _Reading()
 
 
@@ -107,16 +170,17 @@ async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]],
         ApiError: 400, 408, 413, 415 or 429; else what ``make`` raises.
     """
     _check_headers(request)
-    body, owner = bytearray(), str(request.scope.get(OWNER, ""))
+    body = _Body(str(request.scope.get(OWNER, "")))
     try:
         async with in_time():
-            await _read(request, body, limit, owner)
-        request.scope[_SIZE] = len(body)
-        if len(body) <= _LARGE_BYTES:
-            return make(parse_object(bytes(body)))
-        return await off_the_loop(lambda: make(parse_object(body)))
+            await _read(request, body, limit)
+        data = body.data
+        request.scope[_SIZE] = len(data)
+        if len(data) <= _LARGE_BYTES:
+            return make(parse_object(bytes(data)))
+        return await off_the_loop(lambda: make(parse_object(data)), body.owner)
     finally:
-        _reading.give_back(owner, len(body))
+        _reading.drop(body)
 
 
 def has_body(request: Request) -> bool:
@@ -129,9 +193,9 @@ def size_of(request: Request) -> int:
     return int(request.scope[_SIZE])
 
 
-async def off_the_loop(work: Callable[[], _T]) -> _T:
-    """The result of work on a large text that holds up no other caller; one at a time."""
-    return await asyncio.get_running_loop().run_in_executor(_parser, lambda: _uncollected(work))
+async def off_the_loop(work: Callable[[], _T], owner: str = "") -> _T:
+    """The result of work on a large text that holds up no other caller; one at a time, of each owner in turn."""
+    return await asyncio.wrap_future(_parser.submit(owner, work))
 
 
 def _uncollected(work: Callable[[], _T]) -> _T:
@@ -178,24 +242,26 @@ def _check_headers(request: Request) -> None:
         raise ApiError(415, message, param="Content-Encoding", code="unsupported_content_encoding")
 
 
-async def _read(request: Request, body: bytearray, limit: int, owner: str) -> None:
+async def _read(request: Request, body: _Body, limit: int) -> None:
     """Read the body. One that is refused is read on for a while and thrown away, so that its sender hears why."""
-    size, fits = 0, True
+    size = 0
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > 2 * limit:  # more than would be read before the refusal
         raise _too_large(limit)
+    _reading.unread.add(body)
     async for piece in request.stream():
         size += len(piece)
-        fits = fits and (size <= _LARGE_BYTES or _reading.fits(owner, len(piece)))
-        if size <= limit and fits:
-            body += piece
-            _reading.take(owner, len(piece))
-        elif size > 2 * limit:
+        if size > 2 * limit:
             break
-    if not fits:
-        raise _too_many_at_once()
+        if size > limit or not (body.refused or size <= _LARGE_BYTES or _reading.has_room(body, len(piece))):
+            _reading.refuse(body)
+        if not body.refused:
+            _reading.add(body, piece)
+    _reading.unread.discard(body)
     if size > limit:
         raise _too_large(limit)
+    if body.refused:
+        raise _too_many_at_once()
 
 
 def _too_large(limit: int) -> ApiError:

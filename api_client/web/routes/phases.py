@@ -35,7 +35,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     key = read_idempotency_key(request.headers)
     body = read(PhasesBody, await read_object(request, relay.settings.max_body_bytes))
     directory, locale = body.directory or "", body.locale or ""
-    phases = await off_the_loop(lambda: read_phases(body.phases))
+    phases = await off_the_loop(lambda: read_phases(body.phases), caller.owner)
     _require_granted(caller, relay.settings, folder_of(directory))
     if any(map(runs_commands, phases)) and not caller.operator:
         if caller.keyless:
