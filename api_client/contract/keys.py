@@ -15,6 +15,8 @@ from api_client.contract.turn import shard_of
 
 #: Field of the installation's hash: when `turns gc` last ended, in seconds since the epoch.
 GC_AT = "gc_at"
+#: Another: the address that last forwarded one without being trusted, and when, in seconds since the epoch.
+UNTRUSTED_PROXY = "untrusted_proxy"
 #: Length of each metrics bucket, in seconds.
 BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 

@@ -32,7 +32,7 @@ from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.keys import Keyring, LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
-from api_client.web.middleware import Head, RequestId
+from api_client.web.middleware import Forwarded, Head, RequestId
 from api_client.web.pages import front, operators, sign_in, turn, turn_list
 from api_client.web.pages.page_route import error_page
 from api_client.web.pages.upkeep import budgets as budget_pages
@@ -142,6 +142,7 @@ def create_app(
         app.include_router(page.router)
     app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)
+    app.add_middleware(Forwarded, trusted_hosts=list(settings.trusted_proxies))
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer)
     return app
@@ -231,14 +232,16 @@ def serve(settings: Settings, read_policy: ReadPolicy | None = None, pack: Pack 
         raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])
     if not needs_key(app.state.relay):
         make_token(settings.token_path)
+    trusted = Forwarded(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]
     config = uvicorn.Config(
         app,
-        http=Connection.at_most(settings.max_connections),
+        http=Connection.at_most(settings.max_connections, trusted),
         h11_max_incomplete_event_size=HEAD_BYTES,
         host=settings.web_host,
         port=settings.web_port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # create_app has them
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,

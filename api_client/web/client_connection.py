@@ -10,48 +10,79 @@ import asyncio
 import contextlib
 import http
 import json
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import h11
 import structlog
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api_client.web.errors import ApiError, bad_request
+from api_client.web.identity.guesses import network_of
 from api_client.web.middleware import new_request_id
+from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
 
 #: Longest time a client may take for the line and the headers of a request, as for its body (``body.BODY_SECONDS``).
 HEAD_SECONDS = 30.0
+#: Longest time until the first byte of the first head.
+FIRST_BYTE_SECONDS = 5.0
 #: Longest head of a request, in bytes.
 HEAD_BYTES = 16_384
 #: How long a client may go on sending after its request was refused, so that it reads why. Else it sees a reset.
 _LINGER_SECONDS = 5.0
 #: When to come again after a refusal for too many connections.
 _AGAIN_SECONDS = 5
+#: What a full relay still answers, over so many connections more.
+_HEALTH, _HEALTH_CONNECTIONS = ("/healthz", "/readyz"), 64
+
+
+class _Proxies(Protocol):
+    def __contains__(self, host: str | None, /) -> bool: ...
 
 
 class Connection(H11Protocol):
-    """One connection. It is closed when a request's head is not whole within ``HEAD_SECONDS``."""
+    """One connection. It is closed when a request's head is not whole within ``HEAD_SECONDS``.
+
+    Where all are taken, a new one has the place of the one that has waited longest without a request, of the address
+    that holds most of them; not of a trusted proxy, which waits for its clients.
+    """
 
     #: Connections served at once.
     most = 4_096
+    trusted: _Proxies = ()
+    #: Those that wait for a request, by network, the one that waits longest first.
+    _idle: ClassVar[dict[str, dict[Connection, None]]] = {}
     _patience: asyncio.TimerHandle | None = None
+    _patience_seconds = 0.0
     _lingering: asyncio.TimerHandle | None = None
 
     @classmethod
-    def at_most(cls, most: int) -> type[Connection]:
-        """The same for a server that serves so many connections at once."""
-        return type("Connection", (cls,), {"most": most})
+    def at_most(cls, most: int, trusted: _Proxies) -> type[Connection]:
+        """The same for a server that serves so many connections at once, and trusts these proxies."""
+        return type("Connection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The client is there; its first request is awaited."""
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            headers = {"retry-after": str(_AGAIN_SECONDS)}
-            self._refuse(ApiError(503, "too many connections", code="too_many_connections", headers=headers))
+        self._network = network_of(self.client[0] if self.client else "")
+        taken = len(self.connections)
+        if taken > self.most and (longest := max(self._idle.values(), key=len, default=None)):
+            next(iter(longest)).close_idle()
+        elif taken > self.most + _HEALTH_CONNECTIONS:
+            self._refuse(_too_many())
             return
-        self._await_head()
+        elif taken > self.most:
+            self.app = self._health_only
+        self._note_idle()
+        self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
+
+    def close_idle(self) -> None:
+        """Another client needs the place."""
+        self._note_busy()
+        self.connections.discard(self)
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came; between two idle requests only uvicorn's keep-alive counts, until the first of them."""
@@ -59,12 +90,20 @@ class Connection(H11Protocol):
             return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
+            self._note_busy()
             self._stop_waiting()
-        elif self._patience is None:
-            self._await_head()
+        elif self._patience is None or self._patience_seconds != HEAD_SECONDS:
+            self._await_head(HEAD_SECONDS)
+
+    def on_response_complete(self) -> None:
+        """An answer was sent; the next request may have come by now."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._note_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
+        self._note_busy()
         self._stop_waiting()
         if self._lingering is not None:
             self._lingering.cancel()
@@ -103,10 +142,34 @@ class Connection(H11Protocol):
             with contextlib.suppress(OSError):  # the client is gone
                 self.transport.write_eof()
 
-    def _await_head(self) -> None:
-        self._patience = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+    async def _health_only(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in _HEALTH:
+            await self.config.loaded_app(scope, receive, send)
+        else:
+            error = _too_many()
+            await JSON(error.body(), error.status, error.headers | {"connection": "close"})(scope, receive, send)
+
+    def _note_idle(self) -> None:
+        if self.client and self.client[0] not in self.trusted:
+            self._idle.setdefault(self._network, {})[self] = None
+
+    def _note_busy(self) -> None:
+        waiting = self._idle.get(self._network, {})
+        waiting.pop(self, None)
+        if not waiting:
+            self._idle.pop(self._network, None)
+
+    def _await_head(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._patience_seconds = seconds
+        self._patience = self.loop.call_later(seconds, self.transport.close)
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+def _too_many() -> ApiError:
+    headers = {"retry-after": str(_AGAIN_SECONDS)}
+    return ApiError(503, "too many connections", code="too_many_connections", headers=headers)

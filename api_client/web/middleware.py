@@ -8,23 +8,61 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
 
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from api_client.web.errors import internal_error, shown_text, where
-from api_client.web.relay import Traffic
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.keys import UNTRUSTED_PROXY, Keys
+from api_client.web.errors import ApiError, internal_error, shown_text, where
+from api_client.web.identity.access import needs_key
+from api_client.web.identity.guesses import network_of
+from api_client.web.relay import Relay
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
 
 _STREAM = b"text/event-stream"
+#: An untrusted proxy is noted once in so many seconds.
+_NOTE_SECONDS = 60.0
 
 
 def new_request_id() -> str:
     """A name for one request, by which its log lines are found."""
     return f"req-{secrets.token_hex(12)}"
+
+
+class Forwarded(ProxyHeadersMiddleware):
+    """ASGI middleware: the client's address and scheme, as trusted proxies forward them (``HELIX_TRUSTED_PROXIES``).
+
+    An untrusted one that forwards is noted for `turns doctor`.
+    """
+
+    _noted_at = float("-inf")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        peer = (scope.get("client") or ("",))[0]
+        if scope["type"] == "http" and peer not in self.trusted_hosts and _forwards(scope["headers"]):
+            relay: Relay = scope["app"].state.relay
+            if needs_key(relay) and time.monotonic() - self._noted_at > _NOTE_SECONDS:
+                self._noted_at, store = time.monotonic(), relay.client.store
+                log.warning("proxy.untrusted", address=peer)
+                note = store.redis.hset(
+                    Keys(store.namespace).installation, UNTRUSTED_PROXY, f"{peer} {time.time():.0f}"
+                )
+                with suppress(StoreUnavailable):
+                    await store.ask(note)
+        await super().__call__(scope, receive, send)
+
+
+def _forwards(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name in {b"x-forwarded-for", b"x-forwarded-proto"} for name, _ in headers)
 
 
 class RequestId:
@@ -43,7 +81,11 @@ class RequestId:
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
         began, status, streams = time.monotonic(), 0, 0
-        traffic: Traffic = scope["app"].state.relay.traffic
+        relay: Relay = scope["app"].state.relay
+        traffic, settings = relay.traffic, relay.settings
+        # A proxy keeps its connections for all its clients: each of them has a share.
+        share = settings.max_connections // 2 if settings.trusted_proxies else 0
+        address = network_of(scope["client"][0] if scope.get("client") else "")
 
         async def send_with_id(message: Message) -> None:
             nonlocal status, streams
@@ -56,7 +98,10 @@ class RequestId:
             await send(message)
 
         try:
-            await self.app(scope, receive, send_with_id)
+            with relay.busy.request(f"address {address}", share):
+                await self.app(scope, receive, send_with_id)
+        except ApiError as refused:
+            await JSON(refused.body(), refused.status, refused.headers)(scope, receive, send_with_id)
         except ClientDisconnect:
             log.info("request.abandoned")
         except Exception as fault:

@@ -17,7 +17,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation
 from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_checks import PhaseError
-from api_client.contract.phases.phase_place import phase_session
+from api_client.contract.phases.phase_place import input_problems, phase_session
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
@@ -241,6 +241,15 @@ async def test_phases_elsewhere_or_wrong_ones_are_refused_before_anything_is_sto
             await bench.client.submitter.submit_phases([phase], directory=directory)
     with pytest.raises(PhaseError):
         await bench.client.submitter.submit_phases([replace(phase, id="../x")], directory="work")
+
+
+@pytest.mark.parametrize("path", [".helix/keys.json", "sub/.helix/x", ".helix"])
+def test_what_belongs_to_an_installation_is_no_input_of_a_phase(bench: PhaseBench, path: str) -> None:
+    phases = [Phase.from_dict({**BUILD, "input_files": [path]})]
+    root = bench.settings.root
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    [problem] = input_problems(root, phases, requests_of(phases, bench.settings, directory="."))
+    assert "part of the installation" in problem.message
 
 
 async def test_a_phase_whose_folder_no_worker_has_waits_for_one_that_has_it(bench: PhaseBench) -> None:

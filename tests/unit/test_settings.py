@@ -11,6 +11,7 @@ import pytest
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, declared, load, masked, name_of, require_store, shared
+from api_client.contract.values.redaction import redactor
 from worker.cli.config import describe, reference
 
 ROOT = Path(__file__).parents[2]
@@ -192,6 +193,21 @@ def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None
     assert shown["HELIX_LOCALE"] == ("en", "environment")
     assert shown["HELIX_SHARDS"] == ("1", "default")
     assert len(shown) == len(declared(Settings, "setting"))
+
+
+def test_a_command_that_may_hold_a_token_is_shown_and_quoted_nowhere() -> None:
+    environ = {"HELIX_NOTICE_COMMAND": "curl -H 'X-Token: topsecret' https://a.example"}
+    settings = load(environ)
+    shown = {row["name"]: row["value"] for row in describe(settings, environ)}
+    assert shown["HELIX_NOTICE_COMMAND"] == "***"
+    assert "topsecret" not in redactor(settings)(f"ran {settings.notice_command}: failed")
+
+
+@pytest.mark.parametrize("given", ["proxy.example", "10.0.0.0/33", "10.0.0.1/8", "*"])
+def test_trusted_proxies_are_addresses_and_networks(given: str) -> None:
+    assert load({"HELIX_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8"}).trusted_proxies == ("127.0.0.1", "10.0.0.0/8")
+    with pytest.raises(SettingsError, match="HELIX_TRUSTED_PROXIES"):
+        load({"HELIX_TRUSTED_PROXIES": given})
 
 
 def test_the_origin_of_a_running_installations_broker_is_its_run_file(tmp_path: Path) -> None:

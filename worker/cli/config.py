@@ -126,7 +126,7 @@ def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
     return [
         {
             "name": f"{model}: {name}",
-            "value": "***" if known[name].metadata["secret"] else spell(value),
+            "value": "***" if known[name].metadata["masked"] else spell(value),
             "origin": file.where_of_model(model, name),
             "help": known[name].metadata["help"],
         }
@@ -180,7 +180,7 @@ def spell(value: Any) -> str:
 def _shown(field: Field[Any], value: Any) -> str:
     if field.name in _URLS:
         return masked(value)
-    return "***" if field.metadata["secret"] and value else spell(value)
+    return "***" if field.metadata["masked"] and value else spell(value)
 
 
 def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str], file: SettingsFile) -> str:

@@ -63,6 +63,8 @@ def create(
         forwards_users=forwards_users,
     )
     first = not (settings.keys_path.exists() or settings.api_keys or settings.forwarding_keys)
+    if forwards_users and right == "metrics":
+        raise click.UsageError("--forwards-users and --right metrics: each forwarded user would read figures over all")
     if problem := ring.contradiction(key):
         raise click.UsageError(problem)
     secret = ring.add(settings.keys_path, key)

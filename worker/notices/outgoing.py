@@ -17,6 +17,8 @@ _SECONDS = 10.0
 _MOST_READ = 65_536
 #: IPv6 addresses that carry an IPv4 address in their last 32 bits (NAT64, RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+#: Of no public host, whatever Python says: IPv4-compatible, local NAT64 (RFC 8215), segment routing, former site-local.
+_NEVER = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "5f00::/16", "fec0::/10")))
 
 
 class NotSent(Exception):
@@ -27,6 +29,8 @@ def inner(address: str) -> bool:
     """Whether an IP address is not one of the public internet. Pure."""
     number = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(number, ipaddress.IPv6Address):
+        if any(number in network for network in _NEVER):
+            return True
         if number in _NAT64:
             number = ipaddress.IPv4Address(int(number) & 0xFFFFFFFF)
         elif carried := number.ipv4_mapped or number.sixtofour or (number.teredo[1] if number.teredo else None):

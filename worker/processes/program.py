@@ -100,7 +100,7 @@ def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[by
     if program.ready_file:
         program.ready_file.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
-        output = stack.enter_context(log_file.open("ab")) if log_file else None
+        output = stack.enter_context(open(log_file, "ab", opener=_private)) if log_file else None
         return subprocess.Popen(
             [
                 *(sys.executable, "-I", "-S", "-c", _TETHER),
@@ -114,6 +114,10 @@ def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[by
             cwd=program.cwd,
             start_new_session=True,
         )
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def exited(process: subprocess.Popen[bytes]) -> bool:

@@ -80,6 +80,8 @@ def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnR
 def input_problem(root: Path, request: TurnRequest, path: str) -> str:
     """Why what lies there can be no input file; empty when it is a plain file, or nothing."""
     place = input_file(root, request, path)
+    if ".helix" in place.relative_to(root).parts:
+        return f"{path[:80]!r} is part of the installation, not of the project"
     kind = kind_at(root, str(place.relative_to(root)))
     return f"{path[:80]!r} is {kind}, not a plain file" if kind not in {"", "a plain file"} else ""
 

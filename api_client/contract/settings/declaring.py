@@ -8,20 +8,30 @@ from typing import Any
 
 
 def setting(
-    default: Any, parse: Callable[[str], Any], help_text: str, *, secret: bool = False, per_model: bool = False
+    default: Any,
+    parse: Callable[[str], Any],
+    help_text: str,
+    *,
+    secret: bool = False,
+    masked: bool = False,
+    per_model: bool = False,
 ) -> Any:
-    """A setting; ``parse`` reads its text. ``per_model``: a model's block of the settings file may set it too."""
-    return _field(default, kind="setting", parse=parse, help=help_text, secret=secret, per_model=per_model)
+    """A setting; ``parse`` reads its text. ``per_model``: a model's block of the settings file may set it too.
+
+    ``masked``: it may hold a secret, so it is shown as one.
+    """
+    shown = {"secret": secret, "masked": secret or masked}
+    return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, **shown)
 
 
 def constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
     """A value that belongs to the program. Tests turn it, through ``HELIX_CONSTANTS``; see ``load``."""
-    return _field(default, kind="constant", parse=parse, help=help_text, secret=False, per_model=False)
+    return _field(default, kind="constant", parse=parse, help=help_text, secret=False, masked=False, per_model=False)
 
 
 def of_the_file(default: Any) -> Any:
     """A value that only the settings file can give."""
-    return _field(default, kind="file", parse=None, help="", secret=False, per_model=False)
+    return _field(default, kind="file", parse=None, help="", secret=False, masked=False, per_model=False)
 
 
 def _field(default: Any, **metadata: Any) -> Any:

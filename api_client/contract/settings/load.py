@@ -85,7 +85,7 @@ def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
         try:
             values[each.name] = each.metadata["parse"](raw)
         except (ValueError, OSError) as error:  # OSError: a path that no file can have
-            shown = "***" if each.metadata["secret"] else repr(raw[:80])
+            shown = "***" if each.metadata["masked"] else repr(raw[:80])
             problems.append(f"{name}={shown}: {error}")
     return values
 

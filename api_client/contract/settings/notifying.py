@@ -25,7 +25,7 @@ class Notifying:
         "refused", choice("refused", "allowed"), "Whether those addresses may lead to this machine or an inner network."
     )
     notice_command: str = setting(
-        "", text, "A shell command that is run for each notice, which it gets as JSON on standard input."
+        "", text, "A shell command that is run for each notice, which it gets as JSON on standard input.", masked=True
     )
     notice_kinds: tuple[str, ...] = setting(
         ("*",), notice_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."

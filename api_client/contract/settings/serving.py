@@ -12,6 +12,7 @@ from api_client.contract.values.setting_values import (
     integer,
     key_list,
     message_roles,
+    networks,
     text,
     trace_address,
     web_address,
@@ -24,6 +25,11 @@ class Serving:
 
     web_host: str = setting("127.0.0.1", text, "Address the relay listens on.")
     web_port: int = setting(8765, integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        networks,
+        "Proxies (127.0.0.1,10.1.0.0/16) whose X-Forwarded-For and X-Forwarded-Proto count; none: nobody's.",
+    )
     public_url: str = setting(
         "",
         web_address,

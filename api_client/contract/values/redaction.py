@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]*:)[^\s/@]+@")
 def secrets_of(settings: Settings) -> list[str]:
     """Every secret value of the settings, the longest first; of an address only its password."""
     found: set[str] = set()
-    secret = [field.name for field in fields(settings) if field.metadata["secret"]]
+    secret = [field.name for field in fields(settings) if field.metadata["masked"]]
     values = [getattr(settings, name) for name in secret]
     values += [block[name] for block in settings.model_settings.values() for name in secret if name in block]
     for value in values:
@@ -44,7 +44,7 @@ def secrets_of(settings: Settings) -> list[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    if "://" not in text:
+    if "://" not in text or " " in text:  # a command may name addresses
         yield text
     elif sentinels := Sentinels.parse(text):
         yield sentinels.password

@@ -9,6 +9,7 @@ import base64
 import math
 import re
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -214,6 +215,14 @@ def day_budgets(value: str) -> dict[str, float]:
 def names(value: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(filter(None, (part.strip() for part in value.split(","))))
+
+
+def networks(value: str) -> tuple[str, ...]:
+    """Addresses, and networks of them."""
+    given = names(value)
+    for each in given:
+        ip_network(each)  # raises ValueError, which names it
+    return given
 
 
 def key_list(value: str) -> tuple[str, ...]:

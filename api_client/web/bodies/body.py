@@ -61,7 +61,7 @@ class _Unfit:
 
 
 class _Parser:
-    """One thread: large bodies wait for each other, and not for other work. Owners take turns, whatever each brought."""
+    """One thread: large bodies wait for each other, and not for other work. Owners take turns."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "body")

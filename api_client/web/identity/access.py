@@ -110,13 +110,14 @@ async def holder_of(request: Request) -> Caller:
     """The holder of the key, not the user that it speaks for.
 
     Raises:
-        ApiError: 401 ``invalid_api_key``; 403 ``loopback_only`` when no key is configured and the caller is not local.
+        ApiError: 401 ``invalid_api_key``; 429 ``too_many_guesses``; 403 ``loopback_only`` when no key is configured and
+            the caller is not local.
     """
     relay = relay_of(request)
     if not needs_key(relay):
         require_local(request)
-        return _known(request.headers.getlist("authorization"), relay) or Caller(owner=LOCAL_OWNER)
-    return _holder(request.headers.getlist("authorization"), relay)
+        return _known(request, relay) or Caller(owner=LOCAL_OWNER)
+    return _holder(request, relay)
 
 
 async def caller_of(request: Request) -> Caller:
@@ -157,15 +158,22 @@ async def require_metrics(request: Request) -> None:
         raise ApiError(403, message, code="operators_only")
 
 
-def _known(headers: list[str], relay: Relay) -> Caller | None:
+def _known(request: Request, relay: Relay) -> Caller | None:
     """The holder of the key in an ``Authorization`` header; None for anything else."""
+    headers = request.headers.getlist("authorization")
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-    holder = holder_by_hash(hash_of(given.strip()), relay)
-    return holder if scheme.lower() == "bearer" else None
+    bearer, offered = scheme.lower() == "bearer", hash_of(given.strip())
+    address = request.client.host if request.client else ""
+    if bearer:
+        relay.guesses.require(address, offered)
+    holder = holder_by_hash(offered, relay)
+    if bearer:
+        relay.guesses.tried(address, offered, wrong=holder is None)
+    return holder if bearer else None
 
 
-def _holder(headers: list[str], relay: Relay) -> Caller:
-    holder = _known(headers, relay)
+def _holder(request: Request, relay: Relay) -> Caller:
+    holder = _known(request, relay)
     if holder is None:
         message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
         raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
@@ -226,7 +234,9 @@ def _user(headers: Headers, settings: Settings) -> str:
         user = signed_user(headers.get(SIGNED_USER, ""), settings.user_jwt_secret, time.time())
         wanted = "a valid X-OpenWebUI-User-Jwt"
     else:
-        user = next(filter(None, (headers.get(name, "") for name in USER_HEADERS)), "")
+        # Whoever put a second one in may be the user.
+        users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])
+        user = users[0] if len(users) == 1 else ""
         wanted = "X-Owui-User-Id or X-OpenWebUI-User-Id"
     if not (user and len(user) <= MAX_USER_CHARS):
         message = f"this key speaks for several users, so each request must name its user: {wanted} is missing"

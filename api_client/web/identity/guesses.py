@@ -1,4 +1,7 @@
-"""Wrong keys at the sign-in, by address: after ten in a minute there is one every six seconds.
+"""Wrong keys, by address: after ten in a minute there is one every six seconds.
+
+A key that an address has sent before does not count: a client with an old key is answered as ever, and so is one whose
+address somebody else has too.
 
 What is remembered is bounded. Addresses that find no room share one place, and so slow each other down.
 """
@@ -6,11 +9,14 @@ What is remembered is bounded. Addresses that find no room share one place, and 
 from __future__ import annotations
 
 import ipaddress
+import math
 import time
 from collections.abc import Callable
 
+from api_client.web.errors import ApiError
+
 _MOST_AT_ONCE, _SECONDS_EACH = 10, 6.0
-_MOST_ADDRESSES = 1_024
+_MOST_ADDRESSES, _MOST_KNOWN = 1_024, 8_192
 _OTHERS = ""
 
 
@@ -20,6 +26,29 @@ class Guesses:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._full: dict[str, float] = {}  # when an address may again be wrong as often as at first
+        self._known: dict[tuple[str, str], None] = {}  # addresses, and the hashes of keys that they have sent
+
+    def require(self, address: str, key_hash: str = "") -> None:
+        """Let the address try a key; without its hash it counts as a new one.
+
+        Raises:
+            ApiError: 429 ``too_many_guesses``.
+        """
+        if key_hash and (network_of(address), key_hash) in self._known:
+            return
+        if seconds := math.ceil(self.wait(address)):
+            message = f"too many wrong keys came from here; try again in {seconds} s"
+            raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
+
+    def tried(self, address: str, key_hash: str, *, wrong: bool) -> None:
+        """The address sent a key, and was answered."""
+        known = (network_of(address), key_hash)
+        if wrong and known not in self._known:
+            self.wrong(address)
+        self._known.pop(known, None)
+        self._known[known] = None
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
 
     def wait(self, address: str) -> float:
         """Seconds until this address may try again; 0: now."""
@@ -32,7 +61,7 @@ class Guesses:
         self._full[place] = max(self._full.get(place, now), now) + _SECONDS_EACH
 
     def _place(self, address: str) -> str:
-        place = _network(address)
+        place = network_of(address)
         if place in self._full:
             return place
         if len(self._full) >= _MOST_ADDRESSES:
@@ -41,7 +70,8 @@ class Guesses:
         return place if len(self._full) < _MOST_ADDRESSES else _OTHERS
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """What counts as one address: of IPv6 a network of 64 bits."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

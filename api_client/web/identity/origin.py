@@ -15,6 +15,8 @@ _OWN_SITES = frozenset({"same-origin", "none"})
 #: Headers that a proxy adds; ``X-Forwarded-*`` too.
 _PROXY_HEADERS = frozenset(
     {"forwarded", "via", "cf-connecting-ip", "true-client-ip", "x-client-ip", "x-real-ip", "x-cluster-client-ip"}
+    | {"fastly-client-ip", "fly-client-ip", "x-envoy-external-address", "x-original-forwarded-for", "x-proxyuser-ip"}
+    | {"cdn-loop", "x-amzn-trace-id"}
 )
 
 

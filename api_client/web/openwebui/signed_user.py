@@ -6,10 +6,13 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 from typing import Any
 
 #: How far two clocks may differ, in seconds.
 LEEWAY = 30.0
+#: No time is later.
+_LATEST = 1e12
 
 
 def signed_user(token: str, secret: str, now: float) -> str:
@@ -18,14 +21,20 @@ def signed_user(token: str, secret: str, now: float) -> str:
     body, _, signature = rest.partition(".")
     try:
         expected = hmac.new(secret.encode(), f"{head}.{body}".encode(), hashlib.sha256).digest()
-        if not hmac.compare_digest(_decoded(signature), expected) or _object(head).get("alg") != "HS256":
+        header = _object(head) if hmac.compare_digest(_decoded(signature), expected) else {}
+        if header.get("alg") != "HS256" or "crit" in header:  # a critical extension that we do not know
             return ""
         claims = _object(body)
     except ValueError:
         return ""
-    ends, user = claims.get("exp"), claims.get("sub")
-    fresh = isinstance(ends, int | float) and not isinstance(ends, bool) and now < ends + LEEWAY
+    user = claims.get("sub")
+    fresh = now < _moment(claims.get("exp"), 0.0) + LEEWAY and _moment(claims.get("nbf", 0), math.inf) - LEEWAY <= now
     return user if fresh and isinstance(user, str) else ""
+
+
+def _moment(value: object, other: float) -> float:
+    """A claim's time in seconds since the epoch; ``other`` for anything else."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST else other
 
 
 def _decoded(part: str) -> bytes:

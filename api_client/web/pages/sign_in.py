@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.web.errors import ApiError
 from api_client.web.identity.access import needs_key
 from api_client.web.identity.origin import require_local
 from api_client.web.pages.page_route import page_router, see_other
@@ -34,9 +31,7 @@ async def take_key(request: Request, relay: RelayOf) -> Response:
         require_local(request)
     fields = await form_of(request)
     back, address = own_path(fields.get("next", "")), request.client.host if request.client else ""
-    if seconds := math.ceil(relay.guesses.wait(address)):
-        message = f"too many wrong keys came from here; try again in {seconds} s"
-        raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
+    relay.guesses.require(address)
     token = await sign_in(relay, fields.get("key", "").strip())
     if token is None:
         relay.guesses.wrong(address)

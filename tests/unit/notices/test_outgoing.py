@@ -17,6 +17,7 @@ from worker.notices.outgoing import NotSent, inner, post
         *("127.0.0.1", "127.9.9.9", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254"),
         *("100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1%eth0", "fc00::1", "ff02::1"),
         *("::ffff:10.0.0.1", "::ffff:127.0.0.1", "2002:7f00:1::", "64:ff9b::a9fe:a9fe", "fd00:ec2::254"),
+        *("64:ff9b:1::101:101", "::127.0.0.1", "::1.1.1.1", "fec0::1", "5f00::1"),
     ],
 )
 def test_an_address_of_an_inner_network_is_seen_however_it_is_written(address: str) -> None:

@@ -161,6 +161,9 @@ class FakeRedis:
     async def hget(self, key: str, name: str) -> None:
         return None
 
+    async def hset(self, key: str, name: str, value: str) -> int:
+        return 1
+
 
 class FakeStore:
     """A store that answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -131,14 +131,16 @@ async def test_the_work_of_each_owner_is_done_in_turn_however_much_another_one_b
         begun.set()
         go.wait(60)
 
-    waiting = [asyncio.create_task(off_the_loop(first, "one"))]
+    waiting: list[asyncio.Task[None]] = [asyncio.create_task(off_the_loop(first, "one"))]
     assert await asyncio.to_thread(begun.wait, 60)
-    for number in range(98):
-        waiting.append(asyncio.create_task(off_the_loop(lambda at=number: done.append(f"one {at}"), "one")))  # type: ignore[misc]
-    await settled()
-    for owner in ("other", "third"):
-        waiting.append(asyncio.create_task(off_the_loop(lambda name=owner: done.append(name), owner)))  # type: ignore[misc]
-    await settled()
+
+    def noting(name: str) -> Callable[[], None]:
+        return lambda: done.append(name)
+
+    named = [(f"one {number}", "one") for number in range(98)] + [("other", "other"), ("third", "third")]
+    for name, owner in named:
+        waiting.append(asyncio.create_task(off_the_loop(noting(name), owner)))
+        await settled()
     waiting[50].cancel()  # its sender left
     await settled()
     go.set()

@@ -28,6 +28,14 @@ PROXY_HEADERS = [
     "true-client-ip",
     "x-client-ip",
     "x-real-ip",
+    "x-cluster-client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
+    "x-proxyuser-ip",
+    "cdn-loop",
+    "x-amzn-trace-id",
 ]
 
 

@@ -104,11 +104,12 @@ async def test_a_key_sees_its_own_models_only(turns: FakeTurns, path: Path) -> N
         assert (escalating.status_code, escalating.json()["error"]["param"]) == (400, "escalation.model")
 
 
-def token(secret: str = "s", alg: str = "HS256", **claims: Any) -> str:
+def token(secret: str = "s", alg: str = "HS256", head: bool = False, **claims: Any) -> str:
     def part(value: Any) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
-    signed = f"{part({'alg': alg, 'typ': 'JWT'})}.{part({'sub': 'u1', 'exp': time.time() + 60, **claims})}"
+    header = {"alg": alg, "typ": "JWT", **(claims if head else {})}
+    signed = f"{part(header)}.{part({'sub': 'u1', 'exp': time.time() + 60, **claims})}"
     signature = hmac.new(secret.encode(), signed.encode(), hashlib.sha256).digest()
     return f"{signed}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
@@ -124,6 +125,15 @@ async def test_a_forwarding_key_must_name_its_user_and_each_user_is_an_owner(tur
                 await http.post("/v1/turns", json=BODY, headers={**headers, name: user})
     expected = [owner_of_user(owner_of_name("team"), user) for user in ("u1", "u2")]
     assert [request.owner for request in turns.submitted] == expected * 2
+
+
+@pytest.mark.parametrize("name", ["x-owui-user-id", "x-openwebui-user-id"])
+async def test_a_request_that_names_two_users_names_none(turns: FakeTurns, path: Path, name: str) -> None:
+    """The user may have put the first one in, and a proxy the second."""
+    headers = [*made(path, forwards_users=True).items(), (name, "u1"), (name, "u2")]
+    async with client(turns, path) as http:
+        answer = await http.post("/v1/turns", json=BODY, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "user_required")
 
 
 async def test_a_key_that_does_not_forward_is_itself_whatever_user_it_names(turns: FakeTurns, path: Path) -> None:
@@ -157,6 +167,11 @@ async def test_where_users_are_signed_a_plain_name_is_not_enough(turns: FakeTurn
         pytest.param(token(exp=1), id="expired"),
         pytest.param(token(exp=True), id="expiry is true"),
         pytest.param(token(exp=None), id="no expiry"),
+        pytest.param(token(exp=float("inf")), id="never ends"),
+        pytest.param(token(exp=1e300), id="ends after all times"),
+        pytest.param(token(nbf=time.time() + 3600), id="not valid yet"),
+        pytest.param(token(nbf="1"), id="its beginning is a text"),
+        pytest.param(token(crit=["b64"], head=True), id="an extension we do not know"),
         pytest.param(token(sub=3), id="user is a number"),
         pytest.param(token("other"), id="another secret"),
         pytest.param(token()[:-4], id="cut"),
@@ -220,6 +235,13 @@ def test_an_operators_key_cannot_speak_for_users(path: Path) -> None:
     refused = run(path, "create", "x", "--right", "operator", "--forwards-users")
     assert refused.exit_code == 2
     assert "cannot speak for users" in refused.output
+    assert not path.exists()
+
+
+def test_a_key_that_reads_figures_over_all_is_not_made_for_forwarded_users(path: Path) -> None:
+    refused = run(path, "create", "x", "--right", "metrics", "--forwards-users")
+    assert refused.exit_code == 2
+    assert "each forwarded user would read figures over all" in refused.output
     assert not path.exists()
 
 

@@ -42,6 +42,7 @@ def _settings() -> list[dict[str, str]]:
 def examine() -> Iterator[Finding]:
     """Every finding, in the order in which one would repair them: causes before what follows from them."""
     from worker.cli.checks.broker import brokers
+    from worker.cli.checks.callers import callers
     from worker.cli.checks.machine import machine
     from worker.cli.checks.notices import notices
     from worker.cli.checks.workers import workers
@@ -61,6 +62,7 @@ def examine() -> Iterator[Finding]:
     else:
         yield from workers(settings)
         yield from notices(settings)
+    yield from callers(settings)
     yield from agents(settings)
 
 

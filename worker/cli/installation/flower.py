@@ -13,6 +13,7 @@ from worker.app import app
 
 def main() -> None:
     """Run Flower; its options come from FLOWER_* variables, the password also from FLOWER_BASIC_AUTH_FILE."""
+    os.umask(0o077)  # its history names users' sessions
     if path := os.environ.pop("FLOWER_BASIC_AUTH_FILE", ""):
         os.environ["FLOWER_BASIC_AUTH"] = Path(path).read_text().strip()
     for handler in (Metrics, Healthcheck):
