@@ -234,7 +234,7 @@ def _user(headers: Headers, settings: Settings) -> str:
         user = signed_user(headers.get(SIGNED_USER, ""), settings.user_jwt_secret, time.time())
         wanted = "a valid X-OpenWebUI-User-Jwt"
     else:
-        # Whoever put a second one in may be the user.
+        # With two of them, one may be the user's own.
         users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])
         user = users[0] if len(users) == 1 else ""
         wanted = "X-Owui-User-Id or X-OpenWebUI-User-Id"
