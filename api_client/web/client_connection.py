@@ -147,7 +147,8 @@ class Connection(H11Protocol):
             await self.config.loaded_app(scope, receive, send)
         else:
             error = _too_many()
-            await JSON(error.body(), error.status, error.headers | {"connection": "close"})(scope, receive, send)
+            headers = error.headers | {"connection": "close", "x-request-id": new_request_id()}
+            await JSON(error.body(), error.status, headers)(scope, receive, send)
 
     def _note_idle(self) -> None:
         if self.client and self.client[0] not in self.trusted:

@@ -28,7 +28,7 @@ class Serving:
     trusted_proxies: tuple[str, ...] = setting(
         (),
         networks,
-        "Proxies (127.0.0.1,10.1.0.0/16) whose X-Forwarded-For and X-Forwarded-Proto count; none: nobody's.",
+        "Proxies (127.0.0.1,10.1.0.0/16) whose X-Forwarded-For and X-Forwarded-Proto count; none: no proxy is trusted.",
     )
     public_url: str = setting(
         "",
