@@ -182,7 +182,7 @@ def stage(long: bool) -> Seen:
             writers: list[tuple[str, Callable[[Path], object]]] = [(what, each.write) for what, each in chosen]
             writers += [
                 (f"spoilt {number}", lambda path, content=content: path.write_bytes(content))
-                for number, content in enumerate(spoilt(1, 100 if long else 4))
+                for number, content in enumerate(spoilt(1, 40 if long else 4))
             ]
             for what, write in writers:
                 write(archive)
