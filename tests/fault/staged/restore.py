@@ -128,7 +128,7 @@ def spoilt(seed: int, number: int) -> Iterator[bytes]:
         good = (Path(folder) / "good").read_bytes()
     rng = random.Random(seed)
     for turn in range(number):
-        place = rng.randrange(10, len(good))  # what comes before is no content: time and system of the packing
+        place = rng.randrange(20, len(good))  # what comes before is no content: time, system and name of the packing
         kinds = (good[:place], good[:place] + bytes([good[place] ^ 1 << rng.randrange(8)]) + good[place + 1 :])
         yield kinds[turn % 2]
 
