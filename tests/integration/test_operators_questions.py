@@ -179,7 +179,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         ),
         "Did anything get lost?": (
             r"turns kept: \d+ turns acknowledged: \d+ ended, \d+ going on, 0 lost",
-            {"/overview": r"Lost 0 of \d+ ever acknowledged"},
+            {"/overview": r"Lost ?0 of \d+ ever acknowledged"},
         ),
         "What was killed and recovered?": (
             r"4 of \d+ agent runs and judgements lost to crashes(?s:.*)recovery +\d",
