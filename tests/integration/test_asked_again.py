@@ -85,3 +85,24 @@ async def test_a_connection_lost_in_mid_answer_costs_no_attempt_and_the_rest_alo
     turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
     assert turn.response == f"{so_far}eichert.\n\n<!-- STEP: done -->"
+
+
+async def test_a_reply_that_repeats_its_feedback_below_the_heading_is_no_section(bench: Bench) -> None:
+    lay_out(bench.settings.root)
+    case = next(case for case in cases() if case.kind == "section_missing" and case.good.lang == "en")
+
+    def echo(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        heading = next(line for line in order.prompt.split("`") if line.startswith("## "))
+        said = max(order.prompt.splitlines(), key=len)
+        text = f"{heading}\n\n{said}\n"
+        emit(AgentEvent(kind="output", text=text))
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="r"), text=text)
+
+    turn_id = await bench.submit(
+        agent(case, "obedient")[0], echo, session_id="echo", locale="en", policy={}, max_attempts=2,
+        validators=("step_marker", "adr_structure", "file_existence"),
+    )  # fmt: skip
+    bench.carry_out(turn_id, FIRST, "echo")
+    attempts = await bench.client.reader.attempts(turn_id)
+    assert attempts[1].decision != "accept", attempts[1].answer
+    assert attempts[1].text.strip() not in attempts[1].answer

@@ -64,6 +64,7 @@ class Case:
         file: the policy file that defines the names; None without one.
         root: what paths resolve against. context: what validators get besides the answer.
         policy: which validators repair first. fresh: a person asked again, or another model works.
+        feedback: what the agent was asked this time; empty for a first or a fresh attempt.
     """
 
     text: str
@@ -74,6 +75,7 @@ class Case:
     policy: Policy
     file: PolicyFile | None = None
     fresh: bool = False
+    feedback: str = ""
 
     @functools.cached_property
     def bounded(self) -> bool:
@@ -152,7 +154,10 @@ def judge_case(case: Case) -> Attempt:
     Raises:
         CannotJudge: the validators cannot be made.
     """
-    return judge(case.history, case.text, _validators(case), case.context, policy=case.policy, fresh=case.fresh)
+    rules = _validators(case)
+    return judge(
+        case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
+    )
 
 
 def repair_case(case: Case) -> Repaired:

@@ -54,7 +54,7 @@ from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.after_verification import after_verification, not_reached
 from worker.turns.transitions.backoff import Delays
 from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.transitions.moves import Move, judged
+from worker.turns.transitions.moves import Move
 from worker.turns.transitions.usage import with_judging
 from worker.turns.validation import Judging, Validation
 
@@ -193,7 +193,7 @@ class Links:
         found = folders.kept(self._settings, turn, tried)
         try:
             repaired = self._judges.repair(
-                self._validation.case(turn, best.answer, found.files, judged(list(records.values())))
+                self._validation.case(turn, best.answer, found.files, list(records.values()))
             )
         except CannotJudge as error:
             return cannot_judge(link, str(error))

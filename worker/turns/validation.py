@@ -94,9 +94,8 @@ class Validation:
         if this.number != link.attempt:
             raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
         found = await self._collected(turn, attempts)
-        history = judged(before)
         try:
-            case = self.case(turn, this.text, found.files, history, fresh=asked_anew(before))
+            case = self.case(turn, this.text, found.files, before)
             quick = case.bounded
             attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
             shadow = await self._in_shadow(turn, case, attempt, lease.deadline - time.monotonic())
@@ -132,7 +131,7 @@ class Validation:
         this = AttemptRecord(number=run.attempt, **run.facts.values)
         before = [record for record in attempts if record.number < run.attempt]
         try:
-            case = self.case(turn, this.text, {}, judged(before), fresh=asked_anew(before))
+            case = self.case(turn, this.text, {}, before)
             if not case.bounded:
                 return None
             found = await self._collected(turn, [*before, this])
@@ -190,10 +189,8 @@ class Validation:
             return ()
         return demote(found.issues, policy)
 
-    def case(
-        self, turn: Turn, text: str, files: Mapping[str, str], history: Sequence[Attempt], *, fresh: bool = False
-    ) -> Case:
-        """What the judges are asked about an answer.
+    def case(self, turn: Turn, text: str, files: Mapping[str, str], before: Sequence[AttemptRecord]) -> Case:
+        """What the judges are asked about an answer; ``before`` are the turn's attempts before it.
 
         Raises:
             CannotJudge: the turn's policy file is not there, or cannot be used.
@@ -201,7 +198,7 @@ class Validation:
         request = turn.request
         return Case(
             text=text,
-            history=tuple(history),
+            history=tuple(judged(before)),
             names=request.validators,
             root=self._settings.root,
             context={
@@ -212,7 +209,8 @@ class Validation:
             },
             policy=policy_of(turn),
             file=self._file(turn),
-            fresh=fresh,
+            fresh=asked_anew(before),
+            feedback=before[-1].feedback if before and not asked_anew(before) else "",
         )
 
     def _file(self, turn: Turn) -> PolicyFile | None:

@@ -30,7 +30,10 @@ def budgets(as_json: bool) -> None:
     now, named = time.time(), with_names(load().keys_path)
     rows: list[tuple[str, ...]] = [("budget", "spent $", "of $", "share", "state", "set aside $", "resets")]
     for each in found:
-        spent, limit = f"{each.charged_usd:.4f}", f"{each.limit_usd:.{2 if each.limit_usd == round(each.limit_usd, 2) else 4}f}"
+        spent, limit = (
+            f"{each.charged_usd:.4f}",
+            f"{each.limit_usd:.{2 if each.limit_usd == round(each.limit_usd, 2) else 4}f}",
+        )
         aside, resets = f"{each.set_aside_usd:.4f}", clock_time(each.resets_at, now)
         rows.append((one_line(named(each.scope), 60), spent, limit, f"{each.share:.0%}", each.state, aside, resets))
     write_table(rows)

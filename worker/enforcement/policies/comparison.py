@@ -103,6 +103,7 @@ def rejects(turn: Judged, chosen: Chosen) -> list[Rejects]:
             policy=policy,
             complete=each.complete,
             fresh=each.fresh,
+            feedback=turn.attempts[number - 2].feedback if number > 1 and not each.fresh else "",
             assembled=None if alike else each.answer or each.text,
         )
         history.append(replace(attempt, issues=(*attempt.issues, *each.issues)))
