@@ -286,7 +286,7 @@ class TurnService:
         """The move; a link that a wrong set-up of this worker would end as an error is left to others, if any can.
 
         Each worker that can takes it once: then what is wrong is the turn's, or everybody's. A model that no worker can
-        run waits until one can.
+        run, and a phase whose folder no worker has, wait until one can, or has it.
         """
         turn, link = lease.claim.turn, lease.claim.link
         failing = move.fields.values.get("failing")
@@ -294,7 +294,7 @@ class TurnService:
             return move
         cannot = await self._threads.files(self._ability.look)
         model = turn.stage_model or turn.request.model
-        here = model in cannot and QUEUES[link.task] == RUN_QUEUE
+        here = (model in cannot and QUEUES[link.task] == RUN_QUEUE) or bool(await self._lack(link, turn.turn_id))
         if not here and not await self._who_can(link, turn.turn_id):
             return move
         log.error("turn.not_here", link=str(link), error=failing.reason[:200])

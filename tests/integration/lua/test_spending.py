@@ -255,5 +255,5 @@ async def test_figures_by_owner_and_key_come_from_the_turns_that_ended(client: T
     await ended(client, ledger, "b", 0.5, owner="bob", key="webui")
     by_owner = {row.name: row.cost_usd for row in (await client.figures.stats(3600, "owner")).rows}  # type: ignore[union-attr]
     [by_key] = (await client.figures.stats(3600, "key")).rows
-    assert by_owner == {"bob": 0.5, "alice": 0.25}
+    assert by_owner == {"webui/bob": 0.5, "webui/alice": 0.25}
     assert (by_key.name, by_key.turns, by_key.passed, by_key.cost_usd) == ("webui", 2, 2, 0.75)  # type: ignore[union-attr]
