@@ -210,7 +210,7 @@ def test_without_validators_and_with_the_defaults_of_the_document() -> None:
 async def test_english_feedback_and_issues() -> None:
     result, runner = await enforce("Answer.", max_retries=1, locale="en")
     assert runner.calls[1][2].startswith("IMPORTANT: Your last answer had validation errors.")
-    assert result.changes == ["STEP marker added: unknown"]
+    assert result.changes == ["STEP marker added: unknown (no step to see)"]
 
 
 async def test_a_policy_that_repairs_first_asks_no_second_time() -> None:

@@ -27,7 +27,7 @@ from api_client.contract.settings import Settings
 from worker.cli.figures.rates import percent
 from worker.cli.installation.scenes import SCENES, Result, Scene
 from worker.cli.installation.up import Installation, plan
-from worker.cli.output import json_option, safe, write_json, write_table
+from worker.cli.output import json_option, number_of, safe, write_json, write_table
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, WARN, Line, Timeline
 from worker.logs import configure_logging
 from worker.processes.supervisor import Supervisor
@@ -185,7 +185,7 @@ def _show(result: Result, timeline: Timeline) -> None:
             timeline.write(Line(f"    chat: {line}", WARN))
     else:
         first, *rest = [line for line in safe(result.client_text).splitlines() if line.strip()]
-        more = f"  ... ({len(rest)} more lines)" if rest else ""
+        more = f"  ... ({number_of(len(rest), 'more line')})" if rest else ""
         timeline.write(Line(f"    chat: {first}{more}"))
     if result.turn.step:
         timeline.write(Line(f"    step: {result.turn.step} ({result.turn.step_source})", DIM))
