@@ -66,7 +66,10 @@ class StepMarkerValidator(ResponseValidator):
             return ()
         locale = str(context.get("locale", self.locale))
         if last.value == UNKNOWN:
-            german, english = "STEP-Marker ergänzt: {} (Schritt nicht erkennbar)", "STEP marker added: {} (no step to see)"
+            german, english = (
+                "STEP-Marker ergänzt: {} (Schritt nicht erkennbar)",
+                "STEP marker added: {} (no step to see)",
+            )
             return (words(locale, german, english).format(UNKNOWN),)
         german, english = "STEP-Marker ergänzt: {} (aus der Antwort erschlossen)", "STEP marker added: {} (inferred)"
         return (words(locale, german, english).format(last.value),)
