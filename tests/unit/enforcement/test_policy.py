@@ -19,6 +19,7 @@ from worker.enforcement import (
     judge,
 )
 from worker.enforcement.attempt import latest_set
+from worker.enforcement.policy import Action
 from worker.enforcement.validators import StepMarkerValidator
 
 
@@ -162,3 +163,13 @@ def test_the_attempts_since_the_agent_was_last_asked_anew_count_together() -> No
     assert list(latest_set([one, two, three, four])) == [three, four]
     assert list(latest_set([one])) == [one]
     assert list(latest_set([])) == []
+
+
+@pytest.mark.parametrize(
+    ("then", "decision"), [(Action.WARN, Accept(1)), (Action.FAIL, Fail(1, "rejected"))], ids=["warn", "fail"]
+)
+def test_a_rule_that_failed_itself_asks_for_no_retry_and_what_follows_it_in_its_order_counts(
+    then: Action, decision: Decision
+) -> None:
+    policy = Policy(order={"own": (Action.RETRY, then)})
+    assert decide(attempts([issue("VALIDATOR_ERROR")]), policy) == decision
