@@ -116,3 +116,18 @@ def test_a_class_name_and_a_limit_in_two_modules_are_counted(tmp_path: Path) -> 
 def test_code_lines_are_without_imports_docstrings_comments_and_blanks() -> None:
     text = '"""Says.\n\nMore."""\nimport ast\n\n# why\ndef f(a,\n      b):\n    """Says."""\n    return """x\ny"""\n'
     assert code_lines(text, ast.parse(text)) == {7, 8, 10, 11}
+
+
+def test_what_ties_the_house_together_does_not_grow() -> None:
+    trees = parsed(ROOT)
+    found = arrows(trees)
+    tied = {
+        "folders in import cycles": sum(map(len, knots(found))),
+        "pairs of folders that import each other": len(mutual(found)),
+        "store keys handled on both sides": len(keys_on_both_sides(trees)[0]),
+        "public class names used twice": len(names_twice(trees)),
+        "modules that state the limit of attempts": places_of_limits(trees)["attempts 20"],
+    }
+    most = dict(zip(tied, (55, 38, 26, 40, 7), strict=True))
+    grown = {name: (count, most[name]) for name, count in tied.items() if count > most[name]}
+    assert not grown, "now, and at most (`python -m tests.house`); lower these numbers where yours are smaller"
